@@ -61,10 +61,14 @@ BAD_VALUES: list[Callable[[], object]] = [
     lambda: commands.produce("T", headers={"x": "a\x1bb"}),
     lambda: commands.produce("T", headers={"x": "a\x7fb"}),
     lambda: commands.produce("T", tag="a\x1bb"),
+    lambda: commands.produce("T\r\nx: y"),
+    lambda: commands.produce("T", tag="a\r\nb: c"),
     lambda: commands.produce("T", headers={"a b": "c"}),
     lambda: commands.produce("T", headers={"": "c"}),
     lambda: commands.produce("T", headers={"x\r\ny": "c"}),
     lambda: commands.produce("T", headers={"Topic": "U"}),
+    lambda: commands.produce("T", headers={"Authorization": "Bearer a"}),
+    lambda: commands.produce_many("T", [Message(b"", headers={"cookie": "a=b"})]),
     lambda: commands.produce("T", headers={"content-length": "5"}),
     lambda: commands.produce("T", headers={"transfer-encoding": "chunked"}),
     lambda: commands.produce("T", id=""),
@@ -102,8 +106,8 @@ def bus() -> Joined:
 
 
 def test_what_the_broker_decodes_is_encoded() -> None:
-    lines = commands.produce("T\r\nx: y", tag="a\r\nb: c\0").lines
-    assert lines.endswith(b"topic: T%0D%0Ax: y\r\ntag: a%0D%0Ab: c%00\r\n")
+    lines = commands.produce("T%41", tag="a%42").lines
+    assert lines.endswith(b"topic: T%2541\r\ntag: a%2542\r\n")
 
 
 NAMES = ["Orders", "a b", "é ü 日本", "50%", "a%41b", "x+y", 'q"q', "a;b", "#*"]
@@ -331,7 +335,6 @@ def test_one_body_is_no_batch(messages: Any) -> None:
         "connection",
         "upgrade",
         "user-agent",
-        "cookie",
         "x-forwarded-for",
         "x-accel-redirect",
         "sec-fetch-mode",

@@ -58,7 +58,7 @@ class TestKey:
         _, client = declared("T")
         ok(client, keyed("k-1", "x-app: 1"))
         headers = pull(client).headers
-        assert (headers["idempotency-key"], headers["x-app"]) == ("k-1", "1")
+        assert (headers["idempotency-key"], headers["zbus-header-x-app"]) == ("k-1", "1")
 
     @pytest.mark.parametrize(
         ("one", "other"),

@@ -41,7 +41,7 @@ def test_a_delivery() -> None:
     assert not {"id", "content-length", "connection"} & headers.keys()
 
 
-# What is asked, and how the stored message is seen over plain HTTP: body and some headers.
+# What is asked, and how the stored message is seen by a stock client: body and some headers.
 MESSAGES: list[tuple[dict[str, Any], bytes, dict[str, str | None]]] = [
     ({"body": "hello"}, b"hello", {"content-type": None, "origin_method": "POST"}),
     ({"body": ""}, b"", {"content-type": None}),
@@ -80,7 +80,7 @@ def test_how_an_object_becomes_a_message(
     world, socket = dialogue("T")
     reply = socket.ask({"cmd": "produce", "topic": "T", **members})
     assert reply["status"] == 200, reply
-    stored = ok(world.connect(), http("/T?cmd=consume"))
+    stored = ok(world.connect(), cmd("consume", "topic: T"))
     assert stored.body == body
     assert {name: stored.headers.get(name) for name in headers} == headers
 

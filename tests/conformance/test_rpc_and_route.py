@@ -178,9 +178,9 @@ class TestAnswer:
             "sender": "session-2",
             "topic": "S",
             "content-type": "application/json",
-            "x-app": "1",
-            "offset": "7",
-            "tag": "t",
+            "zbus-header-x-app": "1",
+            "zbus-header-offset": "7",
+            "zbus-header-tag": "t",
             "host": "127.0.0.1:15555",
         }
 

@@ -5,8 +5,8 @@ import pytest
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.outcomes import Routed, Stored
 from zbus.core.state import GroupOptions, TopicOptions
-from zbus.faces.native.containers import split_lines
 from zbus.faces.native.face import COMMANDS, NativeFace
+from zbus.faces.native.header_lines import split_lines
 from zbus.faces.native.masks import (
     group_mask,
     topic_mask,
@@ -17,7 +17,7 @@ from zbus.faces.native.params import Params
 from zbus.faces.native.puts import PutReply
 from zbus.faces.native.replies import Status, error_text, status_of
 from zbus.faces.native.rpc import request_from_url
-from zbus.faces.native.stored import stored_lines, without_token
+from zbus.faces.native.stored import RequestLines, without_secrets
 from zbus.faces.status import STATUS
 from zbus.testing.world import World
 from zbus.wire.heads import Heads
@@ -40,14 +40,14 @@ from zbus.wire.numbers import parse_number, parse_ranges
     ],
 )
 def test_tokens_do_not_travel(target: bytes, shown: bytes) -> None:
-    assert without_token(target) == shown
+    assert without_secrets(target) == shown
 
 
 def test_stored_lines_can_be_read_back() -> None:
-    fields = {b"x": b"1", b"y": b"a\r\nb\0c%41", b"topic": b"T", b"cookie": b"token=1; a=2"}
-    lines = stored_lines(fields)
-    assert lines.count(b"\r\n") == 3
-    assert split_lines(lines) == {"x": "1", "y": "a%0D%0Ab%00c%2541", "cookie": "a=2"}
+    fields = {b"x": b" 1\t", b"y": b"%41 \xe9", b"topic": b"T", b"cookie": b"token=1; a=2"}
+    said = RequestLines(fields, False, None, 1_000, 0)
+    assert split_lines(said.of_topic(bare=False)) == {"x": "1", "y": "%41 é"}
+    assert split_lines(said.of_call(tokens=True)) == {"x": "1", "y": "%41 é", "cookie": "a=2"}
 
 
 def params(target: bytes, *lines: bytes) -> Params:

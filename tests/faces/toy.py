@@ -10,7 +10,8 @@ from zbus.core.errors import topic_unknown
 from zbus.core.outcomes import Delivered, Empty, Outcome, Stored
 from zbus.faces.access import Needs
 from zbus.faces.face import Parts
-from zbus.faces.guard import SHOWN_TYPES, Answer
+from zbus.faces.guard import Answer
+from zbus.faces.native.header_lines import plain
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import TEXT, PlainFace, PlainHead, PlainPull, PlainReply, Tell
 from zbus.wire.heads import Head
@@ -76,7 +77,7 @@ class ToyPull(PlainPull):
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
             _, chunk, at, _, _ = outcome.pieces[0]
-            self.tell(200, chunk.headers[at], chunk.bodies[at], SHOWN_TYPES)
+            self.tell(200, plain(chunk.headers[at]), chunk.bodies[at])
         elif isinstance(outcome, Empty):
             self.tell(204)
         else:

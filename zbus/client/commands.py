@@ -421,7 +421,7 @@ def call(
     body = msgspec.json.encode(document)
     lines = start(b"produce", topic) + optional(timeout=max(1, round(timeout_s * 1000)))
     if headers:
-        lines += own_lines(headers)
+        lines += own_lines(headers, of_call=True)
     return Request(
         lines + b"content-type: application/json\r\n",
         parse_result,

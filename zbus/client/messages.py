@@ -9,14 +9,11 @@ import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError
+from zbus.wire.header_names import PREFIX
 from zbus.wire.responses import Response, ResponseReader
 from zbus.wire.target import decode_valid_percent
 
-PREFIX = b"zbus-header-"
-"""Before the name of a message's header line where HTTP, or what is between client and broker,
-would act on the name itself."""
-
-_ENCODED = frozenset((b"consume_group", b"id", b"key", b"origin_id", b"tag", b"topic"))
+_ENCODED = frozenset((b"consume_group", b"tag", b"topic"))
 """Lines of the broker's own in which it writes `%41`, so that any name can be in them. Lines of a
 producer have their bytes as they were sent."""
 

@@ -9,7 +9,6 @@ import msgspec
 
 from zbus.client.errors import ProtocolError, RpcError, refusal
 from zbus.client.messages import (
-    PREFIX,
     Delivery,
     Stored,
     StoredBatch,
@@ -17,6 +16,7 @@ from zbus.client.messages import (
     read_container,
 )
 from zbus.wire.fields import TOKEN
+from zbus.wire.header_names import OF_CONNECTION, PREFIX, is_credential, is_of_way, steers
 from zbus.wire.responses import Response
 from zbus.wire.target import encode_header_value
 
@@ -41,19 +41,6 @@ _RESERVED = frozenset(
     ).split()
 )
 """Headers that are the client's or the broker's business."""
-
-_ACTED_ON = frozenset(
-    (
-        b"accept accept-charset accept-encoding accept-language authorization cache-control"
-        b" connection content-encoding content-md5 content-range cookie date dnt expect forwarded"
-        b" from http2-settings if-match if-modified-since if-none-match if-range"
-        b" if-unmodified-since keep-alive max-forwards origin pragma prefer priority range referer"
-        b" te trailer upgrade upgrade-insecure-requests user-agent via x-real-ip x-requested-with"
-    ).split()
-)
-_ACTED_ON_FAMILIES = (b"access-control-", b"proxy-", b"sec-", b"x-forwarded-")
-"""Names that say something of a request itself. As a message's header such a name is sent with the
-prefix `zbus-header-`, which the broker takes off."""
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})
 """What a field value may not hold (RFC 9110, section 5.5)."""
@@ -145,10 +132,10 @@ class Request(Generic[T_co]):
 def line(name: bytes, value: str | int) -> bytes:
     """One header line. Raises ValueError for a value that cannot be one."""
     raw = str(value).encode()
-    if name in _PERCENT_DECODED:
-        raw = encode_header_value(raw)
     if len(raw.translate(None, _FORBIDDEN)) != len(raw):
         raise ValueError(f"{name.decode()} may not hold control characters: {value!r}")
+    if name in _PERCENT_DECODED:
+        raw = encode_header_value(raw)
     return b"%b: %b\r\n" % (name, raw)
 
 
@@ -162,14 +149,19 @@ def optional(**values: str | int | None) -> bytes:
     return b"".join(lines)
 
 
-def own_lines(headers: Mapping[str, str]) -> bytes:
-    """A user's own headers. Raises ValueError for names that are not the user's to set."""
+def own_lines(headers: Mapping[str, str], *, of_call: bool = False) -> bytes:
+    """A user's own headers. Where a name says something of a request itself, it goes with the
+    prefix, which the broker takes off. Raises ValueError for names that are not the user's to set:
+    a credential goes to a service with a call, and is never stored in a topic."""
     lines = []
     for name, value in headers.items():
         raw = name.lower().encode()
         if not raw or raw.translate(None, TOKEN) or raw in _RESERVED:
             raise ValueError(f"{name!r} is not a header that a message can have")
-        if raw in _ACTED_ON or raw.startswith(_ACTED_ON_FAMILIES):
+        if is_credential(raw):
+            if not of_call:
+                raise ValueError(f"{name!r} is a credential, which no message in a topic has")
+        elif raw in OF_CONNECTION or is_of_way(raw) or steers(raw):
             raw = PREFIX + raw
         lines.append(line(raw, value))
     return b"".join(lines)

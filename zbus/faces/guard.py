@@ -41,18 +41,6 @@ _ASKS = b"access-control-request-method"
 _EARLY = (b"sec-purpose", b"purpose", b"x-purpose", b"x-moz")
 _EARLY_WORDS = (b"prefetch", b"prerender", b"preview")
 
-SHOWN_TYPES = frozenset(
-    (
-        *(b"text/plain", b"text/csv", b"application/json", b"application/x-ndjson"),
-        *(b"application/octet-stream", b"application/vnd.zbus.messages"),
-        *(b"image/png", b"image/jpeg", b"image/gif", b"image/webp"),
-    )
-)
-"""Types of messages that a browser is told; of any other it is told `text/plain`."""
-
-CALLED_TYPES = SHOWN_TYPES | {b"text/html"}
-"""Types of what services answer to calls: their pages are shown, in the sandbox."""
-
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 
 SANDBOX = b"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -63,34 +51,6 @@ PAGE = (
     b" base-uri 'none'"
 )
 """Policy of the broker's own pages."""
-
-_STEERING = frozenset(
-    (
-        b"accept-ch activate-storage-access age alt-svc cache-control clear-site-data"
-        b" content-disposition content-location critical-ch document-policy etag expires"
-        b" integrity-policy last-modified link location nel no-vary-search origin-agent-cluster"
-        b" permissions-policy pragma proxy-authenticate public-key-pins referrer-policy refresh"
-        b" report-to reporting-endpoints service-worker-allowed set-cookie set-cookie2 set-login"
-        b" sourcemap speculation-rules"
-        b" strict-transport-security supports-loading-mode timing-allow-origin use-as-dictionary"
-        b" vary www-authenticate"
-    ).split()
-)
-_STEERING_PREFIXES = (
-    *(b"access-control-", b"attribution-reporting-", b"content-security-policy"),
-    *(b"cross-origin-", b"observe-browsing-topics", b"sec-"),
-    *(
-        b"x-content-",
-        b"x-dns-",
-        b"x-frame-",
-        b"x-permitted-",
-        b"x-robots-",
-        b"x-sourcemap",
-        b"x-xss-",
-    ),
-)
-"""Fields that make a browser do something: never taken from a message. (A list of those that are
-harmless would drop the application's own, which have any names.)"""
 
 _EXPOSED = (
     b"*, consume_group, content-length, count, duplicate, durability, empty, end, id, key, offset,"
@@ -315,13 +275,9 @@ class Browser:
         else:
             self.navigates = mode == b"navigate"  # opens a page, by hand or by a link
 
-    def cover(
-        self, lines: bytes, body: bytes, policy: bytes, shown: frozenset[bytes] | None
-    ) -> bytes:
-        """The header lines for a reply that has these, and this policy. Of what others wrote the
-        types that are `shown` are told, and nothing that would steer the browser."""
-        if shown is not None:
-            lines = _tamed(lines, shown)
+    def cover(self, lines: bytes, body: bytes, policy: bytes) -> bytes:
+        """The header lines for a reply that has these, and this policy. Lines that others wrote are
+        in a form of `zbus.faces.native.header_lines` already."""
         # A form of a page that keeps its address to itself would come from an origin `null`.
         referrer = b"same-origin" if policy is PAGE else b"no-referrer"
         fields = (
@@ -414,25 +370,6 @@ def _preflight(fields: dict[bytes, bytes]) -> bytes:
     if fields.get(b"access-control-request-private-network") == b"true":
         lines += b"access-control-allow-private-network: true\r\n"
     return lines
-
-
-def _tamed(lines: bytes, shown: frozenset[bytes]) -> bytes:
-    kept = []
-    for line in lines.split(b"\r\n")[:-1]:
-        name, _, value = line.partition(b": ")
-        if name in _STEERING or name.startswith(_STEERING_PREFIXES):
-            continue
-        if name == b"content-type":
-            line = _shown_type(value, shown)
-        kept.append(line + b"\r\n")
-    return b"".join(kept)
-
-
-def _shown_type(value: bytes, shown: frozenset[bytes]) -> bytes:
-    kind, semicolon, rest = value.partition(b";")
-    if kind.strip().lower() not in shown:
-        kind = b"text/plain"
-    return b"content-type: " + kind + semicolon + rest
 
 
 def _has(lines: bytes, name: bytes) -> bool:

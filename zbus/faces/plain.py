@@ -30,12 +30,10 @@ def compose(
     lines: bytes,
     body: bytes,
     policy: bytes = SANDBOX,
-    shown: frozenset[bytes] | None = None,
 ) -> bytes:
-    """A whole reply to a request with this head. A browser is told what it may do with it; if
-    others than the broker wrote it, `shown` are the types that a browser may be told."""
+    """A whole reply to a request with this head. A browser is told what it may do with it."""
     if browser is not None:
-        lines = browser.cover(lines, body, policy, shown)
+        lines = browser.cover(lines, body, policy)
     head_only = head.method == b"HEAD" and not head.contained
     return encode_reply(status, lines, body, close=not head.keep_alive, head_only=head_only)
 
@@ -95,16 +93,10 @@ class PlainAnswering(Answering):
 
     asked: PlainHead
 
-    def tell(
-        self,
-        status: int,
-        lines: bytes = b"",
-        body: bytes = b"",
-        shown: frozenset[bytes] | None = None,
-    ) -> None:
+    def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
         asked = self.asked
-        self.send(compose(asked.head, asked.browser, status, lines, body, shown=shown))
+        self.send(compose(asked.head, asked.browser, status, lines, body))
 
     def answer(self, outcome: Outcome) -> None:
         """Tell a refusal; a dialect overrides this for all else."""
@@ -207,7 +199,7 @@ class LatePull(PlainPull):
         # HTTP/1.0 knows no chunks; behind another reply it is made with its body.
         self.begun = head.version_11 and peer.turns[0] is self
         if self.begun:
-            covered = lines if browser is None else browser.cover(lines, b"", SANDBOX, None)
+            covered = lines if browser is None else browser.cover(lines, b"", SANDBOX)
             peer.write(encode_late_head(covered, close=not head.keep_alive))
 
     def settle(self, outcome: Outcome) -> None:

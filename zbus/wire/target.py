@@ -10,8 +10,11 @@ import re
 from urllib.parse import unquote_to_bytes
 
 _SCHEMES = frozenset((b"http", b"https", b"ws", b"wss"))
-_UNSAFE = b"\r\n\0%"
-_TO_ENCODE = re.compile(rb"[\r\n\0]|%(?=[0-9A-Fa-f]{2})")
+_CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
+"""What a header line may not hold (RFC 9110, section 5.5)."""
+_UNSAFE = b"%" + _CONTROLS
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_TO_ENCODE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
 
 
 PAIRS_MAX = 100
@@ -68,7 +71,22 @@ def encode_header_value(value: bytes) -> bytes:
     """Make any bytes safe in a header line, so that `decode_valid_percent` gives them back."""
     if len(value.translate(None, _UNSAFE)) == len(value):
         return value
-    return _TO_ENCODE.sub(lambda match: b"%%%02X" % match.group()[0], value)
+    return _TO_ENCODE.sub(_encoded, value)
+
+
+def encode_controls(value: bytes) -> bytes:
+    """The same of a value that nothing decodes: a valid one stays as it is. (Early versions stored
+    others.)"""
+    return _CONTROL.sub(_encoded, value) if has_controls(value) else value
+
+
+def has_controls(value: bytes) -> bool:
+    """It cannot be in a header line."""
+    return len(value.translate(None, _CONTROLS)) != len(value)
+
+
+def _encoded(match: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % match.group()[0]
 
 
 def _decode(value: bytes) -> bytes:

@@ -75,7 +75,9 @@ class Speaker(ABC):
         reply = self._connection.getresponse()
         found = reply.read()
         assert reply.status == 200, f"{target}: {reply.status} {found!r}"
-        return {name.lower(): value for name, value in reply.getheaders()}, found
+        return {
+            name.lower().removeprefix("zbus-header-"): value for name, value in reply.getheaders()
+        }, found
 
     def close(self) -> None:
         self._connection.close()

@@ -21,10 +21,11 @@ import msgspec
 from zbus.core.chunk import Chunk
 from zbus.core.outcomes import Piece, Raw
 from zbus.core.topic import Group, Topic
+from zbus.faces.native.header_lines import Form, split_lines, stock, text_of
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.messages import parse_in_steps
-from zbus.wire.target import encode_header_value
+from zbus.wire.target import decode_valid_percent, encode_controls, encode_header_value
 
 MESSAGES = b"application/vnd.zbus.messages"
 NDJSON = b"application/x-ndjson"
@@ -38,22 +39,29 @@ def group_line(name: str) -> bytes:
 
 
 def message_lines(
-    topic: Topic, group: Group | None, index: int, chunk: Chunk, at: int, attempts: int
+    topic: Topic,
+    group: Group | None,
+    index: int,
+    chunk: Chunk,
+    at: int,
+    attempts: int,
+    form: Form,
 ) -> bytes:
-    """Header lines of a delivery, beside topic and id (specification, section 5.2)."""
+    """Header lines of a delivery, beside topic and id (specification, section 5.2). Those of the
+    message are in this form."""
     offset = chunk.first + at
     lines = b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b" % (
         offset,
         chunk.ids[at] or b"%d-%d" % (index, offset),
         chunk.time_ms if chunk.times is None else chunk.times[at],
-        headers_of(chunk, at),
+        form(headers_of(chunk, at)),
     )
     if group is not None:
         lines += group_line(group.name)
     if chunk.tags is not None and (tag := chunk.tags[at]):
         lines += b"tag: %b\r\n" % encode_header_value(tag)
     if chunk.keys is not None and (key := chunk.keys[at]):
-        lines += b"key: %b\r\n" % encode_header_value(key)
+        lines += b"key: %b\r\n" % encode_controls(key)
     if len(topic.partitions) > 1:
         lines += b"partition: %d\r\n" % index
     if attempts > 1:
@@ -65,13 +73,8 @@ def headers_of(chunk: Chunk, at: int) -> bytes:
     """The application's header lines, with the idempotency key among them."""
     if chunk.once is None or not chunk.once[at]:
         return chunk.headers[at]
-    return b"idempotency-key: %b\r\n%b" % (chunk.once[at], chunk.headers[at])
-
-
-def split_lines(lines: bytes) -> dict[str, str]:
-    """A block of canonical header lines as a dictionary."""
-    pairs = [line.partition(": ") for line in lines.decode("utf-8", "replace").split("\r\n")]
-    return {name: value for name, _, value in pairs if name}
+    once = decode_valid_percent(chunk.once[at])
+    return b"idempotency-key: %b\r\n%b" % (once, chunk.headers[at])
 
 
 def wanted_container(accept: bytes) -> bytes:
@@ -119,14 +122,13 @@ def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
             end += b"partition: %d\r\n" % index
         times = repeat(chunk.time_ms) if chunk.times is None else chunk.times[rows]
         offset = chunk.first + start
-        for id, time_ms, headers, body in zip(
-            ids, times, chunk.headers[rows], bodies, strict=False
-        ):
+        headers_of_rows = map(stock, chunk.headers[rows])
+        for id, time_ms, headers, body in zip(ids, times, headers_of_rows, bodies, strict=False):
             parts.append(_PLAIN % (len(body), line, id, offset, id, time_ms, headers, end, body))
             offset += 1
         return b"".join(parts)
     for at, id, body in zip(range(start, stop), ids, bodies, strict=True):
-        lines = message_lines(topic, group, index, chunk, at, attempts)
+        lines = message_lines(topic, group, index, chunk, at, attempts, stock)
         parts.append(b"%b%b\r\n%b" % (_MESSAGE % (len(body), line, id), lines, body))
     return b"".join(parts)
 
@@ -184,7 +186,7 @@ def _start(body: bytes, cut: int) -> str:
 
 
 def _text(value: bytes) -> bytes:
-    return _json(value.decode("utf-8", "replace"))
+    return _json(text_of(value))
 
 
 class Columns(NamedTuple):

@@ -41,7 +41,7 @@ def open_stream(peer: Peer, params: Params, id: bytes, place: bytes = b"") -> No
 def stream_head(params: Params, id: bytes) -> bytes:
     lines = b"%bid: %b\r\n%b" % (params.topic_line, id, LINES)
     if params.browser is not None:
-        lines = params.browser.cover(lines, b"", params.policy, None)
+        lines = params.browser.cover(lines, b"", params.policy)
     return encode_stream_head(lines)
 
 

@@ -208,7 +208,7 @@ class FollowStream(PeerFollower):
         params, text = self.params, error_text(outcome)
         lines = b"%bid: %b\r\n" % (params.topic_line, self.id)
         if params.browser is not None:
-            lines = params.browser.cover(lines, text, params.policy, None)
+            lines = params.browser.cover(lines, text, params.policy)
         self.peer.write(encode_reply(STATUS[outcome.refusal], lines, text, close=True))
         self.peer.end_stream()
 

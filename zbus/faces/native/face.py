@@ -45,6 +45,7 @@ from zbus.faces.native import (
 from zbus.faces.native.commands import FREE, MOUNTED, READS
 from zbus.faces.native.cron import TIMES
 from zbus.faces.native.frames import Frames, speaks_json
+from zbus.faces.native.header_lines import shown, stock
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.login import FORM
 from zbus.faces.native.needs import needs_of, shown_command
@@ -154,7 +155,7 @@ class NativeFace:
         params = Params(head, cmd, skip)
         params.browser = None if head.contained else self.guard.browser(head)
         if params.browser is not None:
-            params.plain = False
+            params.plain, params.form = False, shown
         if params.implied and opens_console(head):
             return ConsoleAsked(self, params)
         return NativeAsked(self, params, stray)
@@ -170,8 +171,8 @@ class NativeFace:
             if params.crowded:
                 text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
                 raise BadRequest(400, text)
-            if params.twice:
-                raise BadRequest(400, f"400: Bad Format, {params.twice}")
+            if params.problem:
+                raise BadRequest(400, f"400: Bad Format, {params.problem}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
             return prepare(self, params)
@@ -196,7 +197,7 @@ class NativeFace:
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
             routed.id,
             routed.sender,
-            routed.headers,
+            routed.headers if speaks_json(peer) else stock(routed.headers),
         )
         encode = encode_json if speaks_json(peer) else encode_reply
         peer.write(encode(status_of(routed), lines, routed.body))

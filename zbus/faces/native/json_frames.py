@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.faces.native.containers import split_lines
+from zbus.faces.native.header_lines import split_lines
 from zbus.wire.errors import WireError
 from zbus.wire.fields import TOKEN, VISIBLE
 from zbus.wire.heads import Heads

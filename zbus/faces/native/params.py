@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from zbus.core.seeking import Start
 from zbus.faces.guard import SANDBOX, Browser
 from zbus.faces.native.commands import GROUP_COMMANDS, NO_COMMAND, TABLE
+from zbus.faces.native.header_lines import plain, stock, text_of, values
 from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.starts import FORMS, read_start
 from zbus.faces.native.vocabulary import (
@@ -26,7 +27,13 @@ from zbus.faces.plain import compose
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
 from zbus.wire.numbers import parse_duration, parse_number, parse_ranges
-from zbus.wire.target import decode_valid_percent, encode_header_value, is_crowded, split_target
+from zbus.wire.target import (
+    decode_valid_percent,
+    encode_header_value,
+    has_controls,
+    is_crowded,
+    split_target,
+)
 
 _EVERYWHERE = frozenset(
     (
@@ -74,19 +81,21 @@ class Params:
         "cmd",
         "crowded",
         "fields",
+        "form",
         "group",
         "head",
         "id",
         "implied",
+        "misnamed",
         "multiplexed",
         "named",
         "plain",
         "policy",
+        "problem",
         "query_names",
         "segments",
         "topic",
         "topic_line",
-        "twice",
     )
 
     def __init__(self, head: Head, cmd: bytes = b"", skip: int = 0) -> None:
@@ -106,6 +115,8 @@ class Params:
         self.implied = False  # nothing says which command
         # The zbus protocol proper, and whatever stands in a frame: replies come by id.
         self.multiplexed = self.named or head.contained
+        self.form = values if head.json else stock if self.multiplexed else plain
+        self.misnamed = b""  # what is in the query and cannot be a name
         # Present and empty is no command at all.
         self.cmd = (self.fields.pop(b"cmd") or b"\0") if self.named else cmd
         for name in _ENCODED:
@@ -120,13 +131,16 @@ class Params:
         self._kinds = command.kinds
         self._others = command.former
         self._said = _NONE  # by which other name
-        self.twice = ""  # what is said by two names, and differently
+        self.problem = ""  # what is said by two names, and differently
         if command.former:
             self._rename(command.former)
         # A query's id; a header's comes with each request.
-        self.id = encode_header_value(self.fields.pop(b"id", b""))
-        self.topic = _text(self.fields.pop(b"topic", b"")).strip(" \t")
-        self.group = _text(self.fields.pop(b"consume_group", b"")).strip(" \t")
+        self.id = self.fields.pop(b"id", b"").strip(b" \t")
+        if has_controls(self.id):
+            self.problem = "'id' has a control character, which no header line can have"
+            self.id = b""
+        self.topic = text_of(self.fields.pop(b"topic", b"")).strip(" \t")
+        self.group = text_of(self.fields.pop(b"consume_group", b"")).strip(" \t")
         self.topic_line = b""
         if self.topic:
             self.topic_line = b"topic: " + encode_header_value(self.topic.encode()) + b"\r\n"
@@ -140,7 +154,9 @@ class Params:
             if name == b"cmd":
                 if not self.named:
                     self.cmd = value.lower() or b"\0"
-            elif name and name not in self.head.fields and not name.translate(None, TOKEN):
+            elif name.translate(None, TOKEN):
+                self.misnamed = self.misnamed or name
+            elif name and name not in self.head.fields:
                 self.fields[name] = value
                 self.query_names.append(name)
         if not self.cmd:
@@ -161,7 +177,7 @@ class Params:
             if not (value := fields.pop(other, b"")):
                 continue
             if (known := fields.get(name)) and known != value:
-                self.twice = f"{name.decode()} and {other.decode()} are one: give one of them"
+                self.problem = f"{name.decode()} and {other.decode()} are one: give one of them"
             fields[name] = value
             self._said = {**self._said, name: other}
 
@@ -175,7 +191,7 @@ class Params:
     def text(self, name: bytes) -> str | None:
         """A field as text, None if absent."""
         _, value = self._kinds[name], self.fields.get(name)
-        return None if value is None else _text(value)
+        return None if value is None else text_of(value)
 
     def number(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
         """A field as a non-negative integer, None if absent or empty. `maximum` is the value of an
@@ -310,25 +326,13 @@ class Params:
         id: bytes,
         lines: bytes = b"",
         body: bytes = b"",
-        shown: frozenset[bytes] | None = None,
     ) -> bytes:
-        """A whole reply to this request. If others than the broker wrote it, `shown` are the types
-        that a browser may be told."""
+        """A whole reply to this request."""
         lines = b"%bid: %b\r\n%b" % (self.topic_line, id, lines)
-        return self.compose(status, lines, body, shown)
+        return self.compose(status, lines, body)
 
-    def compose(
-        self, status: int, lines: bytes, body: bytes, shown: frozenset[bytes] | None = None
-    ) -> bytes:
+    def compose(self, status: int, lines: bytes, body: bytes) -> bytes:
         """The same, of all its header lines. Every reply that is not plain is made here."""
         if self.head.json:
             return encode_json(status, lines, body)
-        return compose(self.head, self.browser, status, lines, body, self.policy, shown)
-
-
-def _text(value: bytes) -> str:
-    """Header bytes are UTF-8; what is not, is taken for Latin-1."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+        return compose(self.head, self.browser, status, lines, body, self.policy)

@@ -18,15 +18,13 @@ from zbus.faces.native.rpc import call_service
 from zbus.faces.native.scheduled import Schedule
 from zbus.faces.native.settles import Settles
 from zbus.faces.native.stored import (
-    CREDENTIALS,
-    NOT_STORED,
     OF_KEYS,
+    RequestLines,
     check_id,
     check_labels,
+    origin_lines,
     read_idempotency_key,
-    said_by_programs,
-    stored_lines,
-    without_token,
+    shown,
 )
 from zbus.faces.native.vocabulary import ID_BYTES_MAX
 from zbus.faces.peer import Peer
@@ -47,11 +45,9 @@ class Produce:
         "bare",
         "body",
         "broker",
-        "called_lines",
         "container",
         "delay_ms",
         "deliver_at_ms",
-        "dropped",
         "expected_offset",
         "face",
         "front",
@@ -62,15 +58,14 @@ class Produce:
         "lines",
         "misplaced",
         "multiplexed",
-        "not_called",
         "once",
-        "origin",
         "params",
         "partition",
         "partition_of",
         "plain",
         "puts",
         "quiet",
+        "said",
         "schedule",
         "settles",
         "silent",
@@ -86,8 +81,10 @@ class Produce:
             raise BadRequest(400, "400: Bad Format, Missing topic")
         self.topic_key, self.settles = params.topic.lower(), Settles.of(face, params)
         self.quiet = not params.flag(b"ack")
-        self.tag = params.fields.get(b"tag", b"")
-        self.key = params.fields.get(b"key", b"")
+        if params.misnamed:
+            raise BadRequest(400, f"400: Bad Format, {shown(params.misnamed)} cannot be a name")
+        self.tag = params.fields.get(b"tag", b"").strip(b" \t")
+        self.key = params.fields.get(b"key", b"").strip(b" \t")
         check_labels(self.tag, self.key)
         check_id(params.id)
         self.partition = params.number(b"partition")
@@ -107,20 +104,9 @@ class Produce:
         self.body = params.fields.get(b"body", b"")  # of a request that has none of its own
         media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
-        self.origin = b"origin_method: %b\r\n" % params.head.method
-        if params.head.target != b"/":
-            self.origin += b"origin_url: %b\r\n" % without_token(params.head.target)
-        # A credential is for who does the work: a service may want it, a log hands it to everybody.
-        # With tokens it is one of ours.
-        called = NOT_STORED if face.rights.access is None else NOT_STORED | CREDENTIALS
-        dropped = called if params.named else NOT_STORED | CREDENTIALS
-        self.dropped = dropped
+        self.said = self._said(params.fields, params.head.contained, self.tag, self.key)
         self.bare = False
-        self.lines = lines = self._own_lines()
-        self.not_called = called
-        self.called_lines = lines
-        if not params.fields.keys().isdisjoint(CREDENTIALS):
-            self.called_lines = stored_lines(params.fields, called, params.browser) + self.origin
+        self.lines = self._own_lines()
         self.multiplexed = params.multiplexed
         self.silent = self.quiet and params.multiplexed  # not even a reply
         # The puts of this turn that others may go along with, and where they are.
@@ -249,10 +235,14 @@ class Produce:
 
     def _own_lines(self) -> bytes:
         """The header lines that are stored with what comes with this head."""
-        params, dropped = self.params, self.dropped
-        if self.bare and not params.multiplexed:
-            dropped |= said_by_programs(params.fields)
-        return stored_lines(params.fields, dropped, params.browser) + self.origin
+        return self.said.of_topic(self.bare) + origin_lines(self.params.head, self.bare)
+
+    def _said(
+        self, fields: dict[bytes, bytes], contained: bool, tag: bytes, key: bytes
+    ) -> RequestLines:
+        browser, bytes_max = self.params.browser, self.face.settings.message_headers_bytes_max
+        labels_bytes = len(tag) + len(key) + len(self.once)
+        return RequestLines(fields, contained, browser, bytes_max, labels_bytes)
 
     def sender_lines(self, peer: Peer) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
@@ -427,7 +417,7 @@ class Produce:
         tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
         tag = self.tag if tag is None else decode_valid_percent(tag)
         check_labels(tag, key)
-        return stored_lines(fields, self.dropped) + shared, tag, key
+        return self._said(fields, True, tag, key).of_topic(True) + shared, tag, key
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""

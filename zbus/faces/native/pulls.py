@@ -9,7 +9,6 @@ from zbus.core.chunk import Chunk
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
 from zbus.core.topic import Group, Pull, Topic
 from zbus.core.wants import Wants
-from zbus.faces.guard import SHOWN_TYPES
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
@@ -33,7 +32,7 @@ def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int)
     """The same for one message of a topic with one partition, handed out for the first time."""
     body = chunk.bodies[at]
     if not chunk.plain:
-        lines = containers.message_lines(group.topic, group, 0, chunk, at, 0)
+        lines = containers.message_lines(group.topic, group, 0, chunk, at, 0, params.form)
         return encode_delivery(params, id, lines, body)
     offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
     return _PLAIN % (
@@ -43,7 +42,7 @@ def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int)
         offset,
         chunk.ids[at] or b"0-%d" % offset,
         chunk.time_ms if chunk.times is None else chunk.times[at],
-        chunk.headers[at],
+        params.form(chunk.headers[at]),
         containers.group_line(group.name),
         body,
     )
@@ -124,7 +123,8 @@ class PullReply(NativeAnswering, Pull):
         else:
             index, chunk, at, _, attempts = pieces[0]
             body = chunk.bodies[at]
-            lines = containers.message_lines(topic, group, index, chunk, at, attempts)
+            form = params.form
+            lines = containers.message_lines(topic, group, index, chunk, at, attempts, form)
         if skipped:
             lines += b"skipped: %d\r\n" % skipped
         if params.plain:
@@ -134,7 +134,7 @@ class PullReply(NativeAnswering, Pull):
                 return
             data = encode_delivery(params, self.id, lines, body)
         else:
-            data = params.reply(200, self.id, lines, body, SHOWN_TYPES)
+            data = params.reply(200, self.id, lines, body)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:

@@ -14,9 +14,9 @@ from zbus.core.outcomes import (
     Routed,
 )
 from zbus.core.ticket import Ticket
-from zbus.faces.guard import CALLED_TYPES
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context
+from zbus.faces.native.header_lines import OF_CALLS
 from zbus.faces.native.info import encode_document, group_info, topic_info
 from zbus.faces.native.params import Params
 from zbus.faces.peer import LARGE_BYTES, Answering, Peer
@@ -238,8 +238,10 @@ class CallReply(NativeReply):
     def answer(self, outcome: Outcome) -> None:
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
-            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, outcome.headers)
-            self.send(self.params.compose(status_of(outcome), lines, outcome.body, CALLED_TYPES))
+            params = self.params
+            said = OF_CALLS.get(params.form, params.form)(outcome.headers)
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, said)
+            self.send(params.compose(status_of(outcome), lines, outcome.body))
         else:
             super().answer(outcome)
 

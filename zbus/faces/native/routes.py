@@ -1,8 +1,8 @@
 """`route`: a message straight to a session, mostly the answer to its call (specification, sections
 5.9 and 8).
 
-A body over the limit is not passed on. The router is told so, and whoever waits for it has an error
-in its place at once: neither of them could find out otherwise.
+What is over a limit is not passed on. The router is refused, and the caller that waits for it has
+an error in its place at once: neither of them could find out otherwise.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Silent
 from zbus.faces.native.context import Context
-from zbus.faces.native.params import Params
+from zbus.faces.native.header_lines import routed_lines
+from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import TEXT, NativeReply, Status
-from zbus.faces.native.stored import NOT_ROUTED, stored_lines
+from zbus.faces.native.stored import check_lines, encode_lines
 from zbus.faces.peer import Peer
 
 _BAD_GATEWAY = Status(502)
@@ -27,8 +28,13 @@ class Route:
         self._params = params
         self._quiet = not params.flag(b"ack")
         self._recver = params.fields.get(b"recver", b"")
-        own = stored_lines(params.fields, NOT_ROUTED, params.browser)
-        self._lines = params.topic_line + own
+        own = routed_lines(params.fields, params.head.contained)
+        self._refused: BadRequest | None = None  # more lines than a message may have
+        try:
+            check_lines(own, face.settings.message_headers_bytes_max)
+        except BadRequest as error:
+            self._refused = BadRequest(error.status, error.text)
+        self._lines = params.topic_line + encode_lines(own)
         status = params.fields.get(b"origin_status", b"200")
         # A 1xx would not end the caller's wait, and break the framing of its connection.
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
@@ -40,6 +46,11 @@ class Route:
             ticket = NativeReply(face, self._params, peer, id)
             _tell_receiver(face, self._params, peer, ticket.id)
             ticket.settle(face.broker.puts.too_large())
+            return
+        if (refused := self._refused) is not None:
+            ticket = NativeReply(face, self._params, peer, id)
+            _tell_receiver(face, self._params, peer, ticket.id)
+            ticket.tell(refused.status, refused.lines, refused.text.encode())
             return
         host = b"host: %b\r\n" % face.settings.address.encode()
         ticket = NativeReply(face, self._params, peer, id, self._quiet)

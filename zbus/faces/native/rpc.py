@@ -14,7 +14,7 @@ from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import CallReply
 from zbus.faces.native.settles import Settles
-from zbus.faces.native.stored import stored_lines
+from zbus.faces.native.stored import RequestLines, origin_lines
 from zbus.faces.peer import Peer
 
 
@@ -32,9 +32,7 @@ class Called(Protocol):
     settles: Settles | None
     timeout_ms: int | None
     silent: bool
-    called_lines: bytes
-    not_called: frozenset[bytes]
-    origin: bytes
+    said: RequestLines
 
     def sender_lines(self, peer: Peer) -> bytes: ...
 
@@ -75,13 +73,12 @@ def call_service(plan: Called, topic: Topic, peer: Peer, id: bytes, body: bytes)
     if plan.once or plan.idempotent or plan.expected_offset is not None or plan.settles:
         text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
         raise BadRequest(400, f"400: Bad Format, {text}")
-    lines = plan.called_lines + plan.sender_lines(peer)
     body = body or plan.body
-    if not body and not params.named and topic_mask(topic.options) & RPC:
+    is_json = not body and not params.named and bool(topic_mask(topic.options) & RPC)
+    if is_json:
         body = request_from_url(params, face.settings.rpc_url)
-        dropped = plan.not_called | {b"content-type"}
-        own = stored_lines(params.fields, dropped, params.browser)
-        lines = b"content-type: application/json\r\n" + own + plan.origin + plan.sender_lines(peer)
+    lines = plan.said.of_call(face.rights.access is not None, is_json)
+    lines += origin_lines(params.head, False) + plan.sender_lines(peer)
     timeout_ms = plan.timeout_ms
     silent = plan.silent  # stock callers: they know the answer by its id
     if timeout_ms is None and not silent:

@@ -65,6 +65,13 @@ class NativeOptions:
         "A browser page that puts a message and is loaded again within this time stores it once; "
         "0 = off.",
     )
+    message_headers_bytes_max: int = number(
+        2_048,
+        256,
+        65_536,
+        "Header lines of a message, with its tag and keys, as a plain HTTP reply has them. nginx "
+        "as it comes takes a reply's head of 4 KiB, with what the broker adds.",
+    )
     push_networks: str = option(
         "",
         "Networks beside public addresses that [webhooks](zbus.md#webhooks) may be sent to, with "

@@ -3,9 +3,11 @@ sections 3.1 and 11)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
+from zbus.faces.native.header_lines import LINES_MAX, entering, plain_bytes
 from zbus.faces.native.params import BadRequest
 from zbus.faces.native.vocabulary import (
     ID_BYTES_MAX,
@@ -14,96 +16,166 @@ from zbus.faces.native.vocabulary import (
     TAG_BYTES_MAX,
 )
 from zbus.wire.fields import VISIBLE
-from zbus.wire.target import encode_header_value
+from zbus.wire.head import Head
+from zbus.wire.header_names import PREFIX, is_credential, is_of_way
+from zbus.wire.target import has_controls
 
 OF_KEYS = VISIBLE.translate(None, b'"\\')
-
-NOT_STORED = frozenset(
-    (
-        b"ack ack_group ack_offset ack_partition ack_topic body cmd connection consume_group"
-        b" content-length cron cron_id cron_time cron_zone dead_attempts dead_group"
-        b" dead_offset dead_partition dead_reason"
-        b" dead_topic delay deliver_at expect expected_offset front group host id"
-        b" idempotency-key idempotent keep-alive key max_attempts offset origin_id"
-        b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
-        b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl txn"
-        b" upgrade"
-    ).split()
-)
-"""Fields that are the broker's business or the connection's; all others travel with the message."""
-
-SAID_BY_PROGRAMS = frozenset((b"user-agent", b"accept", b"accept-encoding", b"accept-language"))
-"""Fields of plain HTTP that are about the program that asks, and its reply. No consumer needs them;
-a service may."""
 
 _FORM = b"application/x-www-form-urlencoded"
 _LABEL_ALL_AS_FORM = (b"curl/", b"Wget/", b"Python-urllib/")
 """Programs that say so of every body, unless they are told what it is."""
 
-CREDENTIALS = frozenset((b"authorization",))
-
-NOT_ROUTED = frozenset(
-    (
-        b"ack authorization connection content-length cookie expect host keep-alive origin_status"
-        b" proxy-authorization recver remote-addr sender te token trailer transfer-encoding upgrade"
-    ).split()
-)
-"""Of a routed message, everything else is the router's to choose."""
+_ORIGIN_URL_BYTES_MAX = 256
+"""Of a target that is stored with every message."""
 
 
-def stored_lines(
-    fields: dict[bytes, bytes],
-    dropped: frozenset[bytes] = NOT_STORED,
-    browser: Browser | None = None,
-) -> bytes:
-    """The application's fields as canonical header lines; `browser` is whose request has them."""
-    lines = []
-    for name, value in fields.items():
-        if name in dropped or (browser is not None and _is_said_unasked(name, value)):
-            continue
-        if name == b"cookie":
-            parts = [part.strip() for part in value.split(b";")]
-            value = b"; ".join(part for part in parts if part and not part.startswith(b"token="))
-            if not value:
-                continue
-        lines.append(b"%b: %b\r\n" % (name, encode_header_value(value)))
-    return b"".join(lines)
+class RequestLines:
+    """What the fields of a head say as lines of a message (`zbus.faces.native.header_lines`): the
+    application's own, those that say how the request came, and credentials. `contained`: the head
+    stood in a body or a frame; `browser` is whose request it is. Raises BadRequest for more than a
+    message may have: `bytes_max` in all, `labels_bytes` of it are for what names the message."""
+
+    __slots__ = ("_own", "_secrets", "_way")
+
+    def __init__(
+        self,
+        fields: Mapping[bytes, bytes],
+        contained: bool,
+        browser: Browser | None,
+        bytes_max: int,
+        labels_bytes: int,
+    ) -> None:
+        own: dict[bytes, bytes] = {}
+        way: dict[bytes, bytes] = {}
+        secrets: dict[bytes, bytes] = {}
+        agent = fields.get(b"user-agent", b"")
+        for name, value in entering(fields).items():
+            if is_credential(name):
+                if browser is None or not _is_added(name, value):
+                    secrets[name] = value
+            elif contained or PREFIX + name in fields:
+                own[name] = value
+            elif is_of_way(name) or (name == b"content-type" and _is_of_program(agent, value)):
+                if browser is None or name != b"referer":  # it may hold a token
+                    way[name] = value
+            elif browser is not None and name == b"priority":
+                way[name] = value
+            else:
+                own[name] = value
+        left_bytes = check_lines(own, bytes_max, labels_bytes)
+        self._own = own
+        self._secrets = secrets
+        # Nobody has chosen them, so they are stored as far as they fit.
+        self._way: dict[bytes, bytes] = {}
+        for name, value in way.items():
+            left_bytes -= plain_bytes({name: value})
+            if left_bytes >= 0 and len(own) + len(self._way) < LINES_MAX:
+                self._way[name] = value
+
+    def of_topic(self, bare: bool) -> bytes:
+        """In a topic; `bare`: it does not store how messages came."""
+        return encode_lines(self._own if bare else {**self._own, **self._way})
+
+    def of_call(self, tokens: bool, is_json: bool = False) -> bytes:
+        """With a call: a service is told all that a server behind a proxy is told. `tokens`: the
+        broker's own are in `authorization`. `is_json`: the body is made here."""
+        lines = {**self._way, **self._secrets}
+        lines.pop(b"token", None)
+        lines.pop(b"proxy-authorization", None)
+        if tokens:
+            lines.pop(b"authorization", None)
+        if b"cookie" in lines and (cookie := _without_token(lines.pop(b"cookie"))):
+            lines[b"cookie"] = cookie
+        if is_json:
+            own = {name: value for name, value in self._own.items() if name != b"content-type"}
+            lines.pop(b"content-type", None)
+            return encode_lines({b"content-type": b"application/json", **own, **lines})
+        return encode_lines({**self._own, **lines})
 
 
-def said_by_programs(fields: dict[bytes, bytes]) -> frozenset[bytes]:
-    """Names of the fields that whoever sent a plain request did not choose."""
-    agent, kind = fields.get(b"user-agent", b""), fields.get(b"content-type", b"")
-    if kind == _FORM and agent.startswith(_LABEL_ALL_AS_FORM):
-        return SAID_BY_PROGRAMS | {b"content-type"}
-    return SAID_BY_PROGRAMS
+def check_lines(lines: Mapping[bytes, bytes], bytes_max: int, labels_bytes: int = 0) -> int:
+    """How many bytes are left of what a message may have. Raises BadRequest if there are more, or
+    if a value cannot be in a header line (RFC 9110, section 5.5)."""
+    for name, value in lines.items():
+        check_value(name, value)
+    if len(lines) > LINES_MAX:
+        text = f"a message has at most {LINES_MAX} header lines of its own, not {len(lines)}"
+        raise BadRequest(431, f"431: {text}")
+    left_bytes = bytes_max - labels_bytes - plain_bytes(lines)
+    if left_bytes < 0:
+        text = (
+            f"the header lines, the tag and the keys of a message have at most {bytes_max}"
+            f" bytes (option message_headers_bytes_max), not {bytes_max - left_bytes}"
+        )
+        raise BadRequest(431, f"431: {text}")
+    return left_bytes
 
 
-def _is_said_unasked(name: bytes, value: bytes) -> bool:
-    """What a browser adds by itself, and nobody chose to send with a message: cookies of all other
-    programs on the host, since its ports share them; the address of the page, which may hold a
-    token; the password that a proxy before the broker asked for."""
-    return name in (b"cookie", b"referer") or (
-        name == b"authorization" and value[:6].lower() == b"basic "
-    )
+def encode_lines(lines: Mapping[bytes, bytes]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % line for line in lines.items()])
 
 
-def without_token(target: bytes) -> bytes:
+def _is_of_program(agent: bytes, content_type: bytes) -> bool:
+    """A content type that nobody chose."""
+    return content_type == _FORM and agent.startswith(_LABEL_ALL_AS_FORM)
+
+
+def _is_added(name: bytes, value: bytes) -> bool:
+    """A credential that a browser adds by itself: cookies of all other programs on the host, since
+    its ports share them; the password that a proxy before the broker asked for."""
+    return name == b"cookie" or (name == b"authorization" and value[:6].lower() == b"basic ")
+
+
+def _without_token(value: bytes) -> bytes:
+    parts = [part.strip() for part in value.split(b";")]
+    return b"; ".join(part for part in parts if part and not part.startswith(b"token="))
+
+
+def origin_lines(head: Head, bare: bool) -> bytes:
+    """By which method and target a message came. Where it is stored unasked (`bare`), a long target
+    is stored without its query, or not at all."""
+    lines = b"origin_method: %b\r\n" % head.method
+    target = without_secrets(head.target)
+    if bare and len(target) > _ORIGIN_URL_BYTES_MAX:
+        target = target.partition(b"?")[0]
+    if target == b"/" or (bare and len(target) > _ORIGIN_URL_BYTES_MAX):
+        return lines
+    return b"%borigin_url: %b\r\n" % (lines, target)
+
+
+def without_secrets(target: bytes) -> bytes:
     """A request target that may be shown to others."""
     path, mark, query = target.partition(b"?")
     pieces = query.split(b"&")
     names = [unquote_to_bytes(piece.partition(b"=")[0]).lower() for piece in pieces]
-    if b"token" not in names:
+    if not any(map(is_credential, names)):
         return target
-    kept = [piece for piece, name in zip(pieces, names, strict=True) if name != b"token"]
+    kept = [piece for piece, name in zip(pieces, names, strict=True) if not is_credential(name)]
     return path + mark + b"&".join(kept) if kept else path
 
 
+def check_value(name: bytes, value: bytes) -> None:
+    """Raises BadRequest for one that cannot be in a header line. A query may have any bytes."""
+    if has_controls(value):
+        text = f"{shown(name)} has a control character, which no header line can have"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+
+
+def shown(name: bytes) -> str:
+    """A name in a refusal."""
+    return repr(name[:40].decode("utf-8", "replace"))
+
+
 def check_id(id: bytes) -> None:
+    check_value(b"id", id)
     if len(id) > ID_BYTES_MAX:
         raise BadRequest(400, f"400: Bad Format, Message.Id length should be <= {ID_BYTES_MAX}")
 
 
 def check_labels(tag: bytes, key: bytes) -> None:
+    check_value(b"tag", tag)
+    check_value(b"key", key)
     if len(tag) > TAG_BYTES_MAX:
         raise BadRequest(400, f"400: Bad Format, Message.Tag length should be <= {TAG_BYTES_MAX}")
     if len(key) > KEY_BYTES_MAX:

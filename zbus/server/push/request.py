@@ -12,18 +12,15 @@ from urllib.parse import quote
 from zbus.core.chunk import Chunk
 from zbus.core.push import Push
 from zbus.core.topic import Group
+from zbus.faces.native.header_lines import is_standard
 from zbus.faces.native.webhooks import secret_keys
+from zbus.wire.header_names import PREFIX
 from zbus.wire.retry_after import parse_retry_after
 
 GONE = 410
 """The status by which an endpoint ends its webhook, as Standard Webhooks and REST hooks have it."""
 
 RETRY_AFTER_MS_MAX = 3_600_000
-
-_KEPT = frozenset(
-    (b"content-type", b"content-encoding", b"content-language", b"traceparent", b"tracestate")
-)
-"""Header lines of a message that say of an HTTP request what they say of the message."""
 
 _OF_ITS_WAY = frozenset((b"sender", b"origin_url", b"origin_method"))
 """Header lines that say how a message came to the broker, which is not the endpoint's business."""
@@ -109,8 +106,8 @@ def signature(secret: str, id: bytes, time_s: int, body: bytes) -> bytes:
 
 
 def _application(headers: bytes) -> Lines:
-    """The producer's header lines: those of HTTP as they are, all others behind a prefix, so that
-    none of them means anything to a server or a proxy on the way."""
+    """The producer's header lines as in a plain reply, but the type is told as it is: an endpoint
+    is a program that wants it."""
     lines: Lines = []
     kind = b"application/octet-stream"
     for line in headers.split(b"\r\n"):
@@ -119,10 +116,10 @@ def _application(headers: bytes) -> Lines:
             continue
         if name == b"content-type":
             kind = value
-        elif name in _KEPT:
+        elif is_standard(name):
             lines.append((name, value))
         else:
-            lines.append((b"zbus-header-" + name, value))
+            lines.append((PREFIX + name, value))
     return [(b"content-type", kind), *lines]
 
 
