@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.stored import TIME_MS, MemoryLog, batch, moment
+from zbus.faces.native.header_lines import text_of
 from zbus.journal.batch import decode_chunk, read_header
 from zbus.spark.arrows import read, record_batches
 from zbus.spark.columns import NAMES, arrow_schema
@@ -35,7 +36,7 @@ def expected(raws: list[bytes], start: int, stop: int) -> list[dict[str, Any]]:
         for at in range(len(chunk.bodies)):
             offset = chunk.first + at
             lines = [line for line in chunk.headers[at].split(b"\r\n") if line]
-            pairs = [line.decode("utf-8", "replace").partition(": ") for line in lines]
+            pairs = [text_of(line).partition(": ") for line in lines]
             due_ms = chunk.due[at] if chunk.due is not None else 0
             tag = chunk.tags[at] if chunk.tags is not None else b""
             key = chunk.keys[at] if chunk.keys is not None else b""
@@ -44,9 +45,9 @@ def expected(raws: list[bytes], start: int, stop: int) -> list[dict[str, Any]]:
                 "partition": 2,
                 "offset": offset,
                 "timestamp": moment(read_header(raw).time_ms),
-                "id": chunk.ids[at].decode("utf-8", "replace") or f"2-{offset}",
-                "tag": tag.decode("utf-8", "replace") or None,
-                "key": key.decode("utf-8", "replace") or None,
+                "id": text_of(chunk.ids[at]) or f"2-{offset}",
+                "tag": text_of(tag) or None,
+                "key": text_of(key) or None,
                 "headers": [(name, value) for name, _, value in pairs],
                 "body": chunk.bodies[at],
                 "deliver_at": moment(due_ms) if due_ms else None,

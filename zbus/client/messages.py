@@ -17,6 +17,9 @@ _ENCODED = frozenset((b"consume_group", b"tag", b"topic"))
 """Lines of the broker's own in which it writes `%41`, so that any name can be in them. Lines of a
 producer have their bytes as they were sent."""
 
+_OF_REPLIES = frozenset((b"cache-control", b"connection", b"content-length", b"date"))
+"""Lines about the reply that holds a message."""
+
 Body = bytes | bytearray | memoryview | str
 """What may be sent: bytes, or text that is sent as UTF-8."""
 
@@ -165,7 +168,7 @@ class Delivery:
         the broker's about it."""
         headers: dict[str, str] = {}
         for name, value in self.fields.items():
-            if not name.startswith(PREFIX):
+            if not (name.startswith(PREFIX) or name in _OF_REPLIES):
                 headers[name.decode("latin-1")] = _shown(name, value)
         for name, value in self.fields.items():
             if name.startswith(PREFIX):  # but the broker's own win
@@ -175,7 +178,10 @@ class Delivery:
 
 def _shown(name: bytes, value: bytes) -> str:
     raw = decode_valid_percent(value) if name in _ENCODED else value
-    return raw.decode("utf-8", "replace")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 class Labels(TypedDict, total=False):

@@ -351,12 +351,22 @@ def _binary_array(lengths: bytes, data: bytes) -> pa.Array:
 
 
 def _as_text(values: pa.Array) -> pa.Array:
-    """Bytes that are no UTF-8 are replaced."""
+    """A line that is not UTF-8 is taken for Latin-1."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        texts = [value.decode("utf-8", "replace") for value in values.to_pylist()]
+        texts = [_text_of(value) for value in values.to_pylist()]
         return pa.array(texts, pa.string())
+
+
+def _text_of(value: bytes) -> str:
+    lines = []
+    for line in value.split(b"\r\n"):
+        try:
+            lines.append(line.decode())
+        except UnicodeDecodeError:
+            lines.append(line.decode("latin-1"))
+    return "\r\n".join(lines)
 
 
 def _maps(blocks: pa.Array) -> pa.Array:

@@ -1,7 +1,8 @@
 """The columns of a message as Spark and Arrow see it (specification of the pipeline, 4.3).
 
 All may be null. `timestamp` is when the broker stored the message, `deliver_at` when it is due, if
-it was delayed. Names in `headers` are in lower case; bytes that are no UTF-8 are replaced there.
+it was delayed. Names in `headers` are in lower case; what is not UTF-8 is taken
+for Latin-1.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def is_of_way(name: bytes) -> bool:
 @lru_cache(maxsize=1024)
 def steers(name: bytes) -> bool:
     """A line of this name in a reply makes something on the way do something."""
-    return name in _STEERING or name.startswith(_STEERING_PREFIXES)
+    return name in _STEERING or name in OF_CONNECTION or name.startswith(_STEERING_PREFIXES)
 
 
 def nominated(fields: Mapping[bytes, bytes]) -> frozenset[bytes]:

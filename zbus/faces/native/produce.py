@@ -167,8 +167,7 @@ class Produce:
         """What no other put of this turn opened the way for."""
         params, topic = self.params, self.broker.topics.get(self.topic_key)
         if topic is not None and topic.bare is not self.bare:
-            self.bare = topic.bare
-            self.lines = self._own_lines()
+            self.know(topic)
         if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
             if self.keyed and topic is not None and not topic.careful:
                 self._run_with_key(topic, peer, id, body)
@@ -182,6 +181,11 @@ class Produce:
         self.partition_of = partition = topic.partition_for(self.key)
         lines, body = self._lines(peer), body or self.body
         self.broker.put(partition, ticket, id, lines, body, self.tag, self.key)
+
+    def know(self, topic: Topic) -> None:
+        """Which lines are stored is the topic's choice."""
+        self.bare = topic.bare
+        self.lines = self._own_lines()
 
     def _ticket(self, peer: Peer, id: bytes) -> Ticket:
         """Of a put that others may go along with, unless its reply is not like theirs."""

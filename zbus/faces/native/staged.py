@@ -53,6 +53,7 @@ class TxnStage(Produce):
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         refused = self._refused(peer)
         if refused is None:
+            self.know(self.face.broker.topics[self.target_key])
             self._run_with_care(peer, id, body, self.face.broker.topics[self.topic_key])
         else:
             NativeReply(self.face, self.params, peer, id, self.quiet).settle(refused)
