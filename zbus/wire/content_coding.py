@@ -2,14 +2,15 @@
 
 A few bytes can stand for gigabytes, so the size is known before it is taken: a body that grows past
 1 MiB is decoded twice. The first pass only counts, and ends at the limit of the reader; the second
-one keeps. So what is refused never takes more memory than 1 MiB, and what is accepted is accepted
-at any ratio: a legitimate body may well shrink to a thousandth.
+one keeps. So what is refused never takes more memory than 1 MiB and a piece of output, beside the
+window of the library, and what is accepted is accepted at any ratio: a legitimate body may well
+shrink to a thousandth.
 
 Decoding is a generator. Each step takes a small piece of the input, gives a small piece of the
 output, and tells its work, so that a large body does not keep other connections waiting.
 
-One coding of a body is undone. Several in one header field are refused: nobody needs them, and
-each one multiplies what a byte can do.
+One coding of a body is undone. Several are refused: no sender needs them, and each one multiplies
+what a byte can do.
 """
 
 from __future__ import annotations
