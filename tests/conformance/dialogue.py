@@ -28,6 +28,8 @@ TYPED = (
 
 
 def http(target: str, *lines: str, body: bytes = b"", method: str = "GET") -> bytes:
+    if method != "GET" and not body and any(line.startswith("content-type:") for line in lines):
+        lines = (*lines, "content-length: 0")  # else something is announced that has no end
     return _request(f"{method} {target} HTTP/1.1", ("host: localhost", *lines), body)
 
 

@@ -54,6 +54,13 @@ SERVED = [
     Served("authority form", request("CONNECT example.com:443 HTTP/1.1"), None),
     # Sections 6 and 7: body
     Served("chunked", request(POST, CHUNKED, body=HELLO), 200),
+    Served("post with nothing", request("POST /T?cmd=query HTTP/1.1"), 200),
+    Served(
+        "post of HTTP/1.0",
+        request("POST /T HTTP/1.0", b"connection: keep-alive", b"content-length: 2", body=b"hi"),
+        200,
+    ),
+    Served("get with a type", request(GET, b"content-type: a/b"), 200),
     # The one point of the 33 that is not kept: stock clients of zbus send no Host.
     Served("no Host", request(GET, host=b""), 200),
     # A method that is no standard one is a method all the same.
@@ -64,6 +71,17 @@ REFUSED = [
     # RFC 9112, section 3: request line
     Refused("HTTP/2.0", request("GET / HTTP/2.0"), 505),
     Refused("no version", request("GET /")),
+    # RFC 9110, section 15.5.12: nothing says where the body ends, so it is not taken for empty
+    Refused("a type, no length", request(POST, b"content-type: a/b", body=b"hello"), 411),
+    Refused("a coding, no length", request(POST, b"content-encoding: gzip"), 411),
+    Refused("HTTP/1.0, a type", request("POST /T HTTP/1.0", b"content-type: a/b", body=b"hi"), 411),
+    Refused("HTTP/1.0, no length", request("POST /T HTTP/1.0", body=b"hello"), 411),
+    Refused("HTTP/1.0, closed", request("PUT /T HTTP/1.0", b"connection: close", body=b"hi"), 411),
+    Refused(
+        "HTTP/1.0, no length, kept alive",
+        request("PUT /T HTTP/1.0", b"connection: keep-alive", body=b"hello"),
+        411,
+    ),
     # Sections 3.2 and 5: header lines
     Refused("two Hosts", request(GET, b"host: example.com")),
     Refused("space in Host", request(GET, host=b"host: bad host")),

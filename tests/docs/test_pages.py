@@ -240,7 +240,7 @@ def test_texts_of_refusals_are_the_codes() -> None:
     """The longest fixed part of each sentence of the reference is in the source."""
     source = "".join(
         path.read_text(encoding="utf-8")
-        for folder in ("faces", "core", "journal", "server")
+        for folder in ("faces", "core", "journal", "server", "wire")
         for path in (ROOT / "zbus" / folder).rglob("*.py")
     )
     source = re.sub(r'"\s*\n?\s*f?"', "", source)

@@ -3,6 +3,7 @@ last one."""
 
 from __future__ import annotations
 
+import gzip
 import re
 
 import pytest
@@ -176,3 +177,48 @@ def test_over_a_websocket(scene: Scene) -> None:
     assert b"id: behind" in client.received[client.received.index(STORED) :]
     assert STORED in client.received
     assert stored(scene) == COUNT
+
+
+class TestCompressed:
+    """Its coding is undone in steps, too, which come before the others."""
+
+    LINES = b"x" * 4_000
+    CODED = request(
+        "/B?cmd=produce",
+        gzip.compress((LINES + b"\n") * 2_000),
+        "content-type: application/x-ndjson",
+        "content-encoding: gzip",
+    )
+
+    def test_others_are_served_meanwhile(self, scene: Scene) -> None:
+        light = scene.connect(PING)
+        turns_until(scene, light, 1)
+        client = begun(scene, self.CODED + PING)
+        for count in range(2, 5):
+            light.say(PING)
+            scene.turn()
+            assert (scene.replies(light), scene.replies(client), stored(scene)) == (count, 0, 0)
+        turns_until(scene, client, 2)
+        assert b"count: 2000\r\n" in client.received
+        assert scene.process._assembly.bodies.bytes_used == 0
+
+    def test_a_connection_that_breaks_in_the_middle_leaves_nothing(self, scene: Scene) -> None:
+        client = begun(scene, self.CODED)
+        while not scene.process._assembly.bodies.bytes_used:
+            scene.turn()
+        scene.process.loop.drop(client.link)
+        scene.turn()
+        assert (scene.process._assembly.bodies.bytes_used, stored(scene)) == (0, 0)
+
+    def test_what_is_read_then_may_take_steps_again(self, scene: Scene) -> None:
+        messages = b",".join(b'"%d"' % number for number in range(500))
+        form = b"producer=B-producer&pad=" + b"x" * 1_500_000 + b"&messages=[" + messages + b"]"
+        lines = "content-type: application/x-www-form-urlencoded", "content-encoding: gzip"
+        data = request("/mq/produce/batch", gzip.compress(form), *lines).replace(b"GET", b"POST", 1)
+        known = request("/mq/register?topic=B&producer=B-producer").replace(b"GET", b"POST", 1)
+        other = scene.connect(known)
+        turns_until(scene, other, 1)
+        client = begun(scene, data + PING)
+        turns_until(scene, client, 2)
+        assert statuses(client) == [200, 200]
+        assert stored(scene) == 500

@@ -91,6 +91,14 @@ REFUSED = [
     ("another expectation", HOST + b"Expect: 200-ok", 417),
     ("empty expectation", HOST + b"Expect:", 417),
     ("repeated expectation", HOST + b"Expect: 100-continue\r\nExpect: 100-continue", 400),
+    # a body without a length
+    ("a type and no length", b"POST / HTTP/1.1\r\nContent-Type: a/b", 411),
+    ("a coding and no length", b"PUT / HTTP/1.1\r\nContent-Encoding: gzip", 411),
+    ("a patch", b"PATCH / HTTP/1.1\r\ncontent-type: a/b", 411),
+    ("a type and a cmd", b"POST / HTTP/1.1\r\ncmd: produce\r\ncontent-type: a/b", 411),
+    ("a type on HTTP/1.0", b"POST / HTTP/1.0\r\nContent-Type: a/b", 411),
+    ("a coding on HTTP/1.0", b"PUT / HTTP/1.0\r\nContent-Encoding: gzip", 411),
+    ("no length, kept alive", b"POST / HTTP/1.0\r\nConnection: keep-alive", 411),
     # Host
     ("two Hosts", HOST + b"Host: a", 400),
     ("two Hosts on HTTP/1.0", b"GET / HTTP/1.0\r\nHost: a\r\nHost: b", 400),

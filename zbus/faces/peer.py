@@ -186,7 +186,7 @@ class Peer(Session):
         else:
             requests = self._undone + reader.receive(data) if data else self._undone
             self._undone = None
-            if self._steps is not None and not self._go_on(self._steps):
+            if (steps := self._steps) is not None and not self._resume_steps(steps):
                 self._undone = requests
                 return
             if self.heartbeat is not None:  # a stream has begun: nothing else is answered
@@ -234,12 +234,17 @@ class Peer(Session):
             self._steps = steps
             self._undone = []  # more, if there is more
 
+    def _resume_steps(self, steps: Iterator[int]) -> bool:
+        """Whether these are done, and those that the last of them may have begun."""
+        self._steps = None
+        self.begin(steps)
+        return self._steps is None
+
     def _go_on(self, steps: Iterator[int]) -> bool:
         """Take steps as long as there is work left; whether that was all of them."""
         while self.work > 0:
             work = next(steps, None)
             if work is None:
-                self._steps = None
                 return True
             self.work -= work
         return False

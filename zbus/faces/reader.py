@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from zbus.wire.budget import Budget
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
 from zbus.wire.http import Request
+from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
 
 
 class Reader(Protocol):
@@ -23,6 +25,10 @@ class Reader(Protocol):
     refused: Head | None
     """The error is about its body, which is too long."""
 
+    @property
+    def bounds(self) -> tuple[WireLimits, Budget | None]:
+        """The limits of a request, and what the bodies of all connections share."""
+
     def receive(self, data: bytes) -> list[Request]: ...
     def waiting_for(self) -> Literal["nothing", "head", "body"]: ...
     def close(self) -> None: ...
@@ -36,6 +42,7 @@ class Deaf:
     error: WireError | None = None
     came_bytes = spent = 0
     refused: Head | None = None
+    bounds: tuple[WireLimits, Budget | None] = (DEFAULT_LIMITS, None)
 
     def receive(self, data: bytes) -> list[Request]:
         return []

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol
 
 from zbus.faces.peer import Peer, Plan, Planner, Reply
+from zbus.wire.budget import Budget
 from zbus.wire.errors import WireError
 from zbus.wire.head import Head, make_head
 from zbus.wire.http import HttpReader, Request
@@ -99,7 +100,7 @@ class Upgrade:
         limits, budget = http.bounds
         bytes_max = limits.head_bytes_max + 4 + limits.body_bytes_max
         reader = WebSocketReader(bytes_max, budget)
-        socket = WebSocket(reader, self._open_codec(), limits)
+        socket = WebSocket(reader, self._open_codec(), limits, budget)
         peer.reader = peer.framing = socket
         peer.planner = self._planner
         peer.multiplexed = True
@@ -129,15 +130,31 @@ class WebSocket:
     """The reader of a peer after the handshake, and the framing of what it is sent."""
 
     __slots__ = (
-        *("_held", "_limits", "_reader", "begun", "came_bytes", "codec", "error", "more"),
-        *("refused", "spent"),
+        "_held",
+        "_limits",
+        "_reader",
+        "begun",
+        "bounds",
+        "came_bytes",
+        "codec",
+        "error",
+        "more",
+        "refused",
+        "spent",
     )
 
     interim = b""
     done = False
 
-    def __init__(self, reader: WebSocketReader, codec: Codec, limits: WireLimits) -> None:
+    def __init__(
+        self,
+        reader: WebSocketReader,
+        codec: Codec,
+        limits: WireLimits,
+        budget: Budget | None = None,
+    ) -> None:
         self._reader = reader
+        self.bounds = limits, budget
         self.codec = codec
         self._limits = limits
         self.begun = False  # the 101 is out

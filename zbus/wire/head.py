@@ -66,9 +66,25 @@ class Head:
         self.kept = False
         self.plan: object = None
 
+    @property
+    def open_ended(self) -> bool:
+        """In HTTP/1.0, without a length: it has no body, or one that ends with the connection. A
+        proxy that speaks HTTP/1.0 passes a POST without a body on like this."""
+        return (
+            not self.version_11
+            and not self.contained
+            and self.method in _METHODS_OF_BODIES
+            and b"content-length" not in self.fields
+        )
+
     def __repr__(self) -> str:
         return f"Head({self.method!r}, {self.target!r}, {self.fields!r})"
 
+
+NO_LENGTH = "a body needs a content-length, or transfer-encoding: chunked"
+
+_METHODS_OF_BODIES = frozenset((b"PATCH", b"POST", b"PUT"))
+_OF_BODIES = frozenset((b"content-encoding", b"content-type"))
 
 Request = tuple[Head, bytes, bytes]
 """Head, id (b"" if none), body."""
@@ -95,6 +111,8 @@ def make_head(
     keep_alive = version_11
     if connection is not None:
         keep_alive = _keeps_alive(connection, version_11, not marks.isdisjoint(fields))
+    if length is None and not chunked and outermost and start[0] in _METHODS_OF_BODIES:
+        _check_has_no_body(fields, version_11, keep_alive)
     websocket = b"upgrade" in fields and outermost and b"websocket" in _options(fields[b"upgrade"])
     return Head(
         start,
@@ -108,6 +126,15 @@ def make_head(
         not outermost,
         websocket,
     )
+
+
+def _check_has_no_body(fields: dict[bytes, bytes], version_11: bool, keep_alive: bool) -> None:
+    """Without a length there is no body in HTTP/1.1. What announces one has forgotten the length,
+    and the next bytes may be the body: nothing may be done, as if it were empty. In HTTP/1.0 the
+    end of the connection may be the end of a body that nothing announces, see `Head.open_ended`;
+    where the connection goes on, it cannot be."""
+    if not _OF_BODIES.isdisjoint(fields) or (keep_alive and not version_11):
+        raise WireError(411, NO_LENGTH)
 
 
 def _options(value: bytes) -> list[bytes]:

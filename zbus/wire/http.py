@@ -175,7 +175,7 @@ class HttpReader:
 
     @property
     def bounds(self) -> tuple[WireLimits, Budget | None]:
-        """What a reader that takes over from this one is bound by."""
+        """The limits of a request, and what the bodies of all connections share."""
         return self._limits, self._budget
 
     def close(self) -> None:

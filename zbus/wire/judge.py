@@ -26,7 +26,7 @@ VERSIONS = {b"HTTP/1.1": True, b"HTTP/1.0": False}
 ONCE = frozenset((b"content-length", b"expect", b"host", b"transfer-encoding"))
 """Repeating one of these makes two readers disagree; any other name may be repeated."""
 
-LISTS = frozenset((b"connection", b"upgrade"))
+LISTS = frozenset((b"connection", b"content-encoding", b"upgrade"))
 """Comma-separated lists that we act upon: repetitions are joined (RFC 9110, section 5.3)."""
 
 

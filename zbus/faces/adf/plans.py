@@ -9,13 +9,14 @@ from zbus.core.chunk import Chunk
 from zbus.core.outcomes import Changed
 from zbus.core.topic import Partition
 from zbus.faces.adf import actions
-from zbus.faces.adf.actions import Action
+from zbus.faces.adf.actions import PUSHES, Action
 from zbus.faces.adf.asked import Asked, Fail, HttpAsked, Reply
 from zbus.faces.adf.frames import Frames
 from zbus.faces.adf.line import Line
 from zbus.faces.adf.pulls import FramePull, HttpPull
 from zbus.faces.adf.queues import Made
 from zbus.faces.adf.scope import Held, Scope, in_use
+from zbus.faces.bodies import reading_body
 from zbus.faces.guard import Answer
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import TEXT
@@ -281,4 +282,8 @@ def plan_of(asked: Asked) -> Plan:
     """How it is done."""
     if asked.action is None or asked.problem:
         return Fail(asked, asked.problem)
-    return _PLANS[asked.action](asked)
+    plan = _PLANS[asked.action](asked)
+    if asked.action in PUSHES and not asked.head.contained:
+        # Its messages have no header lines, so none could say what coding a body has.
+        return reading_body(asked, plan, asked.head.fields, text=False)
+    return plan

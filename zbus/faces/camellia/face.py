@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from zbus.faces.access import Needs
+from zbus.faces.bodies import media_type_of, reading_body, refusal_of
 from zbus.faces.camellia import messages, reports
 from zbus.faces.camellia.context import Context, Request
 from zbus.faces.camellia.health import Health
@@ -16,11 +17,12 @@ from zbus.faces.camellia.parking import Parking
 from zbus.faces.camellia.queues import Queues
 from zbus.faces.camellia.settings import CamelliaSettings
 from zbus.faces.face import Parts
-from zbus.faces.forms import read_fields
+from zbus.faces.forms import FORMS, read_fields
 from zbus.faces.guard import Guard
 from zbus.faces.params import BadParameter, Params
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import PlainFace
+from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
 from zbus.wire.target import split_target
 
@@ -95,6 +97,7 @@ class CamelliaAsked(Request):
         for name, value in pairs:
             self._query.setdefault(name, value)
         self._media_type = head.fields.get(b"content-type", b"")
+        self._reads_form = head.method == b"POST" and media_type_of(head.fields) in FORMS
 
     def changes(self) -> bool:
         return self.verb is None or self.verb.changes
@@ -105,7 +108,7 @@ class CamelliaAsked(Request):
         return None if self.operation is None else Needs(self.operation)
 
     def plan(self) -> Plan:
-        return self
+        return reading_body(self, self, self.head.fields) if self._reads_form else self
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         verb, method = self.verb, self.head.method
@@ -116,8 +119,10 @@ class CamelliaAsked(Request):
             text = f"Request method '{method.decode()}' is not supported."
             self.refuse_early(peer, 405, text, b"allow: %b\r\n" % b", ".join(verb.methods))
         else:
-            form = read_fields(self._media_type, body) if body and method == b"POST" else {}
             try:
+                form = read_fields(self._media_type, body) if self._reads_form and body else {}
                 verb.run(self, Params({**form, **self._query}), peer)
             except BadParameter as error:
                 self.refuse_early(peer, 400, str(error))
+            except WireError as error:
+                self.refuse(refusal_of(error)).run(peer, id, b"")

@@ -8,8 +8,9 @@ from typing import Final
 import attrs
 
 from zbus.faces.access import Needs
+from zbus.faces.bodies import NO_LENGTH_ANSWER, media_type_of, reading_body, refusal_of
 from zbus.faces.face import Parts
-from zbus.faces.forms import read_fields
+from zbus.faces.forms import FORMS, read_fields
 from zbus.faces.guard import Guard, Policy
 from zbus.faces.mqcloud import consuming, managing, producing
 from zbus.faces.mqcloud.context import Context, Request
@@ -21,6 +22,7 @@ from zbus.faces.mqcloud.settings import MqcloudSettings
 from zbus.faces.params import BadParameter, Params
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.plain import TEXT, PlainFace, PlainReply
+from zbus.wire.errors import WireError
 from zbus.wire.heads import Head
 from zbus.wire.target import split_target
 
@@ -101,6 +103,7 @@ class MqcloudAsked(Request):
         super().__init__(head, guard, face)
         segments, pairs = split_target(head.target)
         self._named = ""
+        self._is_document = tuple(segments) == _CONFIGURE  # else the body is a form
         self.verb = verb = self._verb(tuple(segments))
         self.operation = "" if verb is None else verb.operation
         self._query: dict[bytes, bytes] = {}
@@ -132,7 +135,10 @@ class MqcloudAsked(Request):
         return Needs(self.operation)
 
     def plan(self) -> Plan:
-        return self
+        if self._is_document and self.head.open_ended:
+            return self.refuse(NO_LENGTH_ANSWER)
+        reads = self._is_document or media_type_of(self.head.fields) in FORMS
+        return reading_body(self, self, self.head.fields) if reads else self
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         verb, method = self.verb, self.head.method
@@ -142,11 +148,13 @@ class MqcloudAsked(Request):
             text = f"Request method '{method.decode()}' not supported"
             self.reply(peer).tell_status(FAILED, text)
         else:
-            form = read_fields(self._media_type, body) if body else {}
             self._body = body
             try:
+                form = read_fields(self._media_type, body) if body else {}
                 verb.run(self, Params({**form, **self._query}), peer)
             except BadParameter as error:
                 self.reply(peer).tell_status(BAD, str(error))
+            except WireError as error:
+                self.refuse(refusal_of(error)).run(peer, id, b"")
             finally:
                 self._body = b""

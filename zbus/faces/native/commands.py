@@ -323,6 +323,10 @@ ABSENT = frozenset((b"js", b"css", b"img", b"page"))
 TABLE = {name.encode(): command for name, command in COMMANDS.items()}
 FREE = ABSENT | {name for name, command in TABLE.items() if command.operation is None}
 READS = frozenset(name for name, command in TABLE.items() if command.reads)
+BODIES = frozenset(name for name, command in TABLE.items() if command.body)
+DOCUMENTS = frozenset(n for n, command in TABLE.items() if {*command.body} - {"message", "batch"})
+"""Commands that read the whole body. (A produce finds out whether its body is a batch.)"""
+
 GROUP_COMMANDS = frozenset(n for n, command in TABLE.items() if b"consume_group" in command.kinds)
 """Commands whose second path segment is a group, and that know `group` as its short name. (The
 original leaves out unconsume and ack: there `/topic/group?cmd=ack` is about another group.)"""

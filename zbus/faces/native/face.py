@@ -13,7 +13,9 @@ from typing import TypeAlias
 from zbus.core.broker import Broker
 from zbus.core.outcomes import Routed
 from zbus.faces.access import Needs
+from zbus.faces.bodies import NO_LENGTH_ANSWER, reading_body
 from zbus.faces.face import RESERVED, Parts, Report, first_segment
+from zbus.faces.forms import FORM_BYTES_MAX
 from zbus.faces.guard import Answer, Guard, Policy
 from zbus.faces.native import (
     connections,
@@ -42,7 +44,7 @@ from zbus.faces.native import (
     tracker,
     why,
 )
-from zbus.faces.native.commands import FREE, MOUNTED, READS
+from zbus.faces.native.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
 from zbus.faces.native.cron import TIMES
 from zbus.faces.native.frames import Frames, speaks_json
 from zbus.faces.native.header_lines import shown, stock
@@ -59,6 +61,8 @@ from zbus.faces.upgrade import Codec
 from zbus.wire.heads import Head, Heads
 from zbus.wire.replies import encode_reply
 from zbus.wire.target import PAIRS_MAX
+
+_INSTEAD_OF_BODY = frozenset((b"body", b"offset"))  # parameters, of a produce and a commit
 
 Prepare: TypeAlias = "Callable[[NativeFace, Params], Plan]"
 
@@ -249,7 +253,15 @@ class NativeAsked:
         if self._stray:
             text = f"404: there is nothing at /{self._stray.decode('latin-1')} here"
             return Refuse(self._face, self._params, BadRequest(404, text))
-        return self._face.prepare(self._params)
+        params = self._params
+        needs_body = params.cmd in BODIES and _INSTEAD_OF_BODY.isdisjoint(params.fields)
+        if needs_body and params.head.open_ended:
+            return self.refuse(NO_LENGTH_ANSWER)
+        plan = self._face.prepare(params)
+        if params.cmd not in DOCUMENTS:
+            return plan
+        most = FORM_BYTES_MAX if params.cmd == b"login" else None
+        return reading_body(self, plan, params.fields, most)
 
     def plan_unread(self) -> Plan | None:
         if self._stray or self._params.cmd != b"route":

@@ -36,7 +36,7 @@ from zbus.faces.native.commands import (
 )
 from zbus.faces.native.context import Context
 from zbus.faces.native.openapi_parts import Schema, schema_of
-from zbus.faces.native.openapi_refusals import ANYWHERE, refusal_text
+from zbus.faces.native.openapi_refusals import ANYWHERE, OF_BODIES, refusal_text
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.settings import NativeSettings
@@ -280,7 +280,10 @@ class _Operation:
                 response["headers"] |= _headers(answer.headers)
                 for media, schema in map(parts.content_of, answer.content):
                     _add_content(response.setdefault("content", {}), media, schema)
-        for code in sorted({*ANYWHERE, *(STATUS[each] for each in reasons)}):
+        general = set(ANYWHERE)
+        if any(entry.body for entry in self._table.values()):
+            general |= OF_BODIES.keys()
+        for code in sorted({*general, *(STATUS[each] for each in reasons)}):
             responses[str(code)] = _refusal(code, refusal_text(code, tuple(reasons)))
         if "produce" in self._table:
             text = "Of a call only: whatever status the service answers with."

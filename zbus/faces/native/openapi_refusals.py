@@ -11,6 +11,7 @@ ANYWHERE: dict[int, str] = {
     403: "A browser sends this for a page that may not",
     405: "HEAD or OPTIONS, and it would change something",
     408: "Head or body did not come in time",
+    411: "A body without a length",
     413: "The body is over `body_bytes_max`",
     414: "The request line is over `line_bytes_max`",
     421: "The `Host` is none of this broker",
@@ -24,9 +25,14 @@ ANYWHERE: dict[int, str] = {
 """What any request can get, whatever it asks for: from the wire, and from what guards browsers."""
 
 
+OF_BODIES = {415: "The coding or the character set of the body is not understood"}
+"""What a request can get whose body is read."""
+
+
 def refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
     """One line for each reason that this status can have."""
-    lines = [f"{ANYWHERE[status]}."] if status in ANYWHERE else []
+    general = ANYWHERE | OF_BODIES
+    lines = [f"{general[status]}."] if status in general else []
     for refusal in refusals:
         if STATUS[refusal] == status:
             said = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""

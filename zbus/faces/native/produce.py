@@ -9,6 +9,8 @@ from zbus.core.errors import BrokerError, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
+from zbus.faces.bodies import decode_body, media_type_of, refusal_of
+from zbus.faces.forms import check_charset
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import ALLOW, BadRequest, Params
@@ -102,7 +104,7 @@ class Produce:
         # Its id is its key: then the heads of a client's messages do not differ in more than that.
         self.idempotent = not self.once and params.flag(b"idempotent")
         self.body = params.fields.get(b"body", b"")  # of a request that has none of its own
-        media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        media_type = media_type_of(params.fields)
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
         self.said = self._said(params.fields, params.head.contained, self.tag, self.key)
         self.bare = False
@@ -365,6 +367,9 @@ class Produce:
         """Put a batch, in steps: thousands of messages in one go are a long turn for others. Each
         tells its work. Nothing is stored before the last one."""
         try:
+            if self.container == NDJSON:
+                check_charset(self.params.fields.get(b"content-type", b""))
+            body = yield from decode_body(self.params.fields, body, peer)
             count_max = self.face.settings.batch_messages_max
             columns = yield from decode_columns(self.container, body, self.face.heads, count_max)
             if not columns.bodies:
@@ -373,7 +378,10 @@ class Produce:
             chunk = yield from self._batch_chunk(columns, peer, self._idempotency_key(id))
         except WireError as error:
             peer.work -= len(body) >> 10  # that are looked at in one go
-            ticket.tell(400, body=f"400: Bad Format, {error.text}".encode())
+            if error.status == 400:
+                error = WireError(400, f"Bad Format, {error.text}")
+            answer = refusal_of(error)
+            ticket.tell(answer.status, answer.lines, answer.text.encode())
         except BadRequest as error:
             ticket.tell(error.status, error.lines, error.text.encode())
         else:

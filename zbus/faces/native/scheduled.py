@@ -9,6 +9,7 @@ import attrs
 from zbus.core.chunk import Chunk
 from zbus.core.schedules import CRON, PREFIX, ZONE, without_lines
 from zbus.core.topic import Partition, Topic
+from zbus.faces.bodies import media_type_of
 from zbus.faces.native.containers import MESSAGES, NDJSON
 from zbus.faces.native.context import Context
 from zbus.faces.native.cron import TIMES, zone_of
@@ -60,8 +61,7 @@ class Schedule:
             if params.fields.get(name):
                 text = f"cron and {name.decode()} do not go together"
                 raise BadRequest(400, f"400: Bad Format, {text}")
-        media_type = params.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media_type in (MESSAGES, NDJSON):
+        if media_type_of(params.fields) in (MESSAGES, NDJSON):
             raise BadRequest(400, "400: Bad Format, cron is for one message, not for a batch")
         return cls(cron, zone)
 
