@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "wire": {"option"},
     "journal": {"core"},
     "store": {"journal", "core"},
-    "faces": {"wire", "core", "option", "version", "semq.words"},
+    "faces": {"wire", "core", "option", "units", "version", "semq.words"},
     "server": {"option", "faces", "store", "journal", "core", "wire", "config", "version"},
     "client": {"wire", "version"},
     "semq": {"client", "wire", "version"},

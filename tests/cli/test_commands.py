@@ -169,8 +169,12 @@ SENT = [
         {"cmd": "reschedule", "topic": "T", "offset": "0", "delay": "0"},
     ),
     (
-        ["reschedule", "T", "--offset", "0", "--deliver-at-ms", "7"],
-        {"cmd": "reschedule", "topic": "T", "offset": "0", "deliver_at": "7"},
+        ["reschedule", "T", "--offset", "0", "--deliver-at-ms", "1800000000007"],
+        {"cmd": "reschedule", "topic": "T", "offset": "0", "deliver_at": "1800000000007"},
+    ),
+    (
+        ["reschedule", "T", "--offset", "0", "--deliver-at", "2027-01-15T08:00:00.007Z"],
+        {"cmd": "reschedule", "topic": "T", "offset": "0", "deliver_at": "1800000000007"},
     ),
     (["query"], {"cmd": "query"}),
     (["query", "T", "G"], {"cmd": "query", "topic": "T", "consume_group": "G"}),

@@ -20,6 +20,7 @@ from tests.conformance.dialogue import (
     restart,
 )
 from zbus.testing.world import HeldJournal
+from zbus.units import DURATIONS
 
 NDJSON = "content-type: application/x-ndjson"
 MESSAGES = "content-type: application/vnd.zbus.messages"
@@ -222,12 +223,12 @@ class TestIds:
         assert document(reply)["dedupeMs"] == 0
         assert shown(ok(client, http("/T?id=1", body=b"x"))) == ("1", None)
 
-    @pytest.mark.parametrize("value", ["-1", "x", "1.5", "315360000001", "9" * 30])
+    @pytest.mark.parametrize("value", ["-1", "x", "1.5", "315360000001", "9" * 31])
     def test_bad_options(self, value: str) -> None:
         world = World()
         status, text = refused(world.connect(), http(f"/T?cmd=declare&dedupe_ms={value}"))
         assert status == 400
-        assert "dedupe_ms is a number from 0 to 315360000000" in text
+        assert f"dedupe_ms is {DURATIONS}, from 0 to 315360000000 ms" in text
         assert world.broker.topic("T") is None
 
     def test_ids_are_forgotten_in_time(self) -> None:

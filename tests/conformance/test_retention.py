@@ -20,6 +20,7 @@ from tests.conformance.dialogue import (
     restart,
 )
 from zbus.faces.native.settings import NativeSettings
+from zbus.units import DURATIONS, SIZES
 
 KEYS = ("retentionMs", "retentionBytes", "retentionCount", "retentionDone")
 
@@ -78,7 +79,7 @@ class TestDeclare:
         ("name", "value", "maximum"),
         [
             ("retention_ms", "-1", TEN_YEARS_MS),
-            ("retention_ms", "1d", TEN_YEARS_MS),
+            ("retention_ms", "1y", TEN_YEARS_MS),
             ("retention_ms", str(TEN_YEARS_MS + 1), TEN_YEARS_MS),
             ("retention_bytes", "1.5", (1 << 63) - 1),
             ("retention_bytes", "10GB", (1 << 63) - 1),
@@ -91,9 +92,16 @@ class TestDeclare:
         _, client = declared("T")
         assert refused(client, http(f"/T?cmd=declare&{name}={value}")) == (
             400,
-            f"400: Bad Format, {name} is a number from 0 to {maximum}, not {value!r}",
+            f"400: Bad Format, {name} is {FORMS[name].format(maximum)}, not {value!r}",
         )
         assert retention(client) == [None] * 4
+
+
+FORMS = {
+    "retention_ms": f"{DURATIONS}, from 0 to {{}} ms",
+    "retention_bytes": f"{SIZES}, from 0 to {{}} bytes",
+    "retention_count": "a number from 0 to {}",
+}
 
 
 class TestGap:

@@ -22,7 +22,9 @@ from zbus.faces.native.vocabulary import (
     Kind,
     Number,
     Parameter,
+    Size,
     Text,
+    Time,
     Word,
 )
 
@@ -37,8 +39,10 @@ def limit_of(name: str, kind: Kind) -> str:
     match kind:
         case Number(maximum=str(option)):
             return option if option == TEN_YEARS_AHEAD else f"`{option}`"
-        case Number(maximum=int(maximum)) if name == "bytes":
-            return f"{maximum >> 20} MiB"
+        case Time(maximum=str(option)):
+            return option
+        case Size(maximum_bytes):
+            return "" if maximum_bytes == NUMBER_MAX else f"{maximum_bytes >> 20} MiB"
         case Number(maximum=int(maximum)):
             return _ROUND.get(maximum, f"{maximum:,}")
         case Text(bytes_max=size):
@@ -55,7 +59,8 @@ def limit_of(name: str, kind: Kind) -> str:
 
 
 def _names(parameter: Parameter) -> str:
-    return ", ".join([f"`{name}`" for name in (parameter.name, *parameter.former)])
+    names = (parameter.spelled, *(name.replace("_", "-") for name in parameter.former))
+    return ", ".join([f"`{name}`" for name in names])
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

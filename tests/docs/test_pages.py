@@ -130,7 +130,7 @@ def test_every_command_has_its_section(name: str) -> None:
     assert f"`{name}`" in text_of(DOCS / "reference/dialects.md")
 
 
-GETTERS = ("number", "text", "flag", "switch", "duration", "start", "ranges")
+GETTERS = ("number", "text", "flag", "switch", "duration", "size", "time", "start", "ranges")
 
 
 def asked_for() -> Iterator[str]:
@@ -156,7 +156,8 @@ def test_the_parameters_are_found() -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_every_parameter_is_described(name: str) -> None:
-    assert re.search(rf"`{name}\b", text_of(ZBUS), re.IGNORECASE)
+    spelled = name.replace("_", "-")
+    assert re.search(rf"`({name}|{spelled})\b", text_of(ZBUS), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("reason", EmptyReason, ids=lambda reason: reason.name)

@@ -18,7 +18,18 @@ from tests.wire.frame_fuzz import Streams
 from tests.wire.head_fuzz import spoil
 from tests.wire.websocket_frames import close, frame
 from zbus.faces.native.commands import ABSENT, TABLE
-from zbus.faces.native.vocabulary import Duration, Flag, Form, Kind, Number, Switch, Text, Word
+from zbus.faces.native.vocabulary import (
+    Duration,
+    Flag,
+    Form,
+    Kind,
+    Number,
+    Size,
+    Switch,
+    Text,
+    Time,
+    Word,
+)
 from zbus.wire.limits import DEFAULT_LIMITS
 from zbus.wire.websocket import BINARY, PING, TEXT
 
@@ -178,8 +189,9 @@ class Grammar:
             fields.append(b"cmd: " + command)
         elif random.random() < 0.95:
             query.append("cmd=" + command.decode())
-        for name, value in values:
+        for plain, value in values:
             how = random.random()
+            name = plain.replace(b"_", b"-") if random.random() < 0.3 else plain
             if name == b"topic" and how < 0.6 and path == "/":
                 path = random.choice((*["/"] * 10, "/_log/", "//")) + self.encoded(value)
                 if random.random() < 0.4:
@@ -214,8 +226,9 @@ class Grammar:
                 return random.choice(("0", "1", "true", "false", "", "x"))
             case Switch():
                 return random.choice((*("0", "1", "true", "false") * 4, "", "x"))
-            case Duration():
-                return random.choice((*NUMBERS, "500ms", "30s", "5m", "x"))
+            case Duration() | Size() | Time():
+                units = ("500ms", "30s", "5m", "1.5h", "7d", "1GiB", "2027-01-15T08:00:00Z", "x")
+                return random.choice((*NUMBERS, *NUMBERS, *units))
             case Form.START:
                 return random.choice(STARTS if random.random() < 0.9 else TEXTS)
             case Word(values):

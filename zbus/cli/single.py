@@ -11,7 +11,7 @@ import click
 
 from zbus.cli.completion import of_group
 from zbus.cli.remote import Remote, opened
-from zbus.cli.units import DURATION
+from zbus.cli.units import DURATION, MOMENT
 from zbus.cli.words import counted, print_json
 from zbus.client import single
 
@@ -105,7 +105,13 @@ def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 -
 @_named
 @_offsets
 @click.option("--delay", "--delay-ms", "delay_ms", type=DURATION, help="Due after this time.")
-@click.option("--deliver-at-ms", type=NON_NEGATIVE, help="Due at this time, in ms since 1970.")
+@click.option(
+    "--deliver-at",
+    "--deliver-at-ms",
+    "deliver_at_ms",
+    type=MOMENT,
+    help="Due at this time: ISO 8601, or ms since 1970.",
+)
 def reschedule(
     topic: str,
     group: str | None,
@@ -118,7 +124,7 @@ def reschedule(
     Without GROUP all groups are meant.
     """
     if (delay_ms is None) == (deliver_at_ms is None):
-        raise click.UsageError("give one of --delay-ms and --deliver-at-ms")
+        raise click.UsageError("give one of --delay and --deliver-at")
     _order("reschedule", topic, group, **named, delay=delay_ms, deliver_at=deliver_at_ms)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from zbus.units import parse_bytes, parse_ms
+from zbus.units import parse_bytes, parse_ms, parse_time_ms
 
 
 class Amount(click.ParamType[int]):
@@ -31,6 +31,20 @@ class Amount(click.ParamType[int]):
         return found
 
 
+class Moment(click.ParamType[int]):
+    """A time: epoch milliseconds or ISO 8601."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            return value if isinstance(value, int) else parse_time_ms(str(value))
+        except ValueError as error:
+            self.fail(f"it {error}", param, ctx)
+
+
 class Seconds(click.ParamType[float]):
     """A time whose plain numbers are seconds, as it was before there were units."""
 
@@ -53,6 +67,7 @@ class Seconds(click.ParamType[float]):
 
 DURATION = Amount("time", parse_ms, "5s, 250ms, 1.5h or 7d")
 SOME_TIME = Amount("time", parse_ms, "5s, 250ms, 1.5h or 7d", least=1)
+MOMENT = Moment()
 SIZE = Amount("size", parse_bytes, "65536, 64KiB or 10MiB")
 
 LOSS = click.Choice(("keep", "front"))

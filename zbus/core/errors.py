@@ -53,10 +53,20 @@ class BrokerError(Outcome):
     text: str  # for people; a face with words of its own for this refusal goes by `name`
     name: str = ""  # of what is unknown or taken: a topic, a group, an offset
     retry_s: int = 1  # when to come again, of refusals where that may help
+    next_step: str = ""  # what to do about it, where a name alone does not say so
 
 
 def topic_unknown(name: str) -> BrokerError:
     return BrokerError(Refusal.TOPIC_UNKNOWN, f"there is no topic {name}", name)
+
+
+def dead_letter_unknown(name: str) -> BrokerError:
+    """It is not declared along with the group: its retention, durability and readers are to be
+    chosen, and of a mistyped name there would be a topic that keeps what no consumer reads."""
+    next_step = f"declare the dead-letter topic first, with cmd=declare&topic={name}"
+    return BrokerError(
+        Refusal.TOPIC_UNKNOWN, f"there is no topic {name}", name, next_step=next_step
+    )
 
 
 def group_unknown(name: str) -> BrokerError:

@@ -28,7 +28,7 @@ from typing import Final, Protocol, TypeAlias
 
 from zbus.core.backlog import Backlog
 from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.errors import BrokerError, Refusal, dead_letter_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.open_leases import SETTLE_MS
 from zbus.core.quotas import RATE_MAX
@@ -115,7 +115,7 @@ def dead_letter_problem(
     """Why the dead messages of a group of the topic `name` may not go to that topic."""
     target = topics.get(dead_letter.lower())
     if target is None and dead_letter.lower() != name.lower():
-        return topic_unknown(dead_letter)
+        return dead_letter_unknown(dead_letter)
     if target is not None and target.options.calls:
         text = f"dead letters: {target.name} is a topic of services"
         return BrokerError(Refusal.ILLEGAL, text)

@@ -6,7 +6,7 @@ they cannot differ in what they conclude from the same fields.
 
 from __future__ import annotations
 
-from zbus.wire.errors import WireError
+from zbus.wire.errors import WireError, quoted
 
 Start = tuple[bytes, bytes, bool]
 """Method, target, and whether the version is HTTP/1.1 (otherwise it is HTTP/1.0)."""
@@ -110,6 +110,8 @@ def make_head(
     connection = fields.get(b"connection")
     keep_alive = version_11
     if connection is not None:
+        if outermost:
+            _check_nominated(connection, fields)
         keep_alive = _keeps_alive(connection, version_11, not marks.isdisjoint(fields))
     if length is None and not chunked and outermost and start[0] in _METHODS_OF_BODIES:
         _check_has_no_body(fields, version_11, keep_alive)
@@ -139,6 +141,33 @@ def _check_has_no_body(fields: dict[bytes, bytes], version_11: bool, keep_alive:
 
 def _options(value: bytes) -> list[bytes]:
     return [option.strip(b" \t") for option in value.lower().split(b",")]
+
+
+_OF_CONNECTION = frozenset(
+    (
+        b"connection",
+        b"http2-settings",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+"""Fields about one connection: those that `connection` may name."""
+
+
+def _check_nominated(connection: bytes, fields: dict[bytes, bytes]) -> None:
+    """A proxy removes what `connection` names, so with one or without one, such a request would
+    mean two things (RFC 9110, section 7.6.1)."""
+    for option in _options(connection):
+        if option in fields and option not in _OF_CONNECTION:
+            raise WireError(
+                400,
+                f"the header connection names {quoted(option)}, which a proxy would remove; leave"
+                " it out of connection",
+            )
 
 
 def _keeps_alive(connection: bytes, version_11: bool, marked: bool) -> bool:

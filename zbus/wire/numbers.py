@@ -7,7 +7,6 @@ import re
 _DIGITS = re.compile(rb"[0-9]{1,19}\Z")
 _RANGES = re.compile(rb"(?:[0-9]{1,19}+(?:-[0-9]{1,19}+)?+,)++")  # takes nothing back
 _STOP_MAX = 1 << 63
-UNITS_MS = {b"": 1, b"ms": 1, b"s": 1_000, b"m": 60_000, b"h": 3_600_000, b"d": 86_400_000}
 
 
 def parse_number(value: bytes, maximum: int = (1 << 63) - 1) -> int | None:
@@ -16,17 +15,6 @@ def parse_number(value: bytes, maximum: int = (1 << 63) - 1) -> int | None:
         return None
     number = int(value)
     return number if number <= maximum else None
-
-
-def parse_duration(value: bytes, maximum_ms: int) -> int | None:
-    """Milliseconds of a number with a unit, such as `30s`, or of a bare one; None if it is anything
-    else, or more than `maximum_ms`."""
-    digits = value.rstrip(b"dhms")
-    unit_ms = UNITS_MS.get(value[len(digits) :])
-    number = parse_number(digits)
-    if unit_ms is None or number is None or number * unit_ms > maximum_ms:
-        return None
-    return number * unit_ms
 
 
 def parse_ranges(value: bytes, count_max: int) -> list[range] | None:

@@ -60,6 +60,7 @@ class Command:
     kinds: dict[bytes, Kind] = attrs.field(init=False)  # of all parameters, by name
 
     former: dict[bytes, bytes] = attrs.field(init=False)  # other names of these, and theirs
+    dashed: dict[bytes, bytes] = attrs.field(init=False)  # all of them with `-`, and with `_`
 
     @kinds.default
     def _all(self) -> dict[bytes, Kind]:
@@ -72,6 +73,11 @@ class Command:
             for each in (*self.of_events, *self.parameters)
             for name in each.former
         }
+
+    @dashed.default
+    def _spelled(self) -> dict[bytes, bytes]:
+        names = (b"consume_group", *self.kinds, *self.former)
+        return {name.replace(b"_", b"-"): name for name in names if b"_" in name}
 
     @property
     def reasons(self) -> tuple[Refusal, ...]:
@@ -321,6 +327,9 @@ ABSENT = frozenset((b"js", b"css", b"img", b"page"))
 """Commands of the original that are not there: refused without asking who asks."""
 
 TABLE = {name.encode(): command for name, command in COMMANDS.items()}
+DASHED = {key: name for command in TABLE.values() for key, name in command.dashed.items()}
+"""Every name of a parameter that has a `_`, by how it is spelled with `-`."""
+
 FREE = ABSENT | {name for name, command in TABLE.items() if command.operation is None}
 READS = frozenset(name for name, command in TABLE.items() if command.reads)
 BODIES = frozenset(name for name, command in TABLE.items() if command.body)

@@ -65,7 +65,7 @@ class Consume(GroupPlan):
         self.quiet = not params.flag(b"ack")
         self.offset = params.number(b"offset")
         self.partition = params.number(b"partition")
-        self.timeout_ms = params.number(b"timeout")
+        self.timeout_ms = params.duration(b"timeout")
         if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
             self.timeout_ms = face.settings.navigation_timeout_ms
         batch = params.number(b"batch", face.settings.batch_messages_max)

@@ -30,12 +30,10 @@ def read_mask(
     return mask
 
 
-_OLDER_STARTS = (b"group_start_offset", b"group_start_time")
-
-
 def first_place(params: Params) -> Start:
     """Where a new group begins."""
-    offset, time_ms = [params.number(name) for name in _OLDER_STARTS]
+    offset = params.number(b"group_start_offset")
+    time_ms = params.time(b"group_start_time")
     start = params.start(b"from")
     if start is not None and (offset is not None or time_ms is not None):
         text = "from and group_start_offset or group_start_time are one: give one of them"

@@ -320,7 +320,7 @@ class Follow(_Events):
 
     def _older_start(self, params: Params) -> Start | None:
         """What `from` says, in the words that were there before."""
-        since_ms, offset = params.number(b"group_start_time"), params.fields.get(b"offset", b"")
+        since_ms, offset = params.time(b"group_start_time"), params.fields.get(b"offset", b"")
         if offset in (b"begin", b"end"):
             return EARLIEST if offset == b"begin" else LATEST
         if offset:

@@ -8,7 +8,7 @@ from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.retries import LOSSES
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.vocabulary import GROUP_ORDERS
-from zbus.wire.numbers import parse_number
+from zbus.units import DURATIONS, parse_ms
 
 
 def loss_of(params: Params, name: bytes) -> str:
@@ -44,19 +44,18 @@ def group_changes(params: Params) -> dict[str, Any]:
 
 
 def _pauses(text: str | None) -> dict[str, int]:
-    """The first pause, and perhaps the longest: `1000,60000`."""
+    """The first pause, and perhaps the longest: `1000,60000` or `1s,1m`."""
     if not text:
         return {}
     if text == "none":
         return {"backoff_ms": 0, "backoff_max_ms": 0}
     first, comma, longest = text.partition(",")
-    first_ms = parse_number(first.encode(), DELAY_MS_MAX)
-    longest_ms = parse_number(longest.encode(), DELAY_MS_MAX) if comma else 0
-    if not first_ms or longest_ms is None or (comma and longest_ms < first_ms):
+    first_ms = parse_ms(first) or 0
+    longest_ms = parse_ms(longest) if comma else first_ms
+    if longest_ms is None or not 0 < first_ms <= longest_ms <= DELAY_MS_MAX:
         raise BadRequest(
             400,
-            "400: Bad Format, group_backoff is milliseconds such as 1000, or the first and the"
-            f" longest pause such as 1000,60000, from 1 to {DELAY_MS_MAX}, or none,"
-            f" not {text[:40]!r}",
+            f"400: Bad Format, group_backoff is {DURATIONS}, or the first and the longest pause"
+            f" such as 1s,60s, from 1 to {DELAY_MS_MAX} ms, or none, not {text[:40]!r}",
         )
-    return {"backoff_ms": first_ms, "backoff_max_ms": longest_ms}
+    return {"backoff_ms": first_ms, "backoff_max_ms": longest_ms if comma else 0}

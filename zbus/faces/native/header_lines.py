@@ -54,8 +54,8 @@ _PARAMETERS = frozenset(
     ).split()
 )
 
-OF_BROKER = frozenset(
-    form for name in WRITTEN | _PARAMETERS for form in (name, name.replace(b"_", b"-"))
+OF_BROKER = WRITTEN | frozenset(
+    form for name in _PARAMETERS | {b"cron_zone"} for form in (name, name.replace(b"_", b"-"))
 )
 """Names that mean something to the broker: never a line of the application."""
 

@@ -97,7 +97,7 @@ class Nack(Leased):
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.front = params.flag(b"front")
-        self.delay_ms = params.number(b"delay") or 0
+        self.delay_ms = params.duration(b"delay") or 0
 
     def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
         broker = self.face.broker

@@ -11,7 +11,13 @@ import msgspec
 
 from zbus.core.broker import Broker
 from zbus.core.declare import DURABILITIES, GroupWish
-from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
+from zbus.core.errors import (
+    BrokerError,
+    Refusal,
+    dead_letter_unknown,
+    group_unknown,
+    topic_unknown,
+)
 from zbus.core.state import GroupOptions, TopicOptions
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Group, Topic
@@ -28,10 +34,6 @@ from zbus.faces.native.webhooks import PushWords
 from zbus.faces.peer import Peer
 
 log = logging.getLogger("zbus")
-
-_RETENTION = (b"retention_ms", b"retention_bytes", b"retention_count")
-"""Parameters that limit how much of a topic is kept."""
-
 
 _MAKING_WORK, _DISCARDING_WORK = 200, 20
 """What each partition costs a connection of its turn, in microseconds or so: files are made."""
@@ -55,18 +57,21 @@ class Declare:
         self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
+        limits = {
+            "retention_ms": params.duration(b"retention_ms"),
+            "retention_bytes": params.size(b"retention_bytes"),
+            "retention_count": params.number(b"retention_count"),
+        }
         self.retention: dict[str, Any] = {
-            name.decode(): number
-            for name in _RETENTION
-            if (number := params.number(name)) is not None
+            name: limit for name, limit in limits.items() if limit is not None
         }
         if b"retention_done" in params.fields:
             self.retention["retention_done"] = params.flag(b"retention_done")
-        self.dedupe_ms = params.number(b"dedupe_ms")
+        self.dedupe_ms = params.duration(b"dedupe_ms")
         self.dedupe_live: bool | None = None
         if b"dedupe_live" in params.fields:
             self.dedupe_live = params.flag(b"dedupe_live")
-        self.settled_ms = params.number(b"settled_ms")
+        self.settled_ms = params.duration(b"settled_ms")
         self.bare: bool | None = None
         if b"sender_headers" in params.fields:
             self.bare = not params.flag(b"sender_headers")
@@ -102,7 +107,7 @@ class Declare:
         if dead_letter and grant is not None:
             # Whoever has messages put there could put them there himself.
             if not grant.sees(dead_letter):
-                ticket.settle(topic_unknown(dead_letter))
+                ticket.settle(dead_letter_unknown(dead_letter))
                 return
             if not grant.may("produce"):
                 text = f"this token may not produce to Topic({dead_letter})"

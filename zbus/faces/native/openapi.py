@@ -232,7 +232,7 @@ class _Operation:
 
     def _others(self) -> Iterator[Schema]:
         """All other parameters. One that several commands have says what it is to each."""
-        in_path = {each.name for segment, each in _IN_PATH.items() if segment in self._path}
+        in_path = {each.spelled for segment, each in _IN_PATH.items() if segment in self._path}
         found: dict[str, dict[str, Parameter]] = {}
         for command, entry in self._table.items():
             for name, parameter in _parameters(entry).items():
@@ -300,9 +300,9 @@ def _parameters(entry: Command) -> dict[str, Parameter]:
     found = {each.name: each for each in (_ID, *streams, *entry.parameters)}
     for other, name in entry.former.items():
         parameter = found[name.decode()]
-        meaning = f"another name of `{parameter.name}`"
+        meaning = f"another name of `{parameter.spelled}`"
         found[other.decode()] = attrs.evolve(parameter, name=other.decode(), meaning=meaning)
-    return found
+    return {each.spelled: attrs.evolve(each, name=each.spelled) for each in found.values()}
 
 
 def _description(parameter: Parameter) -> str:

@@ -22,11 +22,13 @@ from zbus.faces.native.vocabulary import (
     Form,
     Kind,
     Number,
+    Size,
     Switch,
     Text,
+    Time,
     Word,
 )
-from zbus.wire.numbers import UNITS_MS
+from zbus.units import MS
 
 Schema = dict[str, Any]
 
@@ -43,6 +45,8 @@ _NAME: Schema = {
     "pattern": rf"^[^\s{_PRINTABLE}]([^{_PRINTABLE}]*[^\s{_PRINTABLE}])?$",
 }
 _NUMBER = "[0-9]{1,19}"
+_PAUSE = "(?!0+[a-z]*(,|$))([0-9]{1,11}(ms)?|[0-9]{1,3}[smhdw])"
+_SIZE = "^([0-9]{1,18}B?|[0-9]{1,6}[KMGT]iB)$"
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?"
 _KEY = rf"[!#-\[\]-~]{{1,{IDEMPOTENCY_KEY_BYTES_MAX}}}"
 
@@ -56,7 +60,7 @@ _FORMS: dict[Form, Schema] = {
     Form.PAUSES: {
         "type": ["integer", "string"],
         "minimum": 1,
-        "pattern": f"^({_NUMBER}(,{_NUMBER})?|none)$",
+        "pattern": f"^({_PAUSE}(,{_PAUSE})?|none)$",
     },
     Form.START: {
         "type": ["integer", "string"],
@@ -90,6 +94,17 @@ def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
             return {"type": ["boolean", "string"]}
         case Switch():
             return {"type": ["boolean", "string"], "enum": [True, False, "true", "false", "1", "0"]}
+        case Size():
+            return {"type": ["integer", "string"], "minimum": 0, "pattern": _SIZE}
+        case Time(maximum):
+            high = bounds[maximum] if isinstance(maximum, str) else maximum
+            pattern = f"^({_NUMBER}|{_DATE})$"
+            return {
+                "type": ["integer", "string"],
+                "minimum": 0,
+                "maximum": high,
+                "pattern": pattern,
+            }
         case Duration(maximum_ms, minimum_ms):
             limits: Schema = {"minimum": minimum_ms, "maximum": maximum_ms}
             pattern = _durations(maximum_ms, none=minimum_ms == 0)
@@ -100,8 +115,9 @@ def schema_of(kind: Kind, bounds: Mapping[str, int]) -> Schema:
 
 def _durations(maximum_ms: int, *, none: bool) -> str:
     """A pattern of none that is longer; of the longest ones it leaves some out."""
-    digits = {unit: len(str(maximum_ms // ms)) - 1 for unit, ms in UNITS_MS.items()}
-    forms = [f"[0-9]{{1,{most}}}{unit.decode()}" for unit, most in digits.items() if most]
+    units = {"": 1, **MS}
+    digits = {unit: len(str(maximum_ms // ms)) - 1 for unit, ms in units.items()}
+    forms = [f"[0-9]{{1,{most}}}{unit}" for unit, most in digits.items() if most]
     least = "" if none else "(?!0+[a-z]*$)"
     return f"^{least}({'|'.join(forms)})$"
 

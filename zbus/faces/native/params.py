@@ -21,12 +21,15 @@ from zbus.faces.native.vocabulary import (
     Flag,
     Form,
     Number,
+    Size,
     Switch,
+    Time,
 )
 from zbus.faces.plain import compose
+from zbus.units import DURATIONS, SIZES, parse_bytes, parse_ms, parse_time_ms
 from zbus.wire.fields import TOKEN
 from zbus.wire.heads import Head
-from zbus.wire.numbers import parse_duration, parse_number, parse_ranges
+from zbus.wire.numbers import parse_number, parse_ranges
 from zbus.wire.target import (
     decode_valid_percent,
     encode_header_value,
@@ -43,6 +46,8 @@ _EVERYWHERE = frozenset(
         *(b"version", b"window"),
     )
 )
+
+_EVERYWHERE_DASHED = frozenset(name.replace(b"_", b"-") for name in _EVERYWHERE)
 
 _ENCODED = (
     *(b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token"),
@@ -74,6 +79,7 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
+        "_dashed",
         "_kinds",
         "_others",
         "_said",
@@ -122,16 +128,18 @@ class Params:
         for name in _ENCODED:
             if name in self.fields:
                 self.fields[name] = decode_valid_percent(self.fields[name])
-        if not (self.named and self.fields.get(b"topic")):
+        self._said = _NONE  # by which other name
+        self.problem = ""  # why it cannot be: said by two names, and differently, for instance
+        if self.named and self.fields.get(b"topic"):
+            self._unify()
+        else:
             self._merge_target(skip)
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
         command = TABLE.get(self.cmd, NO_COMMAND)
         self._kinds = command.kinds
-        self._others = command.former
-        self._said = _NONE  # by which other name
-        self.problem = ""  # what is said by two names, and differently
+        self._others, self._dashed = command.former, command.dashed
         if command.former:
             self._rename(command.former)
         # A query's id; a header's comes with each request.
@@ -162,11 +170,33 @@ class Params:
         if not self.cmd:
             self.implied = True
             self.cmd = b"produce" if segments or self.fields.get(b"topic") else b"home"
+        self._unify()
         self.segments = segments
         if segments and not self.fields.get(b"topic"):
             self.fields[b"topic"] = segments[0]
         if len(segments) > 1 and self.cmd in GROUP_COMMANDS and not self._names_group():
             self.fields[b"consume_group"] = segments[1]
+
+    def _unify(self) -> None:
+        """What came with `-` in its name goes by the name with `_`. Of a header line and the query
+        the header line wins, however they are spelled."""
+        dashed, fields = TABLE.get(self.cmd, NO_COMMAND).dashed, self.fields
+        if dashed.keys().isdisjoint(fields):
+            return
+        lines = self.head.fields
+        for other in dashed.keys() & fields.keys():
+            name, value = dashed[other], fields.pop(other)
+            by_line = other in lines
+            if by_line and name in _ENCODED:
+                value = decode_valid_percent(value)
+            known = fields.get(name)
+            if known is not None and known != value:
+                if by_line is (name in lines):
+                    self.problem = f"{other.decode()} and {name.decode()} are one: give one of them"
+                if not by_line:
+                    continue
+            fields[name] = value
+            self._said = {**self._said, name: other}
 
     def _rename(self, former: dict[bytes, bytes]) -> None:
         """What came by another name goes by its own."""
@@ -179,7 +209,7 @@ class Params:
             if (known := fields.get(name)) and known != value:
                 self.problem = f"{name.decode()} and {other.decode()} are one: give one of them"
             fields[name] = value
-            self._said = {**self._said, name: other}
+            self._said = {**self._said, name: self._said.get(other, other)}
 
     def _names_group(self) -> bool:
         return bool(self.fields.get(b"consume_group") or self.fields.get(b"group"))
@@ -216,12 +246,34 @@ class Params:
         if not value:
             return None
         assert type(kind) is Duration
-        duration_ms = parse_duration(value, kind.maximum_ms)
-        if duration_ms is None or duration_ms < kind.minimum_ms:
-            bounds = f"{kind.minimum_ms} to {kind.maximum_ms}"
-            form = f"is milliseconds from {bounds}, or with a unit: 500ms, 30s, 5m, 2h"
+        duration_ms = parse_ms(value.decode("ascii", "replace"))
+        if duration_ms is None or not kind.minimum_ms <= duration_ms <= kind.maximum_ms:
+            form = f"is {DURATIONS}, from {kind.minimum_ms} to {kind.maximum_ms} ms"
             raise self._wrong(name, value, form)
         return duration_ms
+
+    def size(self, name: bytes) -> int | None:
+        """A field as bytes, None if absent or empty."""
+        kind, value = self._kinds[name], self.fields.get(name)
+        if not value:
+            return None
+        assert type(kind) is Size
+        size_bytes = parse_bytes(value.decode("ascii", "replace"))
+        if size_bytes is None or size_bytes > kind.maximum_bytes:
+            raise self._wrong(name, value, f"is {SIZES}, from 0 to {kind.maximum_bytes} bytes")
+        return size_bytes
+
+    def time(self, name: bytes) -> int | None:
+        """A field as epoch milliseconds, None if absent or empty."""
+        kind, value = self._kinds[name], self.fields.get(name)
+        if not value:
+            return None
+        assert type(kind) is Time
+        try:
+            return parse_time_ms(value.decode("utf-8", "replace"))
+        except ValueError as error:
+            label = self._said.get(name, name).decode()
+            raise BadRequest(400, f"400: Bad Format, {label} {error}") from None
 
     def start(self, name: bytes) -> Start | None:
         """A field as a place in a log, None if absent or empty."""
@@ -229,7 +281,10 @@ class Params:
         value = self.fields.get(name)
         if not value:
             return None
-        start = read_start(value)
+        try:
+            start = read_start(value)
+        except ValueError as error:
+            raise BadRequest(400, f"400: Bad Format, a time in {name.decode()} {error}") from None
         if start is None:
             raise self._wrong(name, value, f"is {FORMS}")
         return start
@@ -258,8 +313,11 @@ class Params:
         for name in self.query_names:
             if name in known or name in _EVERYWHERE or name in self._others:
                 continue
+            if name in self._dashed or name in _EVERYWHERE_DASHED:
+                continue
             if not name.startswith(b"_"):
-                near = get_close_matches(name.decode("latin-1"), [n.decode() for n in known], 1)
+                names = [each.decode() for each in (*known, *self._dashed)]
+                near = get_close_matches(name.decode("latin-1"), names, 1)
                 hint = f"; is it {near[0]}?" if near else ""
                 shown = name[:40].decode("utf-8", "replace")
                 raise BadRequest(400, f"400: Bad Format, there is no parameter {shown!r}{hint}")

@@ -24,14 +24,14 @@ class Read:
         self._params = params
         self._partition = params.number(b"partition") or 0
         self._offset = params.number(b"offset")
-        bytes_max = params.number(b"bytes")
+        bytes_max = params.size(b"bytes")
         self._bytes_max = READ_BYTES_DEFAULT if bytes_max is None else bytes_max
         count = params.number(b"count", face.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self._json = count is not None or b"json" in accept or b"text/html" in accept
         self._count = count or READ_COUNT_DEFAULT
         self._container = containers.wanted_container(accept)
-        self._cut = params.number(b"cut")
+        self._cut = params.size(b"cut")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         reply = ReadReply(self._face, self._params, peer, id, self._container, self._bytes_max)

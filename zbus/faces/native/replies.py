@@ -67,6 +67,8 @@ def error_text(error: BrokerError, seed: bool = False) -> bytes:
     else:
         prefix = "Bad Format, " if error.refusal is Refusal.ILLEGAL else ""
         text = f"{STATUS[error.refusal]}: {prefix}{error.text}"
+    if error.next_step:
+        text += f"; {error.next_step}"
     return spelled(text, seed).encode()
 
 

@@ -129,7 +129,7 @@ def fire(face: Context, params: Params) -> Order:
 
 def reschedule(face: Context, params: Params) -> Order:
     """Another time; the delay counts from when the broker has the request."""
-    delay_ms, deliver_at_ms = params.number(b"delay"), params.number(b"deliver_at")
+    delay_ms, deliver_at_ms = params.duration(b"delay"), params.time(b"deliver_at")
     if delay_ms is None and deliver_at_ms is None:
         raise BadRequest(400, "400: Bad Format, reschedule needs delay or deliver_at")
 

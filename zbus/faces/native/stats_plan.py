@@ -18,7 +18,7 @@ from zbus.faces.native.event_stream import (
     wants_events,
 )
 from zbus.faces.native.info import encode_document
-from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.params import Params
 from zbus.faces.native.replies import JSON, NativeReply
 from zbus.faces.native.stats import Rows
 from zbus.faces.native.vocabulary import STATS_INTERVAL_MS_MIN
@@ -33,10 +33,7 @@ class Report:
     def __init__(self, face: Context, params: Params) -> None:
         self._face = face
         self._params = params
-        interval_ms = params.number(b"interval")
-        if interval_ms is not None and interval_ms < STATS_INTERVAL_MS_MIN:
-            text = f"interval is at least {STATS_INTERVAL_MS_MIN} milliseconds"
-            raise BadRequest(400, f"400: Bad Format, {text}")
+        interval_ms = params.duration(b"interval")
         self._interval_ms = interval_ms or STATS_INTERVAL_MS_MIN
         self._topics = params.switch(b"topics") is not False
         self._events = wants_events(params)

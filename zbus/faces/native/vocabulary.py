@@ -76,10 +76,24 @@ class Switch:
 
 @attrs.frozen
 class Duration:
-    """Milliseconds, or a number with a unit: `30s`, `5m`."""
+    """Milliseconds, or a number with a unit: `30s`, `5m` (`zbus.units`)."""
 
     maximum_ms: int
     minimum_ms: int = 0
+
+
+@attrs.frozen
+class Size:
+    """Bytes, or a number with a unit: `64KiB`, `1GiB` (`zbus.units`)."""
+
+    maximum_bytes: int = NUMBER_MAX
+
+
+@attrs.frozen
+class Time:
+    """Epoch milliseconds, or ISO 8601 (`zbus.units`)."""
+
+    maximum: int | str = NUMBER_MAX
 
 
 @attrs.frozen
@@ -100,7 +114,7 @@ class Form(enum.Enum):
     APPLICATION = enum.auto()  # that commits batches
 
 
-Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Word | Form"
+Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Size | Time | Word | Form"
 
 _KINDS: dict[str, Kind] = {
     "name": Form.NAME,
@@ -121,8 +135,9 @@ _KINDS: dict[str, Kind] = {
     "push url": Text(ENDPOINT_BYTES_MAX),
     "push secret": Text(SECRET_BYTES_MAX),
     "number": Number(),
-    "duration": Number(DELAY_MS_MAX),
-    "time to come": Number(TEN_YEARS_AHEAD),
+    "duration": Duration(DELAY_MS_MAX),
+    "time": Time(),
+    "time to come": Time(TEN_YEARS_AHEAD),
     "mask": Number(MASK_MAX),
     "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
     "rate": Number(RATE_MAX, minimum=1, none=True),
@@ -132,7 +147,8 @@ _KINDS: dict[str, Kind] = {
     "consume window": Number(WINDOW_MAX),
     "batch": Number("batch_messages_max", minimum=1),
     "count": Number("batch_messages_max"),
-    "bytes": Number(READ_BYTES_MAX),
+    "bytes": Size(READ_BYTES_MAX),
+    "size": Size(),
     "partitions": Number("partitions_max", minimum=1),
     "text": Text(),
     "id": Text(ID_BYTES_MAX),
@@ -143,7 +159,7 @@ _KINDS: dict[str, Kind] = {
     "listed state": Word(tuple(STATES)),
     "listed count": Number(LISTED_COUNT_MAX, minimum=1),
     "health check": Word(HEALTH_CHECKS),
-    "interval": Number(STATS_INTERVAL_MS_MAX),
+    "interval": Duration(STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN),
     "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
     "command": Word(),
@@ -152,13 +168,19 @@ _KINDS: dict[str, Kind] = {
 
 @attrs.frozen
 class Parameter:
-    """One key of the query; the same name works as a header."""
+    """One key of the query; the same name works as a header, and so does `spelled`."""
 
     name: str
     kind: Kind
     default: str  # for people
     meaning: str  # Markdown, without a full stop
     former: tuple[str, ...] = ()  # other names of the same, which stock clients and old ones use
+
+    @property
+    def spelled(self) -> str:
+        """As it is documented. Proxies drop header lines with `_` in their names (nginx does, by
+        default), so that every name is also taken with `-`."""
+        return self.name.replace("_", "-")
 
 
 def _parameters(table: str) -> tuple[Parameter, ...]:
@@ -192,9 +214,9 @@ tag | tag | none | what [filters](#filters) look at
 key | key | none | same key, same [partition](#partitions)
 partition | number | by key | put it there
 front | switch | false | [before all that is ready](#putting-in-front) in each group that is there
-delay | duration | 0 | milliseconds until it is [due](#delay-and-expiry)
-deliver_at | time to come | none | the same as a time, epoch ms
-ttl | duration | none | milliseconds until it expires
+delay | duration | 0 | how long until it is [due](#delay-and-expiry)
+deliver_at | time to come | none | the same as a [time](#durations-sizes-and-times)
+ttl | duration | none | how long until it expires
 cron | cron | none | put it [again and again](#schedules): `0 9 * * 1-5`
 cron_zone | zone | `UTC` | the time zone of `cron`: `Europe/Berlin`
 max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
@@ -203,19 +225,19 @@ ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of t
 ack_group | text | the name of `ack_topic` | of this consumer group
 ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
 ack_partition | number | 0 | of the deliveries
-timeout | duration | `call_timeout_ms` | of a [call](#rpc): how long to wait for the answer, ms
+timeout | duration | `call_timeout_ms` | of a [call](#rpc): how long to wait for the answer
 module | text | none | of a [call by URL](#rpc): the module of the service
 method | text | the second segment | of a [call by URL](#rpc): the method of the service
 body | text | empty | the message's body, if the request has none
 """)
 CONSUME = _parameters("""
-timeout | duration | none: waits | milliseconds to wait; 0 takes what is there. A browser's
+timeout | duration | none: waits | how long to wait; 0 takes what is there. A browser's
     navigation (`Sec-Fetch-Mode: navigate`) without it waits `navigation_timeout_ms` (30 s)
 batch | batch | one message | up to so many messages in a [container](#containers), chosen by
     `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
-lease | own lease | the group's `group_ack_timeout` | milliseconds of these leases, of a group with
+lease | own lease | the group's `group_ack_timeout` | how long these leases are, of a group with
     acknowledgements
 on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
     connection ends: with `keep`, a client that makes a connection for each request has them
@@ -236,7 +258,8 @@ from | start | where the group named like the topic stands | of followers:
     [where to begin](#start-positions); 404 past the end
 offset | text | none | of followers, the older word: `begin`, `end`, an offset, or one for each
     partition with commas between
-group_start_time | number | none | of followers, the older word: what was put since, epoch ms
+group_start_time | time | none | of followers, the older word: what was put since, a
+    [time](#durations-sizes-and-times)
 group_filter | filter | none | of followers: as [filters](#filters) of groups
 partition | number | all | this one only; of a group's `id`s all partitions are part
 envelope | json | none | the data is a [JSON object](#containers) with all that is known of the
@@ -251,7 +274,7 @@ partition | number | 0 | of the deliveries
 """)
 STRICT = _parameters("strict | flag | false | refuse an unknown group or partition, with 404")
 NACK = _parameters("""
-delay | duration | 0 | milliseconds until they may be handed out again
+delay | duration | 0 | how long until they may be handed out again
 front | flag, true | true | without a delay: before everything else, or behind what is stored now
 """)
 EXTEND = _parameters(
@@ -276,18 +299,18 @@ partitions | partitions | 1, or as it is | fixed at creation
 durability | durability | the option `durability`, or as it is | what a reply waits for; fixed at
     creation
 retention_ms | duration | the option `retention_ms`, or as it is | [retention](#retention): forget
-    what is older, milliseconds; 0 = no such limit
-retention_bytes | number | the option `retention_bytes`, or as it is | keep about so many bytes of
+    what is older; 0 = no such limit
+retention_bytes | size | the option `retention_bytes`, or as it is | keep about so many bytes of
     each partition; 0 = no such limit
 retention_count | number | 0, or as it is | keep about so many messages of each partition; 0 = no
     such limit
 retention_done | flag | false, or as it is | forget what all groups have finished
-dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once), ms; 0: ids
+dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once); 0: ids
     are not looked at
 dedupe_live | flag | false, or as it is | an id is [taken](#putting-once) as long as its message is
     not finished in every group
 settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
-    each group, ms; 0: it is forgotten at once
+    each group; 0: it is forgotten at once
 rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
     `durability` says otherwise
 proxy | switch | false, or as it is | the same without calls by URL
@@ -315,8 +338,8 @@ group_filter | filter | none, or as it is | [filter](#filters); present and empt
 group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
 group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
     [dead](#retries); `none` = as often as it takes
-group_backoff | pauses | none, or as it is | milliseconds before the second [attempt](#retries),
-    twice as long before each further one; `1000,60000`: but at most the second number (else an
+group_backoff | pauses | none, or as it is | time before the second [attempt](#retries),
+    twice as long before each further one; `1s,60s`: but at most the second number (else an
     hour, or the first if it is longer)
 group_dead_letter | text | none, or as it is | the topic that [dead messages](#retries) are put
     into; present and empty: they are dropped
@@ -344,7 +367,7 @@ group_start_copy | text | none | a new group begins where this one stands
 group_start_offset | number | none | the older word for `from=<offset>`
 group_start_msgid | text | none | the id that the message there must have. For the stock clients, a
     group that exists [is moved](#start-positions)
-group_start_time | number | none | the older word for `from=time:<epoch ms>`
+group_start_time | time | none | the older word for `from=time:<epoch ms>`
 """)
 SEEK = _parameters("""
 from | start | required | [where to](#start-positions)
@@ -357,7 +380,7 @@ consume_group | text | none: the topic | the group
 HEALTH = _parameters("check | health check | ready | which one; the path says it as well")
 STATS = _parameters("topics | switch | true | tell of each topic, too, not of the whole alone")
 STATS_EVENTS = _parameters(f"""
-interval | interval | {STATS_INTERVAL_MS_MIN} | milliseconds between two events, at least
+interval | interval | {STATS_INTERVAL_MS_MIN} | time between two events, at least
     {STATS_INTERVAL_MS_MIN}
 """)
 CONNECTIONS = _parameters("""
@@ -378,7 +401,7 @@ offset | number | the oldest there is | where to begin
 bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
     batch, unless it is 0: only `first` and `end` are told
 count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
-cut | number | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
+cut | size | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
     is its length
 """)
 _BY_ID = """
@@ -396,8 +419,9 @@ DELETE = _parameters("""
 forget | flag | false | nor is it kept [what became](#why) of them, be they finished already
 """)
 RESCHEDULE = _parameters("""
-delay | duration | none | milliseconds from now until it is due
-deliver_at | time to come | required | the same as a time, epoch ms; one that has passed is now
+delay | duration | none | how long from now until it is due
+deliver_at | time to come | required | the same as a [time](#durations-sizes-and-times); one
+    that has passed is now
 """)
 PEEK = _parameters("""
 state | listed state | ready | which ones

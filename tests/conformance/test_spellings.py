@@ -1,0 +1,206 @@
+"""Parameters with `-` and with `_` in their names; one grammar of durations, sizes and times."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.conformance.dialogue import World, cmd, declared, document, http, ok, pull, refused
+from tests.conformance.websocket_client import connected
+from zbus.faces.native.commands import DASHED, TABLE
+from zbus.faces.native.params import Params
+from zbus.testing.world import EPOCH_MS
+from zbus.units import parse_time_ms
+from zbus.wire.errors import WireError
+from zbus.wire.heads import Heads
+
+ROWS = [(command, *pair) for command in TABLE for pair in TABLE[command].dashed.items()]
+IDS = [f"{command.decode()}-{name.decode()}" for command, _, name in ROWS]
+
+
+def params(target: str, *lines: str) -> Params:
+    raw = "\r\n".join((f"GET {target} HTTP/1.1", "host: h", *lines)).encode()
+    return Params(Heads().read(raw)[0])
+
+
+def value_of(found: Params, name: bytes) -> bytes | None:
+    """Where it is kept, which may be by the newer name."""
+    if name == b"consume_group":
+        return found.group.encode()
+    return found.fields.get(TABLE[found.cmd].former.get(name, name))
+
+
+@pytest.mark.parametrize(("command", "dashed", "name"), ROWS, ids=IDS)
+def test_every_parameter_has_both(command: bytes, dashed: bytes, name: bytes) -> None:
+    asked = f"/T?cmd={command.decode()}"
+    for spelled in (dashed.decode(), name.decode()):
+        for found in (
+            params(f"{asked}&{spelled}=7"),
+            params(asked, f"{spelled}: 7"),
+            params("/", f"cmd: {command.decode()}", "topic: T", f"{spelled}: 7"),
+        ):
+            assert value_of(found, name) == b"7"
+            assert not found.problem
+            assert dashed not in found.fields
+            found.check_query()
+
+
+@pytest.mark.parametrize(("command", "dashed", "name"), ROWS, ids=IDS)
+def test_two_spellings_at_once(command: bytes, dashed: bytes, name: bytes) -> None:
+    asked, one, other = f"/T?cmd={command.decode()}", dashed.decode(), name.decode()
+    assert not params(f"{asked}&{one}=7&{other}=7").problem
+    assert not params(asked, f"{one}: 7", f"{other}: 7").problem
+    text = f"{one} and {other} are one: give one of them"
+    assert params(f"{asked}&{one}=7&{other}=8").problem == text
+    assert params(asked, f"{one}: 7", f"{other}: 8").problem == text
+    for line, key in ((one, other), (other, one), (one, one), (other, other)):
+        found = params(f"{asked}&{key}=8", f"{line}: 7")  # the header line wins
+        assert (value_of(found, name), found.problem) == (b"7", "")
+
+
+@pytest.mark.parametrize("frame", ["json", "http"])
+@pytest.mark.parametrize(
+    ("ack", "window"), [("group-ack", "group-window"), ("group_ack", "group_window")]
+)
+def test_frames(frame: str, ack: str, window: str) -> None:
+    world, _ = declared("T")
+    socket = connected(world)
+    members = {"cmd": "declare", "topic": "T", "consume-group": "g", ack: "true", window: "3"}
+    text = msgspec.json.encode(members).decode()
+    if frame == "http":
+        lines = [f"{name}: {value}" for name, value in members.items()]
+        text = "\r\n".join(("GET / HTTP/1.1", *lines, "", ""))
+    socket.exchange(socket.frame(text))
+    group = document(ok(world.connect(), http("/T/g?cmd=query")))
+    assert (group["mask"], group["window"]) == (64, 3)
+
+
+def test_a_proxy_that_drops_underscores() -> None:
+    client = World().connect()
+    lines = ("group-ack: true", "group-max-attempts: 3", "group-filter: a%20b", "retention-ms: 7d")
+    group = document(ok(client, http("/T/g?cmd=declare", *lines)))
+    assert (group["mask"], group["filter"]) == (64, "a b")
+    assert document(ok(client, http("/T?cmd=query")))["retentionMs"] == 7 * 86_400_000
+    text = "group-ack and group_ack are one: give one of them"
+    request = http("/T/g?cmd=declare", "group-ack: true", "group_ack: false")
+    assert refused(client, request) == (400, f"400: Bad Format, {text}")
+    request = http("/T/g?cmd=declare", "group-max-attempts: x")
+    assert "group-max-attempts is a number" in refused(client, request)[1]
+    request = http("/T/g?cmd=declare&group-max-attempt=3")
+    assert refused(client, request)[1].endswith("is it group-max-attempts?")
+
+
+OF_PRODUCE = (
+    "ack_group",
+    "ack_topic",
+    "cron_zone",
+    "deliver_at",
+    "expected_offset",
+    "max_attempts",
+)
+
+
+@pytest.mark.parametrize("name", OF_PRODUCE)
+def test_neither_spelling_is_stored(name: str) -> None:
+    _, client = declared("T")
+    spelled = name.replace("_", "-")
+    member = f"POST / HTTP/1.1\r\n{spelled}: 1\r\n{name}: 1\r\nx-mine: 1\r\n\r\n".encode()
+    ok(client, http("/T", "content-type: application/vnd.zbus.messages", body=member))
+    headers = pull(client, "/T").headers
+    assert headers["zbus-header-x-mine"] == "1"
+    assert not {name, spelled} & headers.keys()
+
+
+def test_headers_of_the_application_keep_their_names() -> None:
+    """They are parameters of other commands, or lines that the broker writes."""
+    _, client = declared("T")
+    ok(
+        client,
+        http("/T", "group-ack: 1", "push-url: 2", "dead-reason: 3", "origin-url: 4", body=b"x"),
+    )
+    headers = pull(client, "/T").headers
+    names = ("group-ack", "push-url", "dead-reason", "origin-url")
+    assert [headers[f"zbus-header-{name}"] for name in names] == ["1", "2", "3", "4"]
+
+
+def test_no_two_parameters_are_spelled_alike() -> None:
+    assert not DASHED.keys() & {name for command in TABLE.values() for name in command.kinds}
+
+
+@pytest.mark.parametrize(
+    ("connection", "line", "status"),
+    [
+        ("close, cmd", "cmd: produce", 400),
+        ("token", "token: x", 400),
+        ("keep-alive, Deliver-At", "deliver-at: 0", 400),
+        ("authorization", "authorization: Bearer x", 400),
+        ("cmd", "x: y", 200),  # nothing that is there
+        ("keep-alive", "keep-alive: timeout=5", 200),
+        ("Upgrade, HTTP2-Settings", "http2-settings: AAMAAABkAAQAoAAAAAIAAAAA", 200),
+        ("TE", "te: trailers", 200),
+        ("close", "x: y", 200),
+    ],
+)
+def test_what_a_proxy_would_remove(connection: str, line: str, status: int) -> None:
+    raw = f"GET /T HTTP/1.1\r\nhost: h\r\nconnection: {connection}\r\n{line}".encode()
+    if status == 200:
+        Heads().read(raw)
+        return
+    with pytest.raises(WireError, match="which a proxy would remove") as error:
+        Heads().read(raw)
+    assert error.value.status == status
+    Heads().contained.read(raw)  # of a message in a body the connection means nothing
+
+
+@pytest.mark.parametrize(
+    ("query", "row", "value"),
+    [
+        ("retention_ms=7d", "retentionMs", 604_800_000),
+        ("retention_ms=1.5h", "retentionMs", 5_400_000),
+        ("retention_ms=2w", "retentionMs", 1_209_600_000),
+        ("retention_ms=7", "retentionMs", 7),
+        ("retention_bytes=1GiB", "retentionBytes", 1 << 30),
+        ("retention_bytes=10+MiB", "retentionBytes", 10 << 20),
+        ("retention_bytes=65536", "retentionBytes", 65_536),
+        ("dedupe_ms=10m", "dedupeMs", 600_000),
+        ("settled_ms=1h", "settledMs", 3_600_000),
+    ],
+)
+def test_quantities_of_a_topic(query: str, row: str, value: int) -> None:
+    client = World().connect()
+    ok(client, http(f"/T?cmd=declare&{query}"))
+    assert document(ok(client, http("/T?cmd=query")))[row] == value
+
+
+@pytest.mark.parametrize("query", ["delay=1s", "delay=1000ms", "delay=1000", "deliver_at={}"])
+def test_when_it_is_due(query: str) -> None:
+    world, client = declared("T")
+    for time in (str(EPOCH_MS + 1_000), "2027-01-15T08:00:01Z", "2027-01-15T09:00:01+01:00"):
+        assert parse_time_ms(time) == EPOCH_MS + 1_000
+        ok(client, http(f"/T?{query.format(time)}", body=b"x"))
+    assert client.request(http("/T?cmd=consume&timeout=0")).status == 204
+    world.advance(1_000)
+    assert pull(client, "/T").body == b"x"
+
+
+SECONDS = "looks like seconds"
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (http("/T?deliver_at=1800000000", body=b"x"), SECONDS),
+        (http("/T?cmd=reschedule&offset=0&deliver_at=1800000000"), SECONDS),
+        (http("/T/n?cmd=declare&group_start_time=1800000000"), SECONDS),
+        (http("/T/n?cmd=declare&from=time:1800000000"), SECONDS),
+        (http("/T/g?cmd=seek&from=time:1800000000"), SECONDS),
+        (http("/T?cmd=consume&group_start_time=1800000000", "accept: text/event-stream"), SECONDS),
+        (http("/T?deliver_at=tomorrow", body=b"x"), "is epoch milliseconds or ISO 8601"),
+        (http("/T?delay=tomorrow", body=b"x"), "is milliseconds, or a number with a unit"),
+        (cmd("declare", "topic: T", "retention_bytes: 1GB"), "is bytes, or a number with a unit"),
+    ],
+)
+def test_what_is_no_time(request_: bytes, text: str) -> None:
+    _, client = declared("T", "T/g")
+    status, found = refused(client, request_)
+    assert (status, text in found) == (400, True), found
