@@ -33,6 +33,9 @@ from zbus.core.told import Told
 NO_RANK: Final = 1 << 63
 """Beyond all ranks."""
 
+BACK_MAX: Final = 1_000
+"""Neighbours that are looked for, which is as many as are read at once."""
+
 
 class Backlog(Told):
     """See the module."""
@@ -72,6 +75,16 @@ class Backlog(Told):
         """The first offset of which only the log knows something."""
         self._step_over()
         return self.cursor
+
+    def back_from(self, offset: int) -> int:
+        """How many neighbours, from this one on, were put back: the first of a batch that comes
+        again is wanted with the others. 0 if the cursor comes to it."""
+        if offset >= self.cursor:
+            return 0
+        count = 1
+        while count < BACK_MAX and offset + count in self.places:
+            count += 1
+        return count
 
     def life(self, offset: int) -> Life:
         """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
