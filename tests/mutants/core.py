@@ -831,9 +831,9 @@ RETRIED: list[Mutant] = [
         "zbus/core/retries.py",
         (
             "lost-leases-in-the-wrong-order",
-            "        for offset in reversed(back):",
-            "        for offset in back:",
-            RETRIES,
+            "                backlog.put_lost(offset)",
+            "                backlog.put_front(offset)",
+            "faces/adf/test_order.py",
         ),
         (
             "leases-outlive-the-broker",
@@ -873,9 +873,9 @@ RETRIED: list[Mutant] = [
         ),
         (
             "given-back-backwards",
-            "[: -1 - (most - count) : -1]",
-            "[:most]",
-            RETRIES,
+            "group.backlogs[index].put_lost(offset)",
+            "group.backlogs[index].put_front(offset)",
+            "faces/adf/test_order.py",
         ),
         (
             "to-be-redriven-is-an-attempt",

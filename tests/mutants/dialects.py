@@ -9,12 +9,24 @@ CAMELLIA = "simulation/test_dialects.py::test_camellia"
 
 DIALECTS: list[Mutant] = [
     *mutants_of(
-        "zbus/core/retries.py",
+        "zbus/core/return_order.py",
         (
             "block-returns-in-the-wrong-order",
-            "held_by(session.id)[: -1 - (most - count) : -1]:",
-            "held_by(session.id)[: most - count]:",
+            "        at = self._back.bisect_left(label)\n        if not at:",
+            "        at = self._back.bisect_left(label)\n        if at >= 0:",
             ADF,
+        ),
+        (
+            "what-is-in-front-of-what-came-back-is-behind-it",
+            "        if not back or place is None or following < 0:",
+            "        if True:",
+            "core/test_return_order.py",
+        ),
+        (
+            "no-label-is-left",
+            "        if above - below < 2:",
+            "        if False:",
+            "core/test_return_order.py",
         ),
     ),
     *mutants_of(

@@ -58,6 +58,7 @@ class Item:
     least: int = 0  # so many of them are remembered
     number: int = 0  # of its last hand-out
     since: int = 0  # the event that it was
+    again: bool = False  # and it was not the first
     reread: bool = False  # who had it may be taken for who has it
     holder: int = 0  # a connection
     held_until_ms: int = maxsize
@@ -269,6 +270,7 @@ class Deques:
                     before = other.spot.ahead_of(spot)
                     self.check(not before, f"{name} comes, and {other.serial} is ahead of it")
         self._number += 1
+        item.again = item.number > 0
         item.number, item.since = self._number, now
         item.holder, item.held_until_ms = connection, until_ms
         item.fate, item.spot = Fate.HELD, Spot(True, now)
@@ -297,16 +299,21 @@ class Deques:
             self._loosen(item)
 
     def left(self, connection: int, keeps: bool, unsent: bool) -> None:
-        """A connection is over. What it held is on the left again, the first one first, unless it
-        `keeps` what it has. If something was `unsent` it may have kept nothing."""
+        """A connection is over. What it held is on the left again, in its order, unless it `keeps`
+        what it has. If something was `unsent` it may have kept nothing. Where something else came
+        back, it may be behind that: then it is ahead of what was there when it was handed out."""
         for queue in self.queues.values():
             held = [item for item in queue.items.values() if item.holder == connection]
+            alone = not any(item.again for item in held)
+            alone = alone and not any(self._came_back(item) for item in queue.items.values())
             for item in sorted(held, key=lambda item: -item.number):
                 if keeps:
                     if unsent and item.fate in (Fate.HELD, Fate.LOOSE):
                         self._loosen(item)
                 elif item.fate is Fate.HELD and item.sure and item.told:
-                    self._back(queue, item, Fate.READY, Spot(True, now := self.event(), now))
+                    now = self.event()
+                    since = now if alone else item.since
+                    self._back(queue, item, Fate.READY, Spot(True, since, now))
                     item.firm = False
                 elif item.fate in (Fate.HELD, Fate.LOOSE):
                     self._back(queue, item, Fate.LOOSE, None)
@@ -315,6 +322,12 @@ class Deques:
                     item.spot = item.asked = None
                 if not keeps:  # what is still to be done for it finds that it has nothing
                     item.holder, item.sure = 0, False
+
+    def _came_back(self, item: Item) -> bool:
+        """It may be ready after it was handed out."""
+        if item.fate is Fate.HELD and item.sure and item.held_until_ms == maxsize:
+            return False
+        return item.number > 0 and item.fate is not Fate.GONE
 
     # -- what becomes of the broker -----------------------------------------------------------
 

@@ -10,6 +10,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
 * `leased`: handed out, not settled; each has a deadline (`zbus.core.open_leases`).
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
+  Those of a double-ended queue come back in order: `zbus.core.return_order`.
 * parked: ready, each with a rank, and yet not next, because its key is busy (`zbus.core.keyed`).
 
 An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
@@ -27,11 +28,15 @@ from typing import Final
 from zbus.core.fates import Fate, Fates
 from zbus.core.keyed import PARKED_MAX
 from zbus.core.life import Life
-from zbus.core.overdue import LOOK_MS
+from zbus.core.overdue import LOOK_MS, Place
+from zbus.core.return_order import ReturnOrder
 from zbus.core.told import Told
 
 NO_RANK: Final = 1 << 63
 """Beyond all ranks."""
+
+BACK_MAX: Final = 1_000
+"""Neighbours that are looked for, which is as many as are read at once."""
 
 
 class Backlog(Told):
@@ -72,6 +77,16 @@ class Backlog(Told):
         """The first offset of which only the log knows something."""
         self._step_over()
         return self.cursor
+
+    def back_from(self, offset: int) -> int:
+        """How many neighbours, from this one on, were put back: the first of a batch that comes
+        again is wanted with the others. 0 if the cursor comes to it."""
+        if offset >= self.cursor:
+            return 0
+        count = 1
+        while count < BACK_MAX and offset + count in self.places:
+            count += 1
+        return count
 
     def life(self, offset: int) -> Life:
         """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
@@ -128,7 +143,10 @@ class Backlog(Told):
     def lease(self, offset: int, deadline_ms: int) -> int:
         """READY -> LEASED. Returns how many times it has been handed out, this one included."""
         place = self.places.get(offset) if self.places else None
+        label = self._label_of(offset)
         self._take(offset)
+        if self.returns is not None:
+            self._label(self.returns, offset, label, place)
         self._touched[offset] = None
         attempts = self.attempts[offset] = self.attempts.get(offset, 0) + 1
         self.leased.set(offset, deadline_ms)
@@ -139,8 +157,11 @@ class Backlog(Told):
     def undo_lease(self, offset: int) -> None:
         """LEASED -> READY, where it was: nobody has seen it, and that was no attempt."""
         place = self.leased.places.get(offset)
+        label = self._label_of(offset)
         self._take(offset)
-        if place is None:
+        if label:
+            self._come_back(offset, label)
+        elif place is None:
             self._put(offset, offset)
         else:
             self._insert_at(offset, place)
@@ -174,8 +195,30 @@ class Backlog(Told):
 
     def put_front(self, offset: int) -> None:
         """READY, LEASED or DELAYED -> READY, before everything else."""
+        label = self._label_of(offset)
         self._take(offset)
-        self._put(offset, self._front())
+        if label and self.returns is not None and self.returns.is_first(label):
+            self._come_back(offset, label)
+        else:
+            self._put(offset, self._front())
+
+    def put_lost(self, offset: int) -> None:
+        """LEASED -> READY, before everything else, but behind what came back and stood before
+        it."""
+        label = self._label_of(offset)
+        self._take(offset)
+        if label:
+            self._come_back(offset, label)
+        else:
+            self._put(offset, self._front())
+
+    def keep_order(self) -> None:
+        """What is handed out may have to come back to the front, in its order."""
+        if self.returns is None:
+            self.returns = ReturnOrder()
+        for offset in self.leased:
+            if not self.returns.label_of(offset):
+                self.returns.hand_out(offset, None, self.places)
 
     def again(self, offset: int) -> None:
         """READY, DELAYED or DONE -> READY, before everything else. It counts as never handed
@@ -235,6 +278,8 @@ class Backlog(Told):
         count = self.ready_count(end) + len(self.delayed)
         for part in (self._ready, self.places, self._touched):
             part.clear()
+        if self.returns is not None:
+            self.returns.forget_ready()
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()
@@ -319,6 +364,47 @@ class Backlog(Told):
             self.ahead.add(offset)
             self._touched[offset] = None
 
+    def _label_of(self, offset: int) -> int:
+        return 0 if self.returns is None else self.returns.label_of(offset)
+
+    def _label(self, returns: ReturnOrder, offset: int, label: int, place: Place | None) -> None:
+        """It is handed out, and was at that place."""
+        if label:
+            returns.set(offset, label)
+        else:
+            returns.hand_out(offset, place, self.places)
+        if returns.renumbered:
+            returns.renumbered = False
+            for other in returns.offsets():
+                self._touch(other)
+
+    def _come_back(self, offset: int, label: int) -> None:
+        """Ready again, in its order among all that came back."""
+        returns = self.returns
+        assert returns is not None
+        returns.set(offset, label)
+        before = returns.behind(label)
+        if before is None:
+            # Others may come back between it and what is the first now.
+            self._put(offset, self._front() - returns.room(label))
+        else:
+            self._put_behind(offset, *before)
+        returns.come_back(offset)
+
+    def _put_behind(self, offset: int, before: int, distance: int) -> None:
+        place = self.places[before]
+        at = self._ready.bisect_right(place)
+        end = min(self._ready.peekitem(at)[0][0], 0) if at < len(self._ready) else 0
+        if end > place[0]:
+            self._put(offset, min(place[0] + distance, end - 1))
+            return
+        # There is no room between the two: all that is before it is put in front once more.
+        ahead = list(self._ready.values()[:at])
+        self._put(offset, self._front())
+        for other in reversed(ahead):
+            self._leave(other)
+            self._put(other, self._front())
+
     def _put(self, offset: int, rank: int) -> None:
         self._insert(offset, rank)
         self._touch(offset)
@@ -379,3 +465,5 @@ class Backlog(Told):
         self.leased.check()
         self.delayed.check()
         self.overdue.check()
+        if self.returns is not None:
+            self.returns.check(self.leased, self.places)

@@ -327,6 +327,7 @@ class Dispatch:
         partitions have their turns."""
         wants, count_max = pull.wants, pull.wants.count_max
         if group.lease:
+            retries.keep_order(group, pull)
             count_max = min(count_max, group.options.window - group.leased_count())
         count_max = count_max if group.rate is None else min(count_max, group.rate.left())
         bytes_max = wants.bytes_max

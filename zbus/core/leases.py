@@ -10,7 +10,7 @@ from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.fates import Fate
 from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, known_of
-from zbus.core.retries import GIVEN_BACK, retry
+from zbus.core.retries import GIVEN_BACK, lose_one, retry
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Partition
 
@@ -75,6 +75,17 @@ def undo(
     leased = backlog.leased
     if leased.holders.get(offset) == holder and offset not in leased.settling:
         backlog.undo_lease(offset)
+        _changed(dispatch, Silent(), group, partition)
+
+
+def lose(
+    dispatch: Dispatch, group: Group, partition: Partition, offset: int, holder: bytes
+) -> None:
+    """Give back in front what this session has leased, in its order among all that comes back. It
+    may have been seen, so it counts as an attempt."""
+    leased = group.backlogs[partition.index].leased
+    if leased.holders.get(offset) == holder and offset not in leased.settling:
+        lose_one(dispatch, group, partition.index, offset)
         _changed(dispatch, Silent(), group, partition)
 
 

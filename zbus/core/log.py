@@ -51,7 +51,8 @@ PORTION = Size(bytes_max=128 << 10, count_max=1_000)
 may add to the wait of others. The next portion is asked for meanwhile."""
 
 PORTION_BACK = Size(bytes_max=1, count_max=16)
-"""Of what was put back or delayed: what is stored next to it is hardly wanted with it."""
+"""Of what was put back or delayed: what is stored next to it is hardly wanted with it,
+unless that was put back, too."""
 
 PORTION_MIN = Size(bytes_max=16 << 10, count_max=128)
 _SHARE = 16
@@ -226,15 +227,18 @@ class Log:
 
     # -- reading back ---------------------------------------------------------------------
 
-    def fetch(self, offset: int, reader: Hashable, done: Fetched, alone: bool = False) -> None:
+    def fetch(self, offset: int, reader: Hashable, done: Fetched, back: int = 0) -> None:
         """Have it read back; the reader looks again when `done` is called, perhaps at once. A
-        reader waits for one offset at a time. What follows is not wanted if it is `alone`."""
+        reader waits for one offset at a time. `back`: so many messages from it on were put back,
+        and what follows them is not wanted."""
         for begin, (count_max, waiting) in self._reads.items():
             if begin <= offset < begin + count_max:
                 waiting[reader] = (offset, done)
                 return
-        portion = PORTION_BACK if alone else self._memory.portion(self)
-        self._read(offset, portion, {reader: (offset, done)}, alone)
+        portion = PORTION_BACK if back == 1 else self._memory.portion(self)
+        if back > 1:
+            portion = Size(portion.bytes_max, min(portion.count_max, back))
+        self._read(offset, portion, {reader: (offset, done)}, alone=back > 0)
 
     def awaits(self, reader: Hashable) -> bool:
         """Whether the reader waits for something to be read."""

@@ -33,8 +33,8 @@ class Reach:
 
     def fetch(self, group: Group, index: int, partition: Partition, offset: int) -> Chunk | None:
         """The same, of one that is not at hand: if storage does not answer at once, it comes."""
-        alone = offset < group.backlogs[index].cursor
-        partition.log.fetch(offset, group, partial(self._fetched, group, index), alone)
+        back = group.backlogs[index].back_from(offset)
+        partition.log.fetch(offset, group, partial(self._fetched, group, index), back)
         return self.at_hand(group, index, partition, offset)
 
     def keys(

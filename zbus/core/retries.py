@@ -177,9 +177,10 @@ def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) 
     back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
     backlog.tally.lost += len(back)
     if group.options.on_loss == FRONT:
-        for offset in reversed(back):  # what is put in front last is the first
+        backlog.keep_order()
+        for offset in back:
             if offset in backlog.leased:
-                backlog.put_front(offset)
+                backlog.put_lost(offset)
     else:
         for offset in back:
             if offset in backlog.leased:
@@ -195,6 +196,7 @@ def lose(group: Group, now_ms: int) -> None:
     back when their holders are gone, they end now."""
     if group.options.on_loss == FRONT:
         for backlog in group.backlogs:
+            backlog.keep_order()
             leased = backlog.leased
             for offset in [offset for offset in leased if offset not in leased.holders]:
                 leased.set(offset, max(1, now_ms))
@@ -258,6 +260,14 @@ def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
         backlog.give_up(offset)
 
 
+def keep_order(group: Group, pull: Pull) -> None:
+    """What the pull is handed may come back to the front, with its session or by time."""
+    if FRONT in (pull.wants.on_loss, group.options.on_loss):
+        for backlog in group.backlogs:
+            if backlog.returns is None:
+                backlog.keep_order()
+
+
 def hold(group: Group, pull: Pull) -> None:
     """The pull was handed leases: if they are wanted back when its session goes, that knows it."""
     if (pull.wants.on_loss or group.options.on_loss) == FRONT:
@@ -268,22 +278,26 @@ def hold(group: Group, pull: Pull) -> None:
 
 def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) -> int:
     """The session is gone: at most so many of the messages of the group that it holds go back in
-    front, in the order in which it has them. How many; 0 = it holds none."""
+    front, in the order in which they were there. How many; 0 = it holds none."""
     count = 0
     if group.gone:
         return count
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:
             continue
-        # What is put in front last is the first.
-        for offset in backlog.leased.held_by(session.id)[: -1 - (most - count) : -1]:
-            if not retry(dispatch, group, partition.index, offset, LOST, at_once=True):
-                backlog.put_front(offset)
+        for offset in backlog.leased.held_by(session.id)[: most - count]:
+            lose_one(dispatch, group, partition.index, offset)
             count += 1
             dispatch.tick.change(partition, group)
     if count:
         dispatch.activate(group)
     return count
+
+
+def lose_one(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
+    """Its holder is gone, who has seen it or not: it goes back in front, in its order."""
+    if not retry(dispatch, group, index, offset, LOST, at_once=True):
+        group.backlogs[index].put_lost(offset)
 
 
 def give_up(group: Group, index: int, offset: int, reason: str) -> None:

@@ -26,6 +26,8 @@ class EntryState(enum.IntEnum):
     """Where an offset is, when the cursor alone does not tell. Stored: never renumber."""
 
     DONE = 0  # below the cursor: no exception any more. At or past it: taken ahead of the cursor
+    # Of a double-ended queue they say, too, where a message stood (`zbus.core.return_order`): the
+    # time of what is ready again, and the rank of what is leased; 0 = that is not known.
     READY = 1  # put back; `rank` gives its place
     LEASED = 2  # handed out; `time_ms` is the deadline
     DELAYED = 3  # waits for `time_ms`
@@ -107,7 +109,8 @@ class Entries:
         kept = Entries()
         for offset, state, time_ms, attempts, rank in self.rows():
             if offset < end:
-                kept.add(offset, state, time_ms, attempts, min(rank, end))
+                place = min(rank, end) if state == EntryState.READY else rank
+                kept.add(offset, state, time_ms, attempts, place)
         return kept
 
 

@@ -17,6 +17,7 @@ from zbus.core.keyed import Keyed
 from zbus.core.open_leases import OpenLeases
 from zbus.core.overdue import Overdue, Place
 from zbus.core.places import Places
+from zbus.core.return_order import ReturnOrder
 from zbus.core.state import NO_ENTRIES, Entries, EntryState, GroupChange
 from zbus.core.tally import Tally
 
@@ -25,8 +26,24 @@ class Told(Places):
     """See the module; what each exception is, `zbus.core.backlog` says."""
 
     __slots__ = (
-        *("_lowest", "_reset", "_touched", "ahead", "attempts", "cursor", "dead", "delayed"),
-        *("dirty", "fates", "keyed", "leased", "overdue", "skipped", "tally", "untold", "wake_ms"),
+        "_lowest",
+        "_reset",
+        "_touched",
+        "ahead",
+        "attempts",
+        "cursor",
+        "dead",
+        "delayed",
+        "dirty",
+        "fates",
+        "keyed",
+        "leased",
+        "overdue",
+        "returns",
+        "skipped",
+        "tally",
+        "untold",
+        "wake_ms",
     )
 
     def __init__(self, cursor: int = 0) -> None:
@@ -35,6 +52,7 @@ class Told(Places):
         self.delayed = Delays()
         self.overdue = Overdue()  # what of `delayed` is due, and not ready yet
         self.leased = OpenLeases()
+        self.returns: ReturnOrder | None = None  # of a group whose lost leases go to the front
         self.ahead: set[int] = set()
         self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
@@ -70,7 +88,9 @@ class Told(Places):
             if self.delayed:
                 delayed, others = self.delayed.select([o for o in touched if o not in attempts])
                 offsets = [offset for offset in touched if offset in others or offset in attempts]
-            entries = some_entries(offsets, attempts, self.places, self.leased, self.delayed)
+            entries = some_entries(
+                offsets, attempts, self.places, self.leased, self.delayed, self.returns
+            )
         return self._told(name, incarnation, entries, delayed)
 
     def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
@@ -78,7 +98,8 @@ class Told(Places):
         ahead, attempts, places, leased = self.ahead, self.attempts, self.places, self.leased
         entries, delayed = NO_ENTRIES, self.delayed
         if places or leased or attempts or ahead:
-            entries = all_entries(ahead, attempts, self._all_in_order(), places, leased, delayed)
+            ready = self._all_in_order()
+            entries = all_entries(ahead, attempts, ready, places, leased, delayed, self.returns)
         return self._told(name, incarnation, entries, delayed.columns())
 
     def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
@@ -121,13 +142,22 @@ class Told(Places):
             self.attempts.pop(offset, None)
         if state == EntryState.LEASED:
             self.leased.set(offset, time_ms)
+            if rank > 0:
+                self.returns = self.returns or ReturnOrder()
+                self.returns.set(offset, rank)
         elif state == EntryState.DELAYED:
             self.delayed.set(offset, time_ms)
         elif state == EntryState.READY:
             self._insert(offset, rank)
+            if time_ms > 0:
+                self.returns = self.returns or ReturnOrder()
+                self.returns.set(offset, time_ms)
+                self.returns.come_back(offset)
 
     def _forget(self, offset: int) -> bool:
         """Take an offset out of every exception but `ahead`; True if it was in one."""
+        if self.returns is not None:
+            self.returns.forget(offset)
         return self._leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
 
     def _touch_keyed(self) -> None:
@@ -137,6 +167,7 @@ class Told(Places):
     def _clear(self) -> None:
         for part in (self._ready, self.places, self.attempts, self._touched):
             part.clear()
+        self.returns = None
         self.leased = OpenLeases()  # whoever had one before may see by this that it is over
         self.delayed.clear()
         self.overdue.clear()
@@ -147,23 +178,28 @@ class Told(Places):
         self._touch_keyed()
 
 
+def _no_number(offset: int) -> int:
+    return 0
+
+
 def some_entries(
     offsets: Collection[int],
     attempts: Mapping[int, int],
     places: Mapping[int, Place],
     leased: Deadlines[int],
     delayed: Delays,
+    returns: ReturnOrder | None = None,
 ) -> Entries:
     """Where these are, in their order."""
-    entries = Entries()
+    entries, number = Entries(), _no_number if returns is None else returns.label_of
     for offset in offsets:
         count = attempts.get(offset, 0)
         if offset in leased:
-            entries.add(offset, EntryState.LEASED, leased.due_of(offset), count)
+            entries.add(offset, EntryState.LEASED, leased.due_of(offset), count, number(offset))
         elif offset in delayed:
             entries.add(offset, EntryState.DELAYED, delayed.due_of(offset), count)
         elif offset in places:
-            entries.add(offset, EntryState.READY, 0, count, places[offset][0])
+            entries.add(offset, EntryState.READY, number(offset), count, places[offset][0])
         else:
             entries.add(offset, EntryState.DONE)
     return entries
@@ -176,6 +212,7 @@ def all_entries(
     places: Mapping[int, Place],
     leased: Deadlines[int],
     delayed: Delays,
+    returns: ReturnOrder | None = None,
 ) -> Entries:
     """Where all are that are not in `delayed` alone. `ready` is `places`, in order."""
     entries, count = Entries(), attempts.get
@@ -184,9 +221,11 @@ def all_entries(
     known = (o for o in ahead if not (o in places or o in leased or o in attempts))
     done = sorted([offset for offset in known if offset not in delayed])
     counts, ranks = [count(offset, 0) for offset in ready], [places[offset][0] for offset in ready]
-    entries.add_all(EntryState.READY, ready, counts, ranks=ranks)
+    back = None if returns is None else map(returns.label_of, ready)
+    entries.add_all(EntryState.READY, ready, counts, back, ranks)
     counts = [count(offset, 0) for offset in leased]
-    entries.add_all(EntryState.LEASED, list(leased), counts, map(leased.due_of, leased))
+    out = None if returns is None else map(returns.label_of, leased)
+    entries.add_all(EntryState.LEASED, list(leased), counts, map(leased.due_of, leased), out)
     counts = [attempts[offset] for offset in retried]
     entries.add_all(EntryState.DELAYED, retried, counts, map(delayed.due_of, retried))
     entries.add_all(EntryState.DONE, done)

@@ -27,11 +27,7 @@ _PAIRS_OF_CROWDED = 10
 def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
     """Path segments (no empty ones) and query pairs of a request target, decoded. Of a query with
     too many pairs there are the first few."""
-    path, _, query = target.partition(b"?")
-    if not path.startswith(b"/"):
-        scheme, separator, rest = path.partition(b"://")
-        if separator and scheme.lower() in _SCHEMES:
-            path = rest.partition(b"/")[2]
+    path, query = _parts(target)
     segments = [_decode(segment) for segment in path.split(b"/") if segment]
     if not query:
         return segments, []
@@ -44,6 +40,22 @@ def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]
             name, _, value = piece.replace(b"+", b" ").partition(b"=")
             pairs.append((_decode(name), _decode(value)))
     return segments, pairs
+
+
+def _parts(target: bytes) -> tuple[bytes, bytes]:
+    """The path, without a scheme and a host, and the query."""
+    path, _, query = target.partition(b"?")
+    if not path.startswith(b"/"):
+        scheme, separator, rest = path.partition(b"://")
+        if separator and scheme.lower() in _SCHEMES:
+            path = rest.partition(b"/")[2]
+    return path, query
+
+
+def has_empty_segment(target: bytes) -> bool:
+    """Whether its path ends with a slash or has two in a row, which `split_target` passes over."""
+    path = _parts(target)[0].removeprefix(b"/")
+    return path.endswith(b"/") or path.startswith(b"/") or b"//" in path
 
 
 def is_crowded(target: bytes) -> bool:

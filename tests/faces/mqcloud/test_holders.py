@@ -230,3 +230,41 @@ def _ask(machine: Machine, connection: Connection, request: bytes) -> Any:
     (reply,) = connection.replies()
     assert reply.status == 200, reply
     return reply
+
+
+@pytest.mark.parametrize("pop", ["false", "true"])
+@pytest.mark.parametrize("size", [1, 10, 128])
+@pytest.mark.parametrize("how", ["in hand", "unlocked before", "unlocked after"])
+def test_after_a_restart_a_batch_comes_again_as_one(how: str, size: int, pop: str) -> None:
+    """It is read back from storage then, where each message was written by itself."""
+    machine = Machine(Random(0))
+    machine.start()
+    asked = {"topic": TOPIC, "consumer": CONSUMER, "pop": pop}
+    batch = [f"m{number}" for number in range(size)]
+    one = machine.connect()
+    for request in (
+        http(f"/{TOPIC}?cmd=declare&durability=disk"),
+        post("/mq/register", topic=TOPIC, producer=PRODUCER),
+        post("/mq/register", topic=TOPIC, consumer=CONSUMER),
+        *[post("/mq/produce", producer=PRODUCER, message=message) for message in batch],
+    ):
+        _ask(machine, one, request)
+    first = document(_ask(machine, one, get("/mq/message", maxPullSize=128, **asked)))["result"]
+    assert told(first) == batch
+    unlock = get("/mq/unlock", requestId=first["requestId"], **asked)
+    if how == "unlocked before":
+        _ask(machine, one, unlock)
+    last = post("/mq/produce", producer=PRODUCER, message="last")
+    _ask(machine, one, last)  # what was before it is written down, too
+    machine.kill()
+    machine.start()
+    if how == "unlocked after":
+        _ask(machine, machine.connect(), unlock)
+    elif how == "in hand":
+        machine.jump(TIMEOUT_MS + 1_000)
+        machine.settle()
+    two = machine.connect()
+    found = document(_ask(machine, two, get("/mq/message", maxPullSize=128, **asked)))["result"]
+    again = told(found) + told_again(found)
+    assert again[:size] == batch
+    assert again[size:] in ([], ["last"])

@@ -26,7 +26,7 @@ from zbus.faces.peer import Plan
 from zbus.faces.plain import TEXT, PlainFace, PlainHead, Tell
 from zbus.faces.upgrade import Codec
 from zbus.wire.head import Head
-from zbus.wire.target import split_target
+from zbus.wire.target import has_empty_segment, split_target
 
 PREFIX: Final = b"queue"
 
@@ -55,7 +55,8 @@ class AdfFace(PlainFace):
         if head.contained:
             return FrameAsked(self, head)
         segments, pairs = split_target(head.target)
-        name = segments[1] if len(segments) == 2 else b""
+        exact = len(segments) == 2 and not has_empty_segment(head.target)
+        name = segments[1] if exact else b""
         if name in self._codecs:
             return Opening(head, self, self._codecs[name])
         word, dot, suffix = name.partition(b".")

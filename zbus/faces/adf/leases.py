@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbus.core.broker import Broker
-from zbus.core.ticket import Silent
+from zbus.core.leases import lose
 from zbus.core.topic import Session
 from zbus.faces.adf.scope import Held, Scope
 from zbus.faces.peer import Peer
@@ -58,9 +58,8 @@ class HttpLeases:
         unsent = self._unsent.pop(peer, [])
         if not peer.out_bytes:
             return
-        for id in reversed(unsent):  # what is put in front last is the first
+        for id in unsent:
             held = self.scope.get(id)
             if isinstance(held, Held) and held.lasts() and held.holder == peer.id:
                 del self.scope[id]
-                ranges = [range(held.offset, held.offset + 1)]
-                self._broker.nack(Silent(), held.group, held.partition, ranges)
+                lose(self._broker.dispatch, held.group, held.partition, held.offset, held.holder)

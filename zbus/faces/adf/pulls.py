@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zbus.core.errors import BrokerError
+from zbus.core.leases import lose
 from zbus.core.outcomes import Delivered, Empty, EmptyReason, Outcome
-from zbus.core.ticket import Silent
 from zbus.core.topic import Pull
 from zbus.faces.adf import actions
 from zbus.faces.adf.asked import Asked, HttpAsked
@@ -24,7 +24,7 @@ def told(asked: Asked, scope: Scope, id: bytes, peer: Peer, outcome: Outcome) ->
         offset, body = chunk.first + at, chunk.bodies[at]
         partition = group.topic.partitions[index]
         if len(body) > asked.form.body_bytes_max:  # put by others, or pushed as JSON
-            asked.face.broker.nack(Silent(), group, partition, [range(offset, offset + 1)])
+            lose(asked.face.broker.dispatch, group, partition, offset, peer.id)
             return asked.form.failed(id, actions.BODY_TOO_LONG)
         scope[id] = Held(group, partition, offset, attempts, peer.id)
         first = asked.face.settings.adf_first_duplications
