@@ -46,7 +46,9 @@ STEERING = words(
 )
 """Names that mean something to HTTP, a proxy, a cache or a browser."""
 
-OWN = words("x-app colour a.b_c `|~^!#$%&'*+-. count durability duplicate reason empty end first x")
+OWN = words(
+    "x-app dead_line colour a.b_c `|~^!#$%&'*+-. count durability duplicate reason empty end first x"
+)
 STANDARD = words("traceparent tracestate baggage ce-id ce-type ce-specversion")
 
 VALUES = [

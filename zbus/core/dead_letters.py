@@ -29,8 +29,11 @@ AGAIN_MS: Final = 1_000
 """How often it is tried to store a message that could not be stored."""
 
 TOPIC: Final = b"dead_topic: "
-_LINES: Final = b"dead_"
-"""How the lines begin that say of what a message died."""
+_LINES: Final = tuple(
+    b"dead_%b: " % name
+    for name in (b"topic", b"group", b"partition", b"offset", b"attempts", b"reason")
+)
+"""How the lines begin that say of what a message died; other names with `dead_` are a producer's."""
 
 _PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 
@@ -166,7 +169,7 @@ def origin_lines(group: Group, index: int, offset: int) -> bytes:
 
 def without_lines(headers: bytes) -> bytes:
     """Header lines but for those that say of what a message died."""
-    if _LINES not in headers:
+    if b"dead_" not in headers:
         return headers
     lines = headers.split(b"\r\n")
     return b"\r\n".join([line for line in lines if not line.startswith(_LINES)])
