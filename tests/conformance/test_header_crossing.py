@@ -47,7 +47,8 @@ STEERING = words(
 """Names that mean something to HTTP, a proxy, a cache or a browser."""
 
 OWN = words(
-    "x-app dead_line colour a.b_c `|~^!#$%&'*+-. count durability duplicate reason empty end first x"
+    "x-app dead_line colour a.b_c `|~^!#$%&'*+-. count durability duplicate reason empty end"
+    " first x"
 )
 STANDARD = words("traceparent tracestate baggage ce-id ce-type ce-specversion")
 

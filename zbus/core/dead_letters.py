@@ -33,7 +33,7 @@ _LINES: Final = tuple(
     b"dead_%b: " % name
     for name in (b"topic", b"group", b"partition", b"offset", b"attempts", b"reason")
 )
-"""How the lines begin that say of what a message died; other names with `dead_` are a producer's."""
+"""How the lines begin that say of what a message died; other such names are a producer's."""
 
 _PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 
