@@ -10,9 +10,9 @@ import re
 from urllib.parse import unquote_to_bytes
 
 _SCHEMES = frozenset((b"http", b"https", b"ws", b"wss"))
-_CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
+CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 """What a header line may not hold (RFC 9110, section 5.5)."""
-_UNSAFE = b"%" + _CONTROLS
+_UNSAFE = b"%" + CONTROLS
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TO_ENCODE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
 
@@ -94,7 +94,7 @@ def encode_controls(value: bytes) -> bytes:
 
 def has_controls(value: bytes) -> bool:
     """It cannot be in a header line."""
-    return len(value.translate(None, _CONTROLS)) != len(value)
+    return len(value.translate(None, CONTROLS)) != len(value)
 
 
 def _encoded(match: re.Match[bytes]) -> bytes:

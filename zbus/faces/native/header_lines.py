@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Final, TypeVar
 
 from zbus.wire.header_names import (
     OF_CONNECTION,
@@ -31,6 +32,9 @@ from zbus.wire.header_names import (
     nominated,
     steers,
 )
+from zbus.wire.target import CONTROLS
+
+T = TypeVar("T")
 
 LINES_MAX = 64
 """Lines that a message may have. Python's http.client takes 100 in a reply, with the broker's."""
@@ -79,56 +83,99 @@ CALLED_TYPES = SAFE_TYPES | {b"text/html"}
 """Types of what services answer to calls: browsers show their pages, in the sandbox."""
 
 
+# -- names, known once ------------------------------------------------------------------------
+
+_NAMES_MAX, _NAME_BYTES_MAX = 1024, 64  # that are remembered
+
+
+class Known(dict[bytes, T]):
+    """What is known of names, found out once for a bounded number of them."""
+
+    def __init__(self, find: Callable[[bytes], T]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, name: bytes) -> T:
+        found = self._find(name)
+        if len(self) < _NAMES_MAX and len(name) <= _NAME_BYTES_MAX:
+            self[name] = found
+        return found
+
+
+class Kind:
+    """What a line of a request is by its name: numbers, because there are many lines."""
+
+    OWN: Final = 0  # the application's
+    STANDARD: Final = 1  # of the application, and defined for messages
+    TYPE: Final = 2  # of the body
+    WAY: Final = 3  # about how the request came
+    SECRET: Final = 4  # a credential
+    CONNECTION: Final = 5  # about the connection
+    BROKER: Final = 6  # a parameter, or what the broker writes itself
+    PREFIXED: Final = 7  # the application's, whatever the name behind the prefix means
+
+
+def _kind_of(name: bytes) -> int:
+    if name.startswith(PREFIX) and name != PREFIX:
+        return Kind.PREFIXED
+    if name in OF_BROKER:
+        return Kind.BROKER
+    if name in OF_CONNECTION:
+        return Kind.CONNECTION
+    if is_credential(name):
+        return Kind.SECRET
+    if is_of_way(name):
+        return Kind.WAY
+    if name == TYPE:
+        return Kind.TYPE
+    return Kind.STANDARD if is_standard(name) else Kind.OWN
+
+
+TYPE = b"content-type"
+KINDS = Known(_kind_of)
+
+
+def is_standard(name: bytes) -> bool:
+    """A standard defines it for messages, and nothing on the way acts on it."""
+    return name in _STANDARD or name.startswith(_STANDARD_PREFIX)
+
+
 # -- in ---------------------------------------------------------------------------------------
 
+_BLANK = b" \t"  # is no part of a field's value; that of a query may have it
 
-def entering(fields: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """What the fields of a request say as lines of a message, by name: without the broker's own and
-    the connection's. Credentials are still there, and what says how the request came. A line with
-    the prefix wins over one without."""
-    of_hop = nominated(fields)
-    found: dict[bytes, bytes] = {}
-    explicit: dict[bytes, bytes] = {}
-    for name, value in fields.items():
-        if name.startswith(PREFIX) and (bare := name[len(PREFIX) :]):
-            if bare not in OF_BROKER:
-                explicit[bare] = value.strip(_BLANK)
-        elif not (name in OF_BROKER or name in OF_CONNECTION or name in of_hop):
-            found[name] = value.strip(_BLANK)
-    return found | explicit if explicit else found
+
+def encode_line(name: bytes, value: bytes) -> bytes:
+    """A line of a block."""
+    return b"%b: %b\r\n" % (name, value.strip(_BLANK))
 
 
 def routed_lines(fields: Mapping[bytes, bytes], contained: bool) -> dict[bytes, bytes]:
-    """The same of a message that goes straight to a session: it has no place in a log, so other
-    names of the broker's are its sender's to choose. Here credentials are left out, and what
-    programs and proxies add to a head that is not `contained`."""
+    """Lines of a message that goes straight to a session, by name. It has no place in a log, so
+    most names of the broker's are its sender's to choose. Credentials are left out, and what
+    programs and proxies add to a head that is not `contained` in a frame."""
     of_hop = nominated(fields)
     found: dict[bytes, bytes] = {}
-    explicit: dict[bytes, bytes] = {}
+    prefixed: dict[bytes, bytes] = {}
     for name, value in fields.items():
-        bare = name.removeprefix(PREFIX) or name
-        if bare in _OF_ROUTE or is_credential(bare):
-            continue
-        if bare is not name:
-            explicit[bare] = value.strip(_BLANK)
-        elif not (name in OF_CONNECTION or name in of_hop) and (
-            contained or name in _OF_ANSWERS or not is_of_way(name)
+        kind = KINDS[name]
+        if kind == Kind.PREFIXED:
+            bare = name[len(PREFIX) :]
+            if not (bare in _OF_ROUTE or is_credential(bare)):
+                prefixed[bare] = encode_line(bare, value)
+        elif not (
+            name in _OF_ROUTE
+            or name in of_hop
+            or kind in (Kind.SECRET, Kind.CONNECTION)
+            or (kind == Kind.WAY and not contained and name not in _OF_ANSWERS)
         ):
-            found[name] = value.strip(_BLANK)
-    return found | explicit if explicit else found
+            found[name] = encode_line(name, value)
+    return found | prefixed if prefixed else found
 
 
-_BLANK = b" \t"  # is no part of a field's value; that of a query may have it
 _OF_ROUTE = frozenset(b"ack cmd host id origin_status recver remote-addr sender topic".split())
 _OF_ANSWERS = frozenset((b"cache-control", b"pragma"))  # a service says it, too
-
-
-def plain_bytes(lines: Mapping[bytes, bytes]) -> int:
-    """What these lines take in a plain reply, about: with the prefix, where it belongs."""
-    return sum(
-        len(name) + len(value) + (4 if is_allowed(name) else 4 + len(PREFIX))
-        for name, value in lines.items()
-    )
+_OF_ANSWER = frozenset((b"", b"content-type", b"host", b"topic"))  # what the broker says of one
 
 
 # -- out --------------------------------------------------------------------------------------
@@ -137,18 +184,12 @@ Form = Callable[[bytes], bytes]
 """From lines as they are stored to lines as they leave."""
 
 _REMEMBERED_BYTES_MAX = 1024  # of lines whose form is kept: a bound on memory
-_CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # beside those that end a line
 
 
 def is_allowed(name: bytes) -> bool:
     """A line of a stored message that has this name leaves as it is in every form."""
-    return name in WRITTEN or is_standard(name)
-
-
-def is_standard(name: bytes) -> bool:
-    """A standard defines it for messages, and nothing on the way acts on it."""
-    return name in _STANDARD or name.startswith(_STANDARD_PREFIX)
+    return not name or name in WRITTEN or is_standard(name)
 
 
 def values(lines: bytes) -> bytes:
@@ -159,21 +200,7 @@ def values(lines: bytes) -> bytes:
 _BYTES, _TEXT = b"application/octet-stream", b"text/plain"
 
 
-class _Prefixes(dict[bytes, bytes]):
-    """What stands before each name, found out once for a bounded number of names."""
-
-    def __init__(self, stays: Callable[[bytes], bool]) -> None:
-        super().__init__()
-        self._stays = stays
-
-    def __missing__(self, name: bytes) -> bytes:
-        prefix = b"" if not name or name == _TYPE or self._stays(name) else PREFIX
-        if len(self) < 1024 and len(name) <= 64:
-            self[name] = prefix
-        return prefix
-
-
-def _form(prefixes: _Prefixes, safe_types: frozenset[bytes] | None, unsafe: bytes = b"") -> Form:
+def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: bytes = b"") -> Form:
     """A form. `safe_types` are the types of bodies that are told as such, and in place of any other
     there is `unsafe`; None: any type is told."""
 
@@ -181,7 +208,7 @@ def _form(prefixes: _Prefixes, safe_types: frozenset[bytes] | None, unsafe: byte
 
     def written(lines: bytes) -> bytes:
         made = lines.split(b"\r\n")
-        if len(lines.translate(None, _CONTROLS)) != len(lines) - 2 * (len(made) - 1):
+        if len(lines.translate(None, CONTROLS)) != len(lines) - 2 * (len(made) - 1):
             # Only early versions stored such values.
             lines = _FORBIDDEN.sub(lambda found: b"%%%02X" % found.group()[0], lines)
             made = lines.split(b"\r\n")
@@ -208,17 +235,16 @@ def _is_safe(content_type: bytes, safe_types: frozenset[bytes]) -> bool:
     return kind in safe_types or kind.endswith(b"+json")
 
 
-_TYPE = b"content-type"
-_STORED = _Prefixes(is_allowed)
-_CALLED = _Prefixes(lambda name: name in (b"topic", b"host") or is_standard(name))
+PREFIXES = Known(lambda name: b"" if name == TYPE or is_allowed(name) else PREFIX)
+_CALLED = Known(lambda name: b"" if name in _OF_ANSWER or is_standard(name) else PREFIX)
 
-stock = _form(_Prefixes(lambda name: not steers(name)), None)
+stock = _form(Known(lambda name: PREFIX if steers(name) else b""), None)
 """Of the original's own framing."""
 
-plain = _form(_STORED, SAFE_TYPES, _BYTES)
+plain = _form(PREFIXES, SAFE_TYPES, _BYTES)
 """Of an HTTP reply to a program."""
 
-shown = _form(_STORED, SAFE_TYPES, _TEXT)
+shown = _form(PREFIXES, SAFE_TYPES, _TEXT)
 """Of an HTTP reply to a browser."""
 
 answered = _form(_CALLED, CALLED_TYPES, _BYTES)

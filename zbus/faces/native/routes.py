@@ -13,7 +13,7 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.header_lines import routed_lines
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import TEXT, NativeReply, Status
-from zbus.faces.native.stored import check_lines, encode_lines
+from zbus.faces.native.stored import check_lines
 from zbus.faces.peer import Peer
 
 _BAD_GATEWAY = Status(502)
@@ -34,7 +34,7 @@ class Route:
             check_lines(own, face.settings.message_headers_bytes_max)
         except BadRequest as error:
             self._refused = BadRequest(error.status, error.text)
-        self._lines = params.topic_line + encode_lines(own)
+        self._lines = params.topic_line + b"".join(own.values())
         status = params.fields.get(b"origin_status", b"200")
         # A 1xx would not end the caller's wait, and break the framing of its connection.
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"

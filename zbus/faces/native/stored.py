@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
-from zbus.faces.native.header_lines import LINES_MAX, entering, plain_bytes
+from zbus.faces.native.header_lines import KINDS, LINES_MAX, PREFIXES, TYPE, Kind, encode_line
 from zbus.faces.native.params import BadRequest
 from zbus.faces.native.vocabulary import (
     ID_BYTES_MAX,
@@ -17,8 +17,8 @@ from zbus.faces.native.vocabulary import (
 )
 from zbus.wire.fields import VISIBLE
 from zbus.wire.head import Head
-from zbus.wire.header_names import PREFIX, is_credential, is_of_way
-from zbus.wire.target import has_controls
+from zbus.wire.header_names import PREFIX, is_credential, nominated
+from zbus.wire.target import CONTROLS, has_controls
 
 OF_KEYS = VISIBLE.translate(None, b'"\\')
 
@@ -36,7 +36,7 @@ class RequestLines:
     stood in a body or a frame; `browser` is whose request it is. Raises BadRequest for more than a
     message may have: `bytes_max` in all, `labels_bytes` of it are for what names the message."""
 
-    __slots__ = ("_own", "_secrets", "_way")
+    __slots__ = ("_left_bytes", "_own", "_secrets", "_way")
 
     def __init__(
         self,
@@ -47,78 +47,98 @@ class RequestLines:
         labels_bytes: int,
     ) -> None:
         own: dict[bytes, bytes] = {}
-        way: dict[bytes, bytes] = {}
-        secrets: dict[bytes, bytes] = {}
-        agent = fields.get(b"user-agent", b"")
-        for name, value in entering(fields).items():
-            if is_credential(name):
-                if browser is None or not _is_added(name, value):
-                    secrets[name] = value
-            elif contained or PREFIX + name in fields:
-                own[name] = value
-            elif is_of_way(name) or (name == b"content-type" and _is_of_program(agent, value)):
-                if browser is None or name != b"referer":  # it may hold a token
-                    way[name] = value
-            elif browser is not None and name == b"priority":
-                way[name] = value
-            else:
-                own[name] = value
-        left_bytes = check_lines(own, bytes_max, labels_bytes)
-        self._own = own
-        self._secrets = secrets
-        # Nobody has chosen them, so they are stored as far as they fit.
+        prefixed: dict[bytes, bytes] = {}
         self._way: dict[bytes, bytes] = {}
-        for name, value in way.items():
-            left_bytes -= plain_bytes({name: value})
-            if left_bytes >= 0 and len(own) + len(self._way) < LINES_MAX:
-                self._way[name] = value
+        self._secrets: dict[bytes, bytes] = {}
+        for name, value in fields.items():
+            kind = KINDS[name]
+            if kind <= Kind.STANDARD:
+                own[name] = b"%b: %b\r\n" % (name, value.strip(b" \t"))  # `encode_line`, quickly
+            elif kind <= Kind.WAY:
+                if contained or (kind == Kind.TYPE and not _is_of_program(fields, value)):
+                    own[name] = encode_line(name, value)
+                elif browser is None or name != b"referer":  # it may hold a token
+                    self._way[name] = encode_line(name, value)
+            elif kind == Kind.SECRET:
+                if browser is None or not _is_added(name, value):
+                    self._secrets[name] = value
+            elif kind == Kind.PREFIXED:
+                name = name[len(PREFIX) :]
+                if KINDS[name] not in (Kind.BROKER, Kind.SECRET):
+                    prefixed[name] = encode_line(name, value)
+        if b"connection" in fields:
+            for name in nominated(fields):
+                own.pop(name, None)
+                self._way.pop(name, None)
+        if browser is not None and b"priority" in own:
+            self._way[b"priority"] = own.pop(b"priority")
+        if prefixed:
+            own |= prefixed
+        self._left_bytes = check_lines(own, bytes_max, labels_bytes)
+        self._own = own
 
     def of_topic(self, bare: bool) -> bytes:
         """In a topic; `bare`: it does not store how messages came."""
-        return encode_lines(self._own if bare else {**self._own, **self._way})
+        lines = b"".join(self._own.values())
+        return lines if bare else lines + b"".join(self._fitting().values())
+
+    def _fitting(self) -> dict[bytes, bytes]:
+        """How the request came. Nobody has chosen these lines, so they are stored as far as there
+        is room for them."""
+        left_bytes, count = self._left_bytes, LINES_MAX - len(self._own)
+        found: dict[bytes, bytes] = {}
+        for name, line in self._way.items():
+            left_bytes -= len(line) + len(PREFIX)
+            if left_bytes >= 0 and len(found) < count:
+                found[name] = line
+        return found
 
     def of_call(self, tokens: bool, is_json: bool = False) -> bytes:
         """With a call: a service is told all that a server behind a proxy is told. `tokens`: the
         broker's own are in `authorization`. `is_json`: the body is made here."""
-        lines = {**self._way, **self._secrets}
-        lines.pop(b"token", None)
-        lines.pop(b"proxy-authorization", None)
-        if tokens:
-            lines.pop(b"authorization", None)
-        if b"cookie" in lines and (cookie := _without_token(lines.pop(b"cookie"))):
-            lines[b"cookie"] = cookie
+        lines, secrets = {**self._own, **self._fitting()}, dict(self._secrets)
+        for name in (b"token", b"proxy-authorization", *((b"authorization",) * tokens)):
+            secrets.pop(name, None)
+        if cookie := _without_token(secrets.pop(b"cookie", b"")):
+            secrets[b"cookie"] = cookie
         if is_json:
-            own = {name: value for name, value in self._own.items() if name != b"content-type"}
-            lines.pop(b"content-type", None)
-            return encode_lines({b"content-type": b"application/json", **own, **lines})
-        return encode_lines({**self._own, **lines})
+            lines = {**_JSON, **lines, **_JSON}
+        return b"".join(lines.values()) + b"".join(
+            [encode_line(name, value) for name, value in secrets.items()]
+        )
+
+
+_JSON = {TYPE: encode_line(TYPE, b"application/json")}
 
 
 def check_lines(lines: Mapping[bytes, bytes], bytes_max: int, labels_bytes: int = 0) -> int:
-    """How many bytes are left of what a message may have. Raises BadRequest if there are more, or
-    if a value cannot be in a header line (RFC 9110, section 5.5)."""
-    for name, value in lines.items():
-        check_value(name, value)
+    """How many bytes are left of what a message may have, if it has these lines. Raises BadRequest
+    if there are more, or if one cannot be a header line (RFC 9110, section 5.5): a query may hold
+    any bytes."""
+    if not lines:
+        return bytes_max - labels_bytes
     if len(lines) > LINES_MAX:
         text = f"a message has at most {LINES_MAX} header lines of its own, not {len(lines)}"
         raise BadRequest(431, f"431: {text}")
-    left_bytes = bytes_max - labels_bytes - plain_bytes(lines)
-    if left_bytes < 0:
+    block = b"".join(lines.values())
+    if len(block) != len(block.translate(None, CONTROLS)) + 2 * len(lines):
+        for name, line in lines.items():
+            check_value(name, line[:-2])
+    used_bytes = labels_bytes + len(block) + sum([len(PREFIXES[name]) for name in lines])
+    if used_bytes > bytes_max:
         text = (
             f"the header lines, the tag and the keys of a message have at most {bytes_max}"
-            f" bytes (option message_headers_bytes_max), not {bytes_max - left_bytes}"
+            f" bytes (option message_headers_bytes_max), not {used_bytes}"
         )
         raise BadRequest(431, f"431: {text}")
-    return left_bytes
+    return bytes_max - used_bytes
 
 
-def encode_lines(lines: Mapping[bytes, bytes]) -> bytes:
-    return b"".join([b"%b: %b\r\n" % line for line in lines.items()])
-
-
-def _is_of_program(agent: bytes, content_type: bytes) -> bool:
+def _is_of_program(fields: Mapping[bytes, bytes], content_type: bytes) -> bool:
     """A content type that nobody chose."""
-    return content_type == _FORM and agent.startswith(_LABEL_ALL_AS_FORM)
+    if content_type != _FORM:
+        return False
+    return fields.get(b"user-agent", b"").startswith(_LABEL_ALL_AS_FORM)
 
 
 def _is_added(name: bytes, value: bytes) -> bool:
@@ -147,9 +167,13 @@ def origin_lines(head: Head, bare: bool) -> bytes:
 def without_secrets(target: bytes) -> bytes:
     """A request target that may be shown to others."""
     path, mark, query = target.partition(b"?")
+    if not mark:
+        return target
     pieces = query.split(b"&")
-    names = [unquote_to_bytes(piece.partition(b"=")[0]).lower() for piece in pieces]
-    if not any(map(is_credential, names)):
+    names = [piece.partition(b"=")[0].lower() for piece in pieces]
+    if b"%" in query:
+        names = [unquote_to_bytes(name).lower() for name in names]
+    if Kind.SECRET not in [KINDS[name] for name in names]:
         return target
     kept = [piece for piece, name in zip(pieces, names, strict=True) if not is_credential(name)]
     return path + mark + b"&".join(kept) if kept else path
@@ -157,7 +181,7 @@ def without_secrets(target: bytes) -> bytes:
 
 def check_value(name: bytes, value: bytes) -> None:
     """Raises BadRequest for one that cannot be in a header line. A query may have any bytes."""
-    if has_controls(value):
+    if value and has_controls(value):
         text = f"{shown(name)} has a control character, which no header line can have"
         raise BadRequest(400, f"400: Bad Format, {text}")
 
