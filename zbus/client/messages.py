@@ -16,6 +16,19 @@ PREFIX = b"zbus-header-"
 """Before the name of a message's header line where HTTP, or what is between client and broker,
 would act on the name itself."""
 
+FRAMING = frozenset(
+    (
+        b"cache-control",
+        b"connection",
+        b"content-length",
+        b"date",
+        b"transfer-encoding",
+        b"x-accel-buffering",
+    )
+)
+"""Lines of a reply that are about the reply, and not about the message in it. A message that has a
+header of such a name has it with the prefix."""
+
 _ENCODED = frozenset((b"consume_group", b"id", b"key", b"origin_id", b"tag", b"topic"))
 """Lines of the broker's own in which it writes `%41`, so that any name can be in them. Lines of a
 producer have their bytes as they were sent."""
@@ -168,7 +181,7 @@ class Delivery:
         the broker's about it."""
         headers: dict[str, str] = {}
         for name, value in self.fields.items():
-            if not name.startswith(PREFIX):
+            if not name.startswith(PREFIX) and name not in FRAMING:
                 headers[name.decode("latin-1")] = _shown(name, value)
         for name, value in self.fields.items():
             if name.startswith(PREFIX):  # but the broker's own win

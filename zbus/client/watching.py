@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refused, TooMany, refusal
 from zbus.client.exchange import Random
-from zbus.client.messages import Delivery
+from zbus.client.messages import FRAMING, PREFIX, Delivery
 from zbus.client.options import Options
 from zbus.client.requests import failure, line, optional, start
 from zbus.client.starts import Start, encode_start
@@ -200,7 +200,10 @@ def _is_stream(head: bytes) -> bool:
 
 def _delivery(told: _Envelope, skipped: int) -> Delivery:
     """The same as if it had been read."""
-    fields = {name.encode(): value.encode() for name, value in told.headers.items()}
+    fields = {}
+    for given, value in told.headers.items():
+        name = given.encode()
+        fields[PREFIX + name if name in FRAMING else name] = value.encode()
     fields[b"id"] = fields[b"origin_id"] = told.id.encode()
     fields[b"topic"] = encode_header_value(told.topic.encode())
     fields[b"offset"] = b"%d" % told.offset

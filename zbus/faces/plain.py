@@ -31,13 +31,17 @@ def compose(
     body: bytes,
     policy: bytes = SANDBOX,
     shown: frozenset[bytes] | None = None,
+    *,
+    cached: bool = False,
 ) -> bytes:
     """A whole reply to a request with this head. A browser is told what it may do with it; if
-    others than the broker wrote it, `shown` are the types that a browser may be told."""
+    others than the broker wrote it, `shown` are the types that a browser may be told. `cached`: the
+    lines say how long a cache may keep it."""
     if browser is not None:
         lines = browser.cover(lines, body, policy, shown)
     head_only = head.method == b"HEAD" and not head.contained
-    return encode_reply(status, lines, body, close=not head.keep_alive, head_only=head_only)
+    close = not head.keep_alive
+    return encode_reply(status, lines, body, close=close, head_only=head_only, cached=cached)
 
 
 class PlainFace:

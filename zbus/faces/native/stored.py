@@ -27,7 +27,7 @@ NOT_STORED = frozenset(
         b" idempotency-key idempotent keep-alive key max_attempts offset origin_id"
         b" origin_method origin_status origin_url partition proxy-authorization remote-addr retry"
         b" sender skipped tag te timeout timestamp token topic trailer transfer-encoding ttl txn"
-        b" upgrade"
+        b" upgrade cache-control"
     ).split()
 )
 """Fields that are the broker's business or the connection's; all others travel with the message."""
