@@ -222,11 +222,17 @@ $(AUTOBAHN)/bin/wstest:
 	PYTHONPATH=$(AUTOBAHN)-tool $(PYTHON2) -m virtualenv --quiet $(AUTOBAHN)
 	$(AUTOBAHN)/bin/pip install --quiet autobahntestsuite==0.8.2
 
-# The browser tests drive the system's Chromium, the documentation's sessions the system's curl.
+# The browser tests drive the system's Chromium, the documentation's sessions the system's curl, and
+# tests/process/test_proxies.py has a broker behind four proxies.
 system-packages:
 	@command -v curl >/dev/null || $(call debian-package,curl)
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 	  || command -v google-chrome >/dev/null || $(call debian-package,chromium)
+	@for program in nginx haproxy varnishd caddy; do \
+	  PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v $$program >/dev/null && continue; \
+	  package=$${program%d}; [ $$program = varnishd ] || package=$$program; \
+	  $(call debian-package,$$package) || exit 1; \
+	done
 
 load-generators:
 	@command -v ab >/dev/null || $(call debian-package,apache2-utils)

@@ -361,6 +361,14 @@ def test_a_header_has_the_name_that_was_given(bus: Joined, name: str, batch: boo
         ({b"x-a": b"%41 %ff"}, {"x-a": "%41 %ff"}),
         ({b"tag": b"%2541", b"topic": b"%C3%A4"}, {"tag": "%41", "topic": "ä"}),
         ({b"zbus-header-tag": b"%2541"}, {"tag": "%2541"}),
+        # Lines about the reply, and headers of a message that have the same names.
+        ({b"cache-control": b"no-store", b"connection": b"Keep-Alive"}, {}),
+        ({b"content-length": b"1", b"date": b"Thu", b"x-accel-buffering": b"no"}, {}),
+        (
+            {b"cache-control": b"no-store", b"zbus-header-cache-control": b"private"},
+            {"cache-control": "private"},
+        ),
+        ({b"date": b"Thu", b"zbus-header-date": b"Fri"}, {"date": "Fri"}),
     ],
 )
 def test_headers_as_they_were_sent(lines: dict[bytes, bytes], headers: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from tests.conformance.dialogue import (
 from zbus.core.state import TopicOptions
 
 BROKERS_OWN = {"content-length", "connection", "offset", "origin_id", "timestamp", "sender", "host"}
-BROKERS_OWN |= {"remote-addr", "origin_method", "consume_group", "id", "topic"}
+BROKERS_OWN |= {"cache-control", "remote-addr", "origin_method", "consume_group", "id", "topic"}
 
 
 def delivered(request: bytes, topic: str = "T?sender_headers=1") -> Reply:
@@ -31,6 +31,7 @@ def test_all_of_them() -> None:
     assert reply.headers == {
         "content-length": "5",
         "connection": "Keep-Alive",
+        "cache-control": "no-store",
         "topic": "T",
         "id": "pull-1",
         "origin_id": "m-1",

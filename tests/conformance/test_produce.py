@@ -15,6 +15,7 @@ def test_reply_of_a_stored_message() -> None:
     assert reply.headers == {
         "content-length": "13",
         "connection": "Keep-Alive",
+        "cache-control": "no-store",
         "topic": "T",
         "id": "m-1",
         "offset": "0",

@@ -174,6 +174,7 @@ class TestAnswer:
         assert reply.headers == {
             "content-length": "1",
             "connection": "Keep-Alive",
+            "cache-control": "no-store",
             "id": "c-1",
             "sender": "session-2",
             "topic": "S",

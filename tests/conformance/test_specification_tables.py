@@ -178,6 +178,7 @@ DELIVERED = {
     "remote-addr": r"/127\.0\.0\.1:[0-9]+",
     "origin_method": "FOO",
     "connection": "Keep-Alive",
+    "cache-control": "no-store",
     "content-length": "5",
     "version": "0.11.4",
     "my-header": "Kept As It Is",

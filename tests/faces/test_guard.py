@@ -478,7 +478,6 @@ def covered(
 
 
 CLOSED = {
-    "cache-control": "no-store",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "x-robots-tag": "noindex",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import h11
 import pytest
 
-from zbus.wire.replies import REASONS, encode_reply
+from zbus.wire.replies import REASONS, encode_late_head, encode_reply, encode_stream_head
 
-KEEP = b"connection: Keep-Alive\r\n"
+KEEP = b"connection: Keep-Alive\r\ncache-control: no-store\r\n"
+CLOSE = b"connection: close\r\ncache-control: no-store\r\n"
+GOES_ON = b"x-accel-buffering: no\r\n"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +22,7 @@ KEEP = b"connection: Keep-Alive\r\n"
         ),
         (
             encode_reply(400, body=b"no", close=True),
-            b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno",
+            b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n" + CLOSE + b"\r\nno",
         ),
         (
             encode_reply(200, body=b"abc", head_only=True),
@@ -35,6 +37,30 @@ KEEP = b"connection: Keep-Alive\r\n"
             b"HTTP/1.1 204 No Content\r\n" + KEEP + b"a: b\r\n\r\n",
         ),
         (encode_reply(304, body=b"x"), b"HTTP/1.1 304 Not Modified\r\n" + KEEP + b"\r\n"),
+        (
+            encode_reply(304, b"cache-control: no-cache\r\n", cached=True),
+            b"HTTP/1.1 304 Not Modified\r\nconnection: Keep-Alive\r\n"
+            b"cache-control: no-cache\r\n\r\n",
+        ),
+        (
+            encode_reply(200, b"cache-control: no-cache\r\n", close=True, cached=True),
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n"
+            b"cache-control: no-cache\r\n\r\n",
+        ),
+        (
+            encode_stream_head(b"id: 1\r\n"),
+            b"HTTP/1.1 200 OK\r\n" + CLOSE + GOES_ON + b"id: 1\r\n\r\n",
+        ),
+        *(
+            (
+                encode_late_head(b"id: 1\r\n", close=close),
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
+                + (CLOSE if close else KEEP)
+                + GOES_ON
+                + b"id: 1\r\n\r\n",
+            )
+            for close in (False, True)
+        ),
         (
             encode_reply(101, b"connection: Upgrade\r\n"),
             b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\n\r\n",

@@ -67,7 +67,7 @@ def test_a_handshake_is_accepted(raw: bytes) -> None:
     """The key and its answer are the example of RFC 6455, section 1.3."""
     assert accepted(raw) == (
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+        b"cache-control: no-store\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
     )
 
 

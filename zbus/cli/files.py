@@ -19,6 +19,7 @@ import msgspec
 from zbus import client
 from zbus.cli.words import Failed, counted
 from zbus.client import Delivery, Message
+from zbus.client.messages import FRAMING
 from zbus.wire.responses import Response, ResponseReader
 
 STDIN = "-"
@@ -29,9 +30,9 @@ READ_BYTES = 256 << 10
 
 FORMS = ("lines", "whole", "messages", "ndjson")
 
-BROKERS_OWN = frozenset(
+BROKERS_OWN = FRAMING | frozenset(
     (
-        b"connection consume_group content-length count durability host id key offset origin_id"
+        b"consume_group count durability host id key offset origin_id"
         b" origin_method origin_url partition remote-addr retry sender skipped tag timestamp topic"
         b" idempotency-key"
     ).split()

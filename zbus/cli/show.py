@@ -11,14 +11,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zbus.client import Delivery
+from zbus.client.messages import FRAMING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-OWN = frozenset(("id", "origin_id", "topic", "consume_group", "tag", "key", "connection"))
-"""Headers that a message's JSON has as keys of their own, or not at all."""
-
-NUMBERS = ("partition", "offset", "timestamp", "retry", "content-length")
+OWN = frozenset(
+    [
+        "id",
+        "origin_id",
+        "topic",
+        "consume_group",
+        "tag",
+        "key",
+        "partition",
+        "offset",
+        "timestamp",
+        "retry",
+    ]
+)
+"""Headers that a message's JSON has as keys of their own."""
 
 
 def as_document(message: Delivery) -> dict[str, Any]:
@@ -38,9 +50,7 @@ def as_document(message: Delivery) -> dict[str, Any]:
     }
     document.update({name: value for name, value in labels.items() if value})
     document["headers"] = {
-        name: value
-        for name, value in message.headers.items()
-        if name not in OWN and name not in NUMBERS
+        name: value for name, value in message.headers.items() if name not in OWN
     }
     try:
         document["body"] = message.text
@@ -64,7 +74,7 @@ def as_container(message: Delivery) -> bytes:
     lines = b"".join(
         b"%b: %b\r\n" % (name, value)
         for name, value in message.fields.items()
-        if name not in (b"content-length", b"connection")
+        if name not in FRAMING
     )
     size = len(message.body)
     return b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, size, message.body)

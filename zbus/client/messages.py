@@ -13,12 +13,22 @@ from zbus.wire.header_names import PREFIX
 from zbus.wire.responses import Response, ResponseReader
 from zbus.wire.target import decode_valid_percent
 
+FRAMING = frozenset(
+    (
+        b"cache-control",
+        b"connection",
+        b"content-length",
+        b"date",
+        b"transfer-encoding",
+        b"x-accel-buffering",
+    )
+)
+"""Lines of a reply that are about the reply, and not about the message in it. A message that has a
+header of such a name has it with the prefix."""
+
 _ENCODED = frozenset((b"consume_group", b"tag", b"topic"))
 """Lines of the broker's own in which it writes `%41`, so that any name can be in them. Lines of a
 producer have their bytes as they were sent."""
-
-_OF_REPLIES = frozenset((b"cache-control", b"connection", b"content-length", b"date"))
-"""Lines about the reply that holds a message."""
 
 Body = bytes | bytearray | memoryview | str
 """What may be sent: bytes, or text that is sent as UTF-8."""
@@ -168,7 +178,7 @@ class Delivery:
         the broker's about it."""
         headers: dict[str, str] = {}
         for name, value in self.fields.items():
-            if not (name.startswith(PREFIX) or name in _OF_REPLIES):
+            if not name.startswith(PREFIX) and name not in FRAMING:
                 headers[name.decode("latin-1")] = _shown(name, value)
         for name, value in self.fields.items():
             if name.startswith(PREFIX):  # but the broker's own win

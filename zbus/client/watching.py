@@ -17,12 +17,13 @@ from msgspec import Struct
 
 from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refused, TooMany, refusal
 from zbus.client.exchange import Random
-from zbus.client.messages import Delivery
+from zbus.client.messages import FRAMING, Delivery
 from zbus.client.options import Options
 from zbus.client.requests import failure, line, optional, start
 from zbus.client.starts import Start, encode_start
 from zbus.wire.errors import WireError
 from zbus.wire.events import Event, EventReader
+from zbus.wire.header_names import PREFIX
 from zbus.wire.responses import ANSWER_LIMITS, Response, ResponseReader
 from zbus.wire.target import encode_header_value
 
@@ -200,7 +201,10 @@ def _is_stream(head: bytes) -> bool:
 
 def _delivery(told: _Envelope, skipped: int) -> Delivery:
     """The same as if it had been read."""
-    fields = {name.encode(): value.encode() for name, value in told.headers.items()}
+    fields = {}
+    for given, value in told.headers.items():
+        name = given.encode()
+        fields[PREFIX + name if name in FRAMING else name] = value.encode()
     fields[b"id"] = fields[b"origin_id"] = told.id.encode()
     fields[b"topic"] = encode_header_value(told.topic.encode())
     fields[b"offset"] = b"%d" % told.offset

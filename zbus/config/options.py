@@ -17,6 +17,7 @@ from zbus.faces.camellia.settings import CamelliaOptions
 from zbus.faces.guard import GuardOptions
 from zbus.faces.mqcloud.settings import MqcloudOptions
 from zbus.faces.native.settings import NativeOptions
+from zbus.faces.proxied import Proxies, ProxyOptions
 from zbus.faces.rights import RightsOptions
 from zbus.faces.semq.settings import SemqOptions
 from zbus.option import DECLARED, listed
@@ -42,7 +43,7 @@ ORDER: Final = (
     *("open_segments_max", "memory_bytes_max", "memory_topic_bytes_max"),
     *("cache_bytes_max", "history_bytes_max"),
     *("topics_max", "groups_per_topic_max", "partitions_max", "topic_messages_per_s"),
-    *("topic_bytes_per_s", "txn_ttl_ms", "allowed_hosts", "cors_origins"),
+    *("topic_bytes_per_s", "txn_ttl_ms", "allowed_hosts", "cors_origins", "trusted_proxies"),
     *("pages", "browser_get", "reload_window_ms", "rpc_url"),
     *("camellia_ttl_ms", "camellia_max_retry", "camellia_ack_timeout_ms", "camellia_ended_ms"),
     *("camellia_batch", "camellia_poll_timeout_ms", "camellia_monitor_ms", "camellia_idle_ms"),
@@ -124,6 +125,7 @@ class Config(
     WireLimits,
     Limits,
     GuardOptions,
+    ProxyOptions,
     RightsOptions,
     NativeOptions,
     AdfOptions,
@@ -141,9 +143,12 @@ class Config(
             _at_least(self, "body_bytes_max", "message_bytes_max")
         _at_least(self, "bodies_bytes_max", "body_bytes_max")
         try:
+            name = "push_networks"
             parse_networks(listed(self.push_networks))
+            name = "trusted_proxies"
+            Proxies(self.trusted_proxies)
         except ValueError as error:
-            raise ConfigError(f"push_networks: {error}") from None
+            raise ConfigError(f"{name}: {error}") from None
 
     def part(self, kind: type[_Part], **more: object) -> _Part:
         """An object of this class: of the options, and of what else is known, what it has a field

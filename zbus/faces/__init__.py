@@ -21,6 +21,7 @@ from zbus.faces.native.face import build as build_native
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.pages import build as build_pages
 from zbus.faces.pages import build_console
+from zbus.faces.proxied import Proxies
 from zbus.faces.rights import Rights
 from zbus.faces.semq.face import SemqFace
 from zbus.faces.semq.settings import SemqSettings
@@ -58,6 +59,7 @@ def build_front(
     access: Access | None = None,
     *,
     allow_url_token: bool = False,
+    trusted_proxies: str = "",
 ) -> Front:
     """The edge of a broker, with all faces behind it; `settings` are theirs, by name. Without a
     table of tokens everybody may do everything."""
@@ -67,4 +69,4 @@ def build_front(
         name: build(Parts(broker, heads, guard, rights, settings.get(name)))
         for name, build in FACES.items()
     }
-    return Front(faces, guard, rights)
+    return Front(faces, guard, rights, Proxies(trusted_proxies))

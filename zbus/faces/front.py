@@ -1,6 +1,7 @@
 """Where every request comes in: what holds for all dialects is decided here, then whose it is.
 
     whose path -> what it asks for -> browser guard -> WebSocket, or rights -> plan
+                     -> and for which client, where a trusted proxy sends it
 
 A face never sees a request by another way, so none can forget the guard or the rights.
 """
@@ -13,6 +14,7 @@ from zbus.core.outcomes import Routed
 from zbus.faces.face import Face, Report, first_segment
 from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
+from zbus.faces.proxied import Proxies
 from zbus.faces.rights import Rights
 from zbus.faces.upgrade import plan_upgrade
 from zbus.wire.heads import Head
@@ -68,9 +70,12 @@ class Edge:
 class Front:
     """The planner of a broker's connections."""
 
-    def __init__(self, faces: Mapping[str, Face], guard: Guard, rights: Rights) -> None:
+    def __init__(
+        self, faces: Mapping[str, Face], guard: Guard, rights: Rights, proxies: Proxies
+    ) -> None:
         """One face, without prefixes, is asked for what is nobody else's."""
         self.faces = faces
+        self._proxies = proxies
         self.rights = rights
         framed = [face for face in faces.values() if face.policy.mark]
         self._edges = edges = [
@@ -81,7 +86,7 @@ class Front:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        return self._edge_of(head).plan(head)
+        return self._proxies.wrap(head, self._edge_of(head).plan(head))
 
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read."""

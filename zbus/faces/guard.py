@@ -292,7 +292,6 @@ class Browser:
 
 
 _ALWAYS = (
-    (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"x-robots-tag", b"noindex"),

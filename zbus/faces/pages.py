@@ -17,7 +17,7 @@ import attrs
 from zbus.faces.face import Parts
 from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
-from zbus.faces.plain import TEXT, PlainFace, PlainHead, PlainReply
+from zbus.faces.plain import TEXT, PlainFace, PlainHead, PlainReply, compose
 from zbus.wire.heads import Head
 
 PREFIX = b"_pages"
@@ -109,7 +109,10 @@ class Show(PlainHead):
         return self
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        PlainReply(self, peer).tell(*self._answer())
+        status, lines, sent = self._answer()
+        cached = status in (200, 304)
+        reply = compose(self.head, self.browser, status, lines, sent, cached=cached)
+        PlainReply(self, peer).send(reply)
 
     def _answer(self) -> tuple[int, bytes, bytes]:
         if self.head.method not in (b"GET", b"HEAD"):

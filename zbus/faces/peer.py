@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from zbus.core.outcomes import Routed
 from zbus.core.ticket import Ticket
@@ -91,6 +91,14 @@ class Together(Protocol):
         """The peer's request is to have a reply of its own from now on, which takes its turn."""
 
 
+class Source(NamedTuple):
+    """Where a connection comes from, before any request on it."""
+
+    address: str
+    secure: bool
+    trusted: bool  # is it a proxy that says whose requests these are
+
+
 class Peer(Session):
     """See the module."""
 
@@ -120,6 +128,7 @@ class Peer(Session):
         "reader",
         "sample",
         "secure",
+        "source",
         "together",
         "turns",
         "work",
@@ -138,6 +147,7 @@ class Peer(Session):
         self.lines = b""  # that the dialect adds to what comes from here, once it is known
         self.principal = ""  # whom the client certificate names; "" = there is none
         self.secure = False  # what is said stays between the two: TLS
+        self.source: Source | None = None  # before any proxy's word; None = not looked at yet
         # Who may do what (`zbus.faces.access`); all None as long as everybody may do everything.
         self.bearer: Bearer | None = None  # of the token that the connection itself came with
         self.asker: Bearer | None = None  # of the request that is being run
@@ -226,6 +236,12 @@ class Peer(Session):
             self.closing = True
         if reader.error is not None and not self.closing:
             self.refuse(reader.error)
+
+    def move(self, address: str) -> None:
+        """What is asked from now on is asked from this address."""
+        if address != self.address:
+            self.address = address
+            self.lines, self.put_lines = b"", None  # they say the former one
 
     def begin(self, steps: Iterator[int]) -> None:
         """Do the request that is being run in steps, each of which tells what work it was. What

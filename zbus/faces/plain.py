@@ -30,12 +30,16 @@ def compose(
     lines: bytes,
     body: bytes,
     policy: bytes = SANDBOX,
+    *,
+    cached: bool = False,
 ) -> bytes:
-    """A whole reply to a request with this head. A browser is told what it may do with it."""
+    """A whole reply to a request with this head. A browser is told what it may do with it.
+    `cached`: the lines say how long a cache may keep it."""
     if browser is not None:
         lines = browser.cover(lines, body, policy)
     head_only = head.method == b"HEAD" and not head.contained
-    return encode_reply(status, lines, body, close=not head.keep_alive, head_only=head_only)
+    close = not head.keep_alive
+    return encode_reply(status, lines, body, close=close, head_only=head_only, cached=cached)
 
 
 class PlainFace:

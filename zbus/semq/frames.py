@@ -37,7 +37,7 @@ PLATFORM_BODY_BYTES_MAX: Final = 1 << 30
 _FRAMING: Final = frozenset(
     (
         *("content-length", "transfer-encoding", "connection", "keep-alive", "host", "expect"),
-        *("upgrade", "te", "trailer", "proxy-connection"),
+        *("upgrade", "te", "trailer", "proxy-connection", "cache-control"),
     )
 )
 _NAMES = re.compile(r"[a-z0-9_.\-]*\Z")

@@ -81,6 +81,7 @@ class Assembly:
         access: Access | None = None,
         allow_url_token: bool = False,
         guard: GuardSettings | None = None,
+        trusted_proxies: str = "",
     ) -> None:
         """`settings` are those of the faces, by name; without `access`
         everybody may do everything."""
@@ -90,7 +91,13 @@ class Assembly:
         self.heads = heads = Heads(wire_limits, marks=MARKS)
         self._seconds = 0
         self.front = build_front(
-            broker, heads, settings, Guard(guard), access, allow_url_token=allow_url_token
+            broker,
+            heads,
+            settings,
+            Guard(guard),
+            access,
+            allow_url_token=allow_url_token,
+            trusted_proxies=trusted_proxies,
         )
 
     def loop(

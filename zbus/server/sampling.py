@@ -16,6 +16,7 @@ from zbus.faces.native.face import COMMANDS
 from zbus.faces.native.settings import Timings
 from zbus.faces.native.single import Order
 from zbus.faces.peer import Plan
+from zbus.faces.proxied import ForClient
 from zbus.faces.rights import Guarded
 from zbus.faces.upgrade import Close, Pong, Upgrade
 from zbus.server.link import Link
@@ -105,6 +106,8 @@ class Sampler:
 def name_of(plan: object) -> str:
     """The command, or the dialect if that is not the native one; `refused` if it came to nothing
     that may be done."""
+    if type(plan) is ForClient:
+        plan = plan.plan
     if type(plan) is Guarded:
         plan = plan.passed()
     if isinstance(plan, Order):

@@ -222,6 +222,7 @@ class Server:
             access=None if self.tokens is None else self.tokens.access,
             allow_url_token=config.allow_url_token,
             guard=GuardSettings.of(config, self._names()),
+            trusted_proxies=config.trusted_proxies,
         )
         self.broker.faults.tell = faults.tell
         self.front = assembly.front

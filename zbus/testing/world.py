@@ -162,6 +162,7 @@ class World:
         now_ms: int = EPOCH_MS,
         segment_bytes_max: int = 64 << 20,
         guard: GuardSettings | None = None,
+        trusted_proxies: str = "",
         pages: Pages | None = None,
         faces: Mapping[str, object] | None = None,
         wait: Callable[[], None] | None = None,
@@ -187,6 +188,7 @@ class World:
             allow_url_token=allow_url_token,
             # Requests of tests go to whatever host they name.
             guard=guard or GuardSettings(hosts=("*",)),
+            trusted_proxies=trusted_proxies,
         )
         self.front = self._assembly.front
         face = self.front.faces["native"]

@@ -2,6 +2,10 @@
 
 Header names are lower-case with one space behind the colon, and no whole reply is chunked: stock
 zbus clients read nothing else. The spelling `Keep-Alive` matters, `ab -k` looks for it.
+
+No reply may be kept by a cache: a consume is a GET of an address that gives another message the
+next time, and a document is out of date at once. So `cache-control: no-store` belongs to what
+frames a reply, as its length does. Files, which have an etag, are the exception.
 """
 
 from __future__ import annotations
@@ -57,8 +61,12 @@ _STATUS_LINES = {
     status: b"HTTP/1.1 %d %b\r\n" % (status, reason) for status, reason in REASONS.items()
 }
 _FRAMED = {status: line + b"content-length: " for status, line in _STATUS_LINES.items()}
-_KEEP_ALIVE = b"connection: Keep-Alive\r\n"
-_CLOSE = b"connection: close\r\n"
+NO_STORE = b"cache-control: no-store\r\n"
+_UNBUFFERED = b"x-accel-buffering: no\r\n"
+"""nginx passes such a reply on as it comes; otherwise it gathers some kilobytes first."""
+
+KEEP_ALIVE = b"connection: Keep-Alive\r\n" + NO_STORE
+_CLOSE = b"connection: close\r\n" + NO_STORE
 
 
 def encode_reply(
@@ -68,14 +76,17 @@ def encode_reply(
     *,
     close: bool = False,
     head_only: bool = False,
+    cached: bool = False,
 ) -> bytes:
     """One reply. `lines` are whole header lines, each with its CRLF; nothing in them is checked.
 
     `head_only` answers a HEAD request: the length of the body without the body. Statuses that have
     no body by definition get none. An interim reply (1xx) gets no `connection` line either: the
-    one of a 101 belongs to the caller.
+    one of a 101 belongs to the caller. `cached`: the lines say how long a cache may keep it.
     """
-    connection = _CLOSE if close else _KEEP_ALIVE
+    connection = _CLOSE if close else KEEP_ALIVE
+    if cached:
+        connection = connection.removesuffix(NO_STORE)
     if status >= 200 and status != 204 and status != 304:
         framed = _FRAMED.get(status) or _status_line(status) + b"content-length: "
         sent = b"" if head_only else body
@@ -87,13 +98,13 @@ def encode_reply(
 
 def encode_stream_head(lines: bytes) -> bytes:
     """The head of a 200 whose body ends with the connection."""
-    return b"%b%b%b\r\n" % (_STATUS_LINES[200], _CLOSE, lines)
+    return b"%b%b%b%b\r\n" % (_STATUS_LINES[200], _CLOSE, _UNBUFFERED, lines)
 
 
 def encode_late_head(lines: bytes, *, close: bool) -> bytes:
     """The head of a 200 whose body is one chunk, and comes later (`encode_late_body`)."""
-    connection = _CLOSE if close else _KEEP_ALIVE
-    return b"%btransfer-encoding: chunked\r\n%b%b\r\n" % (_STATUS_LINES[200], connection, lines)
+    ending = (_CLOSE if close else KEEP_ALIVE) + _UNBUFFERED
+    return b"%btransfer-encoding: chunked\r\n%b%b\r\n" % (_STATUS_LINES[200], ending, lines)
 
 
 def encode_late_body(body: bytes) -> bytes:

@@ -80,7 +80,7 @@ def accept_handshake(head: Head, any_key: bool = False) -> bytes:
     accept = binascii.b2a_base64(hashlib.sha1(key + _GUID).digest(), newline=False)
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept
+        b"cache-control: no-store\r\nSec-WebSocket-Accept: %b\r\n\r\n" % accept
     )
 
 

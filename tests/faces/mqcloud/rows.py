@@ -398,14 +398,10 @@ def a_consumer_of_another_dialect_has_the_queue(talk: Talk) -> None:
 def who_holds_it_is_shown(talk: Talk) -> None:
     talk.begin()
     talk.produce("a")
-    for lines, address in (
-        ((), "127.0.0.1"),
-        (("x-real-ip: 10.0.0.3",), "10.0.0.3"),
-        (("x-forwarded-for: 10.0.0.1, 10.0.0.2", "x-real-ip: 10.0.0.3"), "10.0.0.1"),
-    ):
+    for lines in ((), ("x-real-ip: 10.0.0.3",), ("x-forwarded-for: 10.0.0.1, 10.0.0.2",)):
         found = talk.message("", *lines)
         [queue] = talk.offsets()
-        assert queue["lastConsumeClientIp"] == address
+        assert queue["lastConsumeClientIp"] == "127.0.0.1"  # of anybody it is not believed
         assert str(queue["lockTimestamp"]) == opened(found["requestId"])[4]
         assert found["queueInfo"]["messageQueue"]["brokerName"] == "zbus"
         talk.unlock(found["requestId"])

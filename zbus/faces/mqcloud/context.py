@@ -63,10 +63,7 @@ class Request(PlainHead):
         return False
 
     def client_ip(self, peer: Peer, given: bytes) -> str:
-        """The address of the client, as far as anybody says: it is only told to people."""
-        fields = self.head.fields
-        forwarded = fields.get(b"x-forwarded-for", b"").partition(b",")[0].strip()
-        said = given.strip() or forwarded or fields.get(b"x-real-ip", b"").strip()
-        if said:
+        """The address of the client, or what it gives as such: it is only shown to people."""
+        if said := given.strip():
             return said.decode("utf-8", "replace")[:_CLIENT_LENGTH_MAX]
         return peer.address.rpartition(":")[0]

@@ -7,7 +7,7 @@ from zbus.faces.peer import Peer
 from zbus.wire.replies import encode_stream_head
 
 EVENTS = b"text/event-stream"
-LINES = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-store\r\n"
+LINES = b"content-type: text/event-stream; charset=utf-8\r\n"
 RETRY = b"retry: 1000\n"
 """Milliseconds after which a browser comes again."""
 

@@ -119,6 +119,8 @@ POLICY = Policy(by_address=True, mark=b"cmd")
 
 HTML = b"content-type: text/html\r\n"
 TO_CONSOLE = BadRequest(302, "", b"location: /_console/\r\nvary: accept\r\n")
+OF_ALL = BadRequest(204, "", b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n")
+"""`OPTIONS *` asks what the server can do at all (RFC 9110, section 9.3.7)."""
 
 
 class NativeFace:
@@ -161,7 +163,9 @@ class NativeFace:
         if params.browser is not None:
             params.plain, params.form = False, shown
         if params.implied and opens_console(head):
-            return ConsoleAsked(self, params)
+            return OpenAsked(self, params, TO_CONSOLE)
+        if params.implied and head.target == b"*":  # the wire takes it with OPTIONS alone
+            return OpenAsked(self, params, OF_ALL)
         return NativeAsked(self, params, stray)
 
     def prepare(self, params: Params) -> Plan:
@@ -289,19 +293,24 @@ class NativeAsked:
         return Refuse(self._face, params, error, loud=True)
 
 
-class ConsoleAsked(NativeAsked):
-    """A browser at `/`, which is sent on to the console; that is for everybody."""
+class OpenAsked(NativeAsked):
+    """What has one answer, for everybody: a browser at `/` is sent on to the console, and
+    `OPTIONS *` gets the methods."""
 
-    __slots__ = ()
+    __slots__ = ("_answer",)
 
-    def __init__(self, face: NativeFace, params: Params) -> None:
+    def __init__(self, face: NativeFace, params: Params, answer: BadRequest) -> None:
         super().__init__(face, params, b"")
+        self._answer = answer
+
+    def changes(self) -> bool:
+        return False
 
     def needs(self) -> None:
         return None
 
     def plan(self) -> Plan:
-        return Refuse(self._face, self._params, TO_CONSOLE)
+        return Refuse(self._face, self._params, self._answer)
 
 
 class Refuse:

@@ -324,7 +324,7 @@ def _headers(names: tuple[str, ...]) -> Schema:
 
 
 def _refusal(status: int, text: str) -> Schema:
-    headers = _headers(("connection",))
+    headers = _headers(("cache-control", "connection"))
     if status in (429, 503, 507):
         headers |= _headers(("retry-after",))
     if status == STATUS[Refusal.NOT_LEASED]:

@@ -193,6 +193,7 @@ def content_of(name: str) -> tuple[str, Schema]:
 
 HEADERS: dict[str, tuple[str, Schema]] = {
     "connection": ("`close` if the connection ends with this reply.", words("Keep-Alive", "close")),
+    "cache-control": ("No cache may keep it.", words("no-store")),
     "id": ("The request's id, or the one that was made for it.", _TEXT),
     "topic": ("The topic, as the request named it.", _TEXT),
     "offset": ("Where the message is in its partition; of a batch, the first one.", _COUNT),
@@ -219,7 +220,7 @@ HEADERS: dict[str, tuple[str, Schema]] = {
 }
 """Headers of replies."""
 
-EVERY_REPLY = ("connection", "id", "topic")
+EVERY_REPLY = ("cache-control", "connection", "id", "topic")
 
 
 def _count(text: str) -> Schema:

@@ -134,5 +134,5 @@ class Icon(Home):
     """Plan of `/favicon.ico`."""
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        lines = b"content-type: image/svg+xml\r\ncache-control: max-age=86400\r\n"
+        lines = b"content-type: image/svg+xml\r\n"
         NativeReply(self._face, self._params, peer, id).tell(200, lines, ICON)

@@ -14,11 +14,12 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeAnswering
 from zbus.faces.peer import LARGE_BYTES, Peer
+from zbus.wire.replies import KEEP_ALIVE
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
 
-_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%bid: %b\r\n"
+_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%bid: %b\r\n"
 _DELIVERED = _DELIVERY + b"%b\r\n%b"
 _PLAIN = _DELIVERY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 

@@ -13,8 +13,9 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
+from zbus.wire.replies import KEEP_ALIVE
 
-_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: Keep-Alive\r\n%boffset: "
+_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%boffset: "
 
 
 class PutPlan(Protocol):

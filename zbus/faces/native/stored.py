@@ -55,7 +55,11 @@ class RequestLines:
             if kind <= Kind.STANDARD:
                 own[name] = b"%b: %b\r\n" % (name, value.strip(b" \t"))  # `encode_line`, quickly
             elif kind <= Kind.WAY:
-                if contained or (kind == Kind.TYPE and not _is_of_program(fields, value)):
+                if kind == Kind.TYPE:
+                    meant = contained or not _is_of_program(fields, value)
+                else:  # the broker's own replies say this, and a delivery may be sent on
+                    meant = contained and name != b"cache-control"
+                if meant:
                     own[name] = encode_line(name, value)
                 elif browser is None or name != b"referer":  # it may hold a token
                     self._way[name] = encode_line(name, value)
