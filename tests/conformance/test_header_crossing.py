@@ -23,6 +23,7 @@ from zbus.client import commands
 from zbus.client.messages import Message
 from zbus.core.chunk import Chunk
 from zbus.core.push import Push
+from zbus.faces.native.header_lines import LINES_MAX
 from zbus.server.push.request import attempt_of, lines_of
 from zbus.spark.arrows import record_batches
 from zbus.spark.logs import Span
@@ -315,7 +316,7 @@ def messages() -> list[Lines]:
         for at, name in enumerate(names)
     ]
     return [dict(pairs[at : at + 12]) for at in range(0, len(pairs), 12)] + [
-        {f"x-{at}": "1" for at in range(64)},
+        {f"x-{at}": "1" for at in range(LINES_MAX)},
         {"x-long": "v" * 2_000},
         {"content-type": "text/html; charset=utf-8"},
         {"content-type": "Application/CloudEvents+JSON; charset=utf-8", "ce-id": "%41"},

@@ -205,9 +205,9 @@ def handshake(path: str, *lines: str, key: str = KEY, end: str = "\r\n") -> byte
 class WebSocket(Socket):
     """Frames; the handshake is done."""
 
-    def __init__(self, port: int, path: str, *lines: str) -> None:
+    def __init__(self, port: int, path: str, *lines: str, key: str = KEY) -> None:
         super().__init__(port)
-        self.send(handshake(path, *lines))
+        self.send(handshake(path, *lines, key=key))
         head = self.until(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 "), head
 
@@ -233,7 +233,7 @@ FORMS = ("ws-json", "ws-bin", "http-json", "http-bin")
 class Speaker:
     """A client that speaks one of the forms."""
 
-    def __init__(self, port: int, form: str, *lines: str) -> None:
+    def __init__(self, port: int, form: str, *lines: str, key: str = KEY) -> None:
         self.port = port
         self.form = form
         self.is_binary = form.endswith("bin")
@@ -242,7 +242,7 @@ class Speaker:
         self.stash: list[Told] = []
         if form.startswith("ws"):
             path = "/queue/bin" if self.is_binary else "/queue/json"
-            self.socket = WebSocket(port, path, *lines)
+            self.socket = WebSocket(port, path, *lines, key=key)
 
     def ask(self, action: str, id: str, queue: str, body: bytes | None = None, **more: Any) -> Told:
         return self.tell(action, id, queue, body, **more).take()

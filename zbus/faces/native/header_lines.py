@@ -36,8 +36,9 @@ from zbus.wire.target import CONTROLS
 
 T = TypeVar("T")
 
-LINES_MAX = 64
-"""Lines that a message may have. Python's http.client takes 100 in a reply, with the broker's."""
+LINES_MAX = 40
+"""Lines that a message may have. Varnish takes 64 in a reply, with the broker's and its own; and
+Python's http.client 100."""
 
 # -- names ------------------------------------------------------------------------------------
 
