@@ -39,8 +39,8 @@ def until(so: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("form", [*FORMS[:2], *checked(FORMS[2:])])
 def test_a_broker_that_is_killed(tmp_path: Path, form: str) -> None:
-    """The list with its order and its ids is what it was; what was pulled is back at the left, in the
-    order in which it stood, also with what was given back there."""
+    """The list with its order and its ids is what it was; what was pulled is back at the left, in
+    the order in which it stood, also with what was given back there."""
     with BrokerProcess(tmp_path / "data") as process:
         speaker = Speaker(process.port, form)
         given = push(speaker, "/q", *(b"%d" % number for number in range(10)))
