@@ -15,14 +15,14 @@ INTEGERS = {  # field: requests that carry it, and the maximum
     "partitions": ("declare", 65536),
     "offset": ("consume", 2**63 - 1),
     "timeout": ("consume", 315_360_000_000),
-    "batch": ("consume", 10_000),
+    "batch": ("consume", 100_000),
     "consume_window": ("consume", 10_000),
     "partition": ("produce", 2**63 - 1),
     "delay": ("produce", 315_360_000_000),
     "deliver_at": ("produce", 2**63 - 1),
     "ttl": ("produce", 315_360_000_000),
     "bytes": ("read", 16 << 20),
-    "count": ("read", 10_000),
+    "count": ("read", 100_000),
 }
 FORMS = {  # of those that are more than a number
     **dict.fromkeys(("timeout", "delay", "ttl"), f"{DURATIONS}, from 0 to {{}} ms"),

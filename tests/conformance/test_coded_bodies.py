@@ -14,9 +14,7 @@ import pytest
 from tests.conformance.dialogue import Client, Reply, World, declared, drain, http, ok, pull
 from tests.conformance.test_batches import MESSAGES, NDJSON, message
 from tests.conformance.websocket_client import upgraded
-from zbus.core.limits import Limits
 from zbus.faces.access import Access
-from zbus.faces.native.settings import NativeSettings
 from zbus.wire.limits import WireLimits
 
 FORM = "application/x-www-form-urlencoded"
@@ -227,8 +225,7 @@ def test_the_limit_is_that_of_a_body() -> None:
 
 def test_a_hundred_thousand_lines() -> None:
     most = 100_000
-    settings = NativeSettings(batch_messages_max=most)
-    client = World(settings=settings, limits=Limits(batch_messages_max=most)).connect()
+    client = World().connect()
     ok(client, http("/T?cmd=declare"))
     body = gzip.compress(b"".join(b'{"n":%d}\n' % n for n in range(most)), 1)
     lines = f"content-type: {NDJSON}", "content-encoding: gzip"

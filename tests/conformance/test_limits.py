@@ -38,7 +38,7 @@ def test_a_batch_of_more_lines_than_allowed_is_refused_unread() -> None:
     _, client = declared("T")
     lines = ("content-type: application/x-ndjson",)
     status, text = refused(client, http("/T", *lines, body=b"1\n" * 1_000_000))
-    assert (status, text) == (400, "400: Bad Format, a batch has at most 10000 messages")
+    assert (status, text) == (400, "400: Bad Format, a batch has at most 100000 messages")
 
 
 def test_a_turn_with_more_messages_than_a_batch_holds() -> None:

@@ -106,7 +106,7 @@ def test_partitions() -> None:
         ("offset=9223372036854775807", 404),
         ("partition=1", 404),
         ("bytes=16777217", 400),
-        ("count=10001", 400),
+        ("count=100001", 400),
         ("offset=-1", 400),
     ],
 )

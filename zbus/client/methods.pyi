@@ -273,7 +273,7 @@ class BlockingMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
+        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
         left to you. Times, `acks` and errors are those of `produce`.
         """
@@ -769,7 +769,7 @@ class AsyncMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
+        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
         left to you. Times, `acks` and errors are those of `produce`.
         """
@@ -1070,7 +1070,7 @@ class PipelineMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
+        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
         left to you. Times, `acks` and errors are those of `produce`.
         """
@@ -1205,7 +1205,7 @@ class AsyncPipelineMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 10,000 messages
+        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
         and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
         left to you. Times, `acks` and errors are those of `produce`.
         """

@@ -18,7 +18,7 @@ class Limits:
         16 * _MIB, 1, 64 * _MIB, "Longest body of one message, stored or routed."
     )
     # In one answer, too.
-    batch_messages_max: int = number(10_000, 1, 1_000_000, "Messages in one batch request.")
+    batch_messages_max: int = number(100_000, 1, 1_000_000, "Messages in one batch request.")
     cache_bytes_max: int = number(128 * _MIB, 0, _TIB, "Recent messages kept in memory.")
     history_bytes_max: int = number(
         64 * _MIB, _MIB, _TIB, "Older messages in memory, as read back for groups behind."

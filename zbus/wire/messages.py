@@ -19,7 +19,7 @@ from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.http import Request
 
-MESSAGES_MAX = 10_000
+MESSAGES_MAX = 100_000
 
 
 _STEP_WORK = 100

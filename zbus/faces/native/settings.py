@@ -98,7 +98,7 @@ class NativeOptions:
         "How a call reads as URL: `/topic/method/args?module=` or `/topic/module/method/args`.",
     )
     # Declared by the core and by the loop, which keep to them, too.
-    batch_messages_max: int = 10_000
+    batch_messages_max: int = 100_000
     tickets_per_connection_max: int = 1_024
 
     @property
