@@ -160,3 +160,17 @@ def test_what_is_lost_at_the_end_is_logged(caplog: pytest.LogCaptureFixture) -> 
     peer.settle()
     peer.exchange.close()
     assert caplog.messages[0].startswith("2 messages are lost")
+
+
+@pytest.mark.parametrize("ack", GROUPS)
+def test_a_caller_in_haste_forgets_nothing(ack: bool) -> None:
+    """The next pull ends before it is known what became of the one before it."""
+    peer = joined(ack)
+    call = peer.submit(pull())
+    data = peer.exchange.take()
+    peer.exchange.give_up(call, GONE)
+    hasty = peer.submit(pull(timeout_s=0.001))
+    peer.exchange.expire(peer.now_s + 0.002)
+    assert hasty.done
+    peer.pass_on(data)
+    assert rest(peer) == [b"0", b"1", b"2"]

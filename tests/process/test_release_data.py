@@ -25,6 +25,9 @@ def test_nothing_of_it_is_missing(release: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(release / "log", data)
     expected = json.loads((release / "seen.json").read_text(encoding="utf-8"))
+    for topic in expected.values():
+        for message in topic["messages"]:
+            del message[-1]["content-length"]  # that client took it for the message's
     with BrokerProcess(data) as broker:
         with connect(f"127.0.0.1:{broker.port}") as bus:
             assert json.loads(json.dumps(observe(bus))) == expected

@@ -114,7 +114,7 @@ def test_topics_and_times_of_rows(broker: BrokerProcess, bus: BlockingClient) ->
         (table(["a", "b"], topic=["out", None]), "a row without a topic"),
         (table(["a"], topic=["out"], headers=[[("a b", "c")]]), "'a b' is not a header"),
         (table(["a"], topic=["out"], headers=[[("tag", "c")]]), "'tag' is not a header"),
-        (table(["a"], topic=["out"], headers=[[("x", "c\r\nd: e")]]), "may not hold line ends"),
+        (table(["a"], topic=["out"], headers=[[("x", "c\r\nd: e")]]), "may not hold control"),
         (table(["a"], topic=["out"], id=["x" * 40]), "length should be <= 39"),
         (table(["a"], topic=["nowhere"]), "nowhere.*Not Found"),
     ],

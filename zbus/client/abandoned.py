@@ -32,6 +32,7 @@ class Step(NamedTuple):
     request: Request[Any]
     pulling: Pulling
     deliveries: list[Delivery]  # of one partition; none yet of a pull
+    since_s: float = 0.0  # when a pull was given up, by the exchange's clock
 
 
 class Abandoned:
@@ -99,12 +100,12 @@ class Abandoned:
         """The connection broke: pulls that are abandoned get no answer any more."""
         self.steps = {id: step for id, step in self.steps.items() if step.kind != "pull"}
 
-    def give_up_pulls(self, key: Key) -> None:
-        """The broker does not answer them."""
+    def give_up_pulls(self, key: Key, before_s: float) -> None:
+        """The broker has not answered those that were given up before this."""
         self.steps = {
             id: step
             for id, step in self.steps.items()
-            if step.kind != "pull" or step.pulling.key != key
+            if step.kind != "pull" or step.pulling.key != key or step.since_s > before_s
         }
 
     def _add(self, step: Step) -> None:

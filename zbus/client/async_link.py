@@ -5,8 +5,10 @@ One task receives for all; whoever asks sends. (`Exchange` is the core; ADR 23.)
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import anyio
@@ -23,6 +25,9 @@ from zbus.client.requests import Pulling, Request
 T = TypeVar("T")
 
 RECEIVE_BYTES = 64 << 10
+
+_SMALL_BYTES = 32 << 10
+"""The system takes so much at once, unless the broker has not read for long."""
 
 CLOSED_EARLY = "it was closed during the TLS handshake"
 
@@ -51,6 +56,30 @@ async def open_stream(address: Address, options: Options) -> ByteStream:
             cause = error.__cause__
             raise cause if isinstance(cause, ssl.SSLError) else OSError(CLOSED_EARLY) from None
     raise TimeoutError("timed out")
+
+
+def in_asyncio() -> bool:
+    """It is asyncio's event loop that runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def uncancelled(sends: Coroutine[Any, Any, None]) -> None:
+    """Do this to its end, and be cancelled only then. Tasks of asyncio can be cancelled (by
+    `asyncio.timeout`) whatever anyio shields."""
+    task = asyncio.ensure_future(sends)
+    cancelled: BaseException | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def disown_stream(stream: ByteStream | None) -> None:
@@ -175,15 +204,36 @@ class AsyncLink:
                 stream = self._stream
                 if stream is None or not exchange.out_count:
                     return
-                try:
-                    await stream.send(exchange.take())
-                except BROKEN as error:
-                    await self._lose(stream, str(error) or type(error).__name__)
-                except BaseException:
-                    # Half of it may be sent: nothing can follow on this connection.
-                    with anyio.CancelScope(shield=True):
-                        await self._lose(stream, "a request was cancelled while it was sent")
-                    raise
+                await self._send(stream, exchange.take())
+
+    async def _send(self, stream: ByteStream, data: bytes) -> None:
+        """A caller whose time is over may not end the sending of what is small: the connection
+        would end with it, and with the connection what comes for pulls of groups without
+        acknowledgements."""
+        try:
+            if len(data) <= _SMALL_BYTES:
+                await self._send_whole(stream, data)
+                return
+            await stream.send(data)
+        except BROKEN as error:
+            await self._lose(stream, str(error) or type(error).__name__)
+        except BaseException:
+            if len(data) <= _SMALL_BYTES:
+                raise  # it is sent
+            # Half of it may be sent: nothing can follow on this connection.
+            with anyio.CancelScope(shield=True):
+                await self._lose(stream, "a request was cancelled while it was sent")
+            raise
+
+    async def _send_whole(self, stream: ByteStream, data: bytes) -> None:
+        """Do not end before it is sent, unless the broker does not read."""
+        with anyio.move_on_after(self._options.timeout_s, shield=True) as sending:
+            if in_asyncio():
+                await uncancelled(stream.send(data))
+            else:
+                await stream.send(data)
+        if sending.cancelled_caught:
+            raise anyio.BrokenResourceError("the broker does not read")
 
     async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""

@@ -219,9 +219,9 @@ def produce_many(
     """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
     `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-    different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
-    and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-    left to you. Times, `acks` and errors are those of `produce`.
+    different partitions are refused: send a batch for each key. A batch has at most 100,000
+    messages and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`,
+    that is left to you. Times, `acks` and errors are those of `produce`.
     """
     if isinstance(messages, bytes | bytearray | memoryview | str):
         raise TypeError("produce_many takes a list of messages; use produce for a single one")

@@ -106,6 +106,7 @@ class Exchange:
         self._common = b"" if options.token is None else line(b"token", options.token)
         self._prefix = b"%016x-" % random.getrandbits(64)
         self._serial = 0
+        self._now_s = 0.0  # when something was asked last
         self._open: dict[bytes, Call[Any]] = {}  # in the order of their sending
         self._abandoned = Abandoned()
         self._out: list[bytes] = []
@@ -130,6 +131,7 @@ class Exchange:
 
     def submit(self, request: Request[T], now_s: float) -> Call[T]:
         """Begin a request. Raises ValueError if its own id is that of one under way."""
+        self._now_s = now_s
         id = request.id
         if not id:
             id = self._new_id()
@@ -199,12 +201,14 @@ class Exchange:
 
     def expire(self, now_s: float) -> None:
         """End the calls whose time is over."""
+        self._now_s = now_s
         for call in [call for call in self._open.values() if call.deadline_s <= now_s]:
             timeout_s = call.request.timeout_s or self._options.timeout_s
             why = "" if self.online or not self._lost else f" ({self._lost})"
             error = Timeout(f"no answer within {timeout_s:g} s{why}", unknown=call.sent > 0)
             if call.held_back and call.request.pulling is not None:
-                self._abandoned.give_up_pulls(call.request.pulling.key)
+                before_s = now_s - self._options.timeout_s
+                self._abandoned.give_up_pulls(call.request.pulling.key, before_s)
             self.give_up(call, error)
 
     def next_deadline_s(self) -> float | None:
@@ -309,7 +313,7 @@ class Exchange:
 
     def _abandon(self, call: Call[Any], pulling: Pulling) -> None:
         """The broker may have handed messages to this pull already; it is to hand it none."""
-        self._abandoned.steps[call.id] = Step("pull", call.request, pulling, [])
+        self._abandoned.steps[call.id] = Step("pull", call.request, pulling, [], self._now_s)
         if all(other.held_back for other in self._pulls_of(pulling.key)):
             # Another one would end, too; and it has ended this one.
             self._send(commands.unconsume(pulling.topic, pulling.group, stay=True))

@@ -273,9 +273,9 @@ class BlockingMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
-        and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times, `acks` and errors are those of `produce`.
+        different partitions are refused: send a batch for each key. A batch has at most 100,000
+        messages and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`,
+        that is left to you. Times, `acks` and errors are those of `produce`.
         """
 
     def pull(
@@ -769,9 +769,9 @@ class AsyncMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
-        and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times, `acks` and errors are those of `produce`.
+        different partitions are refused: send a batch for each key. A batch has at most 100,000
+        messages and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`,
+        that is left to you. Times, `acks` and errors are those of `produce`.
         """
 
     async def pull(
@@ -1070,9 +1070,9 @@ class PipelineMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
-        and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times, `acks` and errors are those of `produce`.
+        different partitions are refused: send a batch for each key. A batch has at most 100,000
+        messages and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`,
+        that is left to you. Times, `acks` and errors are those of `produce`.
         """
 
     def ack(
@@ -1205,9 +1205,9 @@ class AsyncPipelineMethods:
         """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
         `tag` and `key` are for messages that have none of their own. Messages whose keys belong to
-        different partitions are refused: send a batch for each key. A batch has at most 100,000 messages
-        and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`, that is
-        left to you. Times, `acks` and errors are those of `produce`.
+        different partitions are refused: send a batch for each key. A batch has at most 100,000
+        messages and 16 MiB by default. It is stored once as `produce` has it; if a message has an `id`,
+        that is left to you. Times, `acks` and errors are those of `produce`.
         """
 
     async def ack(

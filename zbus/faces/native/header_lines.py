@@ -44,9 +44,9 @@ Python's http.client 100."""
 
 WRITTEN = frozenset(
     (
-        b"cron cron_id cron_time cron_zone dead_attempts dead_group dead_offset dead_partition"
-        b" dead_reason dead_topic delay host idempotency-key origin_method origin_status"
-        b" origin_url remote-addr sender"
+        b"content-lost cron cron_id cron_time cron_zone dead_attempts dead_group dead_offset"
+        b" dead_partition dead_reason dead_topic delay host idempotency-key origin_method"
+        b" origin_status origin_url remote-addr sender"
     ).split()
 )
 """Lines that the broker writes among those of a message."""
