@@ -2,9 +2,10 @@
 
     python -m tests.process.edge_fuzz --seconds 60 --seed 1
 
-Every request is answered, by replies that the judges take, or its connection is closed, within a bound.
-Nothing is an internal error, what was acknowledged is stored, and memory does not grow without bound. A
-case is made by the seed and its number: `--first N --cases 1` repeats it on a fresh broker.
+Every request is answered, by replies that the judges take, or its connection is closed, within
+a bound. Nothing is an internal error, what was acknowledged is stored, and memory does not grow
+without bound. A case is made by the seed and its number: `--first N --cases 1` repeats it on a
+fresh broker, and `--cases N+1` with all that came before it.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ TOKEN_FILE = Path(__file__).parents[2] / "examples" / "tokens.toml"
 PLAIN_REPLIES_CHECKED = False
 """Whether a reply without `cmd` may have the names below alone (ADR 41)."""
 PLAIN_REPLY_NAMES = frozenset({
-    b"allow", b"attempt", b"cache-control", b"connection", b"content-length", b"content-security-policy",
-    b"content-type", b"count", b"cross-origin-opener-policy", b"cross-origin-resource-policy", b"date",
-    b"duplicate", b"durability", b"id", b"key", b"lease-until", b"location", b"next", b"offset", b"partition",
-    b"referrer-policy", b"retry", b"retry-after", b"sender", b"sec-websocket-accept", b"status", b"tag",
+    b"accept-encoding", b"allow", b"attempt", b"cache-control", b"connection", b"content-length",
+    b"content-security-policy",
+    b"content-type", b"count", b"cross-origin-opener-policy", b"cross-origin-resource-policy",
+    b"date",
+    b"duplicate", b"durability", b"id", b"key", b"lease-until", b"location", b"next", b"offset",
+    b"partition",
+    b"referrer-policy", b"retry", b"retry-after", b"sender", b"sec-websocket-accept", b"status",
+    b"tag",
     b"time", b"timestamp", b"topic", b"transfer-encoding", b"upgrade", b"vary", b"www-authenticate",
     b"x-accel-buffering", b"x-content-type-options", b"x-frame-options",
     b"traceparent", b"tracestate", b"baggage",
@@ -219,7 +224,8 @@ class Campaign:
         case = exchange.case
         self.counts.failures.append(
             f"seed {self.seed}, case {self.number}, {case.dialect}, tls {exchange.tls}: {error!r}\n"
-            f"  sent {case.data[:1_500]!r} {case.frames!r}\n  got {bytes(exchange.received[:800])!r}"
+            f"  sent {case.data[:1_500]!r} {case.frames!r}\n"
+            f"  got {bytes(exchange.received[:800])!r}"
         )
 
     def _judge(self, exchange: Exchange) -> None:

@@ -1,7 +1,8 @@
 """A grammar of requests at the edge: dialects, tokens, codings, header lines and old HTTP.
 
-A case is the bytes of one request, with what a judge has to know of it. Cases are mostly understood,
-so that they reach the dialects, and each has few oddities. No case waits for messages: a reply is due.
+A case is the bytes of one request, with what a judge has to know of it. Cases are mostly
+understood, so that they reach the dialects, and each has few oddities. No case waits for messages:
+a reply is due.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ TOKENS = [*[ADMIN] * 20, b"shop-token", b"billing-token", b"wrong", b"", None, b
 """None shows no token."""
 TCHAR = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 STEERING = [
-    b"x-accel-redirect", b"x-accel-buffering", b"x-sendfile", b"x-reproxy-url", b"surrogate-control",
+    b"x-accel-redirect", b"x-accel-buffering", b"x-sendfile", b"x-reproxy-url",
+    b"surrogate-control",
     b"set-cookie", b"cookie", b"cache-control", b"location", b"refresh", b"date", b"server", b"via",
     b"content-location", b"content-disposition", b"content-security-policy", b"status", b"trailer",
-    b"zbus-header-set-cookie", b"zbus-header-zbus-header-a", b"zbus-header-", b"zbus-header-content-length",
+    b"zbus-header-set-cookie", b"zbus-header-zbus-header-a", b"zbus-header-",
+    b"zbus-header-content-length",
     b"traceparent", b"tracestate", b"baggage", b"ce-id", b"x-app", b"te", b"keep-alive", b"alt-svc",
-    b"x-forwarded-for", b"forwarded", b"last-event-id", b"www-authenticate", b"strict-transport-security",
+    b"x-forwarded-for", b"forwarded", b"last-event-id", b"www-authenticate",
+    b"strict-transport-security",
 ]  # fmt: skip
 VALUES = [
-    b"", b"1", b"a", b"/victim?cmd=remove", b"a=b; path=/", b"no-store", b"%41%zz", b"user=Am%C3%A9lie",
+    b"", b"1", b"a", b"/victim?cmd=remove", b"a=b; path=/", b"no-store", b"%41%zz",
+    b"user=Am%C3%A9lie",
     b"\xc3\xa9", b"\xff\xfe", b"a\tb", b'"', b"x" * 300,
 ]  # fmt: skip
 FORBIDDEN = [b"a\0b", b"a\x1bb", b"a\x7fb", b"a\rb", b"\x01"]
@@ -56,7 +61,8 @@ DELAY_QUEUE = [
 ]
 SEMQ = ["hello", "send", "lookup", "poll", "ack", "inquiry", "stat", "list", "bye", "x"]
 MQ = [
-    "produce", "produce/batch", "message", "ack", "unlock", "register", "unregister", "consumer/config",
+    "produce", "produce/batch", "message", "ack", "unlock", "register", "unregister",
+    "consumer/config",
     "config/c", "clustering/queue/offset", "find", "x",
 ]  # fmt: skip
 
