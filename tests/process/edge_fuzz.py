@@ -29,7 +29,7 @@ from wsproto.utilities import RemoteProtocolError as WebSocketFault
 from tests.authority import client_context
 from tests.bench.measure import resident_bytes
 from tests.limits import SLOWNESS
-from tests.process.broker import Wire
+from tests.process.broker import Wire, request
 from tests.process.edge_grammar import ADMIN, COUNTED, TOPICS, Case, EdgeGrammar, document
 from tests.process.test_tls import TlsBroker
 
@@ -199,10 +199,15 @@ class Campaign:
         self._trust = client_context()
         for topic in (*TOPICS, COUNTED, "T/g", "U/g"):
             assert self._admin(f"/{topic}?cmd=declare")[0] == 200
+        for role in ("producer=p", "consumer=c"):
+            assert self._admin(f"/mq/register?topic=T&{role}", "POST")[0] == 200
         self._rest_bytes = resident_bytes(broker.process.pid)
 
-    def _admin(self, target: str) -> tuple[int, bytes]:
-        answer = Wire(self.broker.plain_port).get(target, "token: " + ADMIN.decode())
+    def _admin(self, target: str, method: str = "GET") -> tuple[int, bytes]:
+        wire = Wire(self.broker.plain_port)
+        sent = request(target, "token: " + ADMIN.decode(), "connection: close")
+        wire.send(sent.replace(b"GET", method.encode(), 1))
+        answer = wire.read()
         return answer.status, answer.body
 
     def next(self) -> None:

@@ -189,7 +189,7 @@ class EdgeGrammar:
 
     def _form(self, dialect: str, parts: Parts, fields: list[str], keep: tuple[str, ...]) -> Case:
         """Most fields, in the query or in a form; `keep` stand in the query, so nothing waits."""
-        fields = [field for field in fields if self._chance(0.85)]
+        fields = [field for field in fields if self._chance(0.96)]
         parts.query += keep
         if parts.method == "POST" and self._chance(0.6):
             parts.body = "&".join(fields).encode()
