@@ -162,10 +162,11 @@ crash-states: $(VENV)/test.stamp ## Recover from N crashes and N / 10 torn logs,
 	$(BIN)/python -m tests.simulation.crash_states --states $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.torn_tails --cases $$(($(N) / 10)) --seed $(SEED)
 
-fuzz: $(VENV)/test.stamp ## N heads and N streams of frames before judges, FUZZ_S=300 seconds of anything over a broker
+fuzz: $(VENV)/test.stamp ## N heads and N streams of frames before judges, FUZZ_S=300 seconds of anything over a simulated broker, and as long over a real one's edge
 	$(BIN)/python -m tests.wire.head_fuzz --heads $(N) --seed $(SEED)
 	$(BIN)/python -m tests.wire.frame_fuzz --streams $(N) --seed $(SEED)
 	$(BIN)/python -m tests.simulation.grammar_fuzz --seconds $(FUZZ_S) --seed $(SEED)
+	$(BIN)/python -m tests.process.edge_fuzz --seconds $(FUZZ_S) --seed $(SEED)
 
 mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; ARGS="name ..." (30 minutes)
 	$(BIN)/python -m tests.mutants $(ARGS)
