@@ -290,3 +290,76 @@ def test_a_pull_by_url_gets_its_topic_as_it_wrote_it() -> None:
     _, client = declared("MyTopic")
     ok(client, http("/mytopic", body=b"x"))
     assert pull(client, "/MYTOPIC").headers["topic"] == "MYTOPIC"
+
+
+SECRETS = (
+    *("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "private-token"),
+    *("x-forwarded-access-token", "x-auth-token", "acme-api-key", "x-gitlab-token", "x-xsrf-token"),
+    *("x-amzn-oidc-data", "x-ms-token-aad-id-token", "cf-access-jwt-assertion"),
+)
+WAY = (
+    *("user-agent", "via", "forwarded", "x-forwarded-for", "x-forwarded-user", "x-real-ip"),
+    *("http2-settings", "cdn-loop", "cf-connecting-ip", "accept-language", "cache-control"),
+    *("if-none-match", "range", "x-envoy-internal", "true-client-ip"),
+)
+
+
+@pytest.mark.parametrize("sender_headers", ["0", "1"])
+@pytest.mark.parametrize("prefix", ["", "zbus-header-"])
+@pytest.mark.parametrize("name", SECRETS)
+def test_secrets_are_never_stored(name: str, prefix: str, sender_headers: str) -> None:
+    _, client = declared(f"T?sender_headers={sender_headers}")
+    line = f"{prefix}{name}: s3cret"
+    kind = "content-type: application/vnd.zbus.messages"
+    row = f"POST / HTTP/1.1\r\n{line}\r\ncontent-length: 1\r\n\r\nx".encode()
+    ok(client, http("/T", line, body=b"x", method="POST"))
+    ok(client, http(f"/T?{prefix}{name}=s3cret", body=b"x", method="POST"))
+    ok(client, http("/T", kind, body=row, method="POST"))
+    ok(client, cmd("produce", "topic: T", line, body=b"x"))
+    for _ in range(4):
+        reply = ok(client, http("/T?cmd=consume&batch=1", "accept: application/json"))
+        assert b"s3cret" not in reply.body
+
+
+@pytest.mark.parametrize("name", WAY)
+def test_how_it_came_is_stored_where_it_is_wanted(name: str) -> None:
+    for make in (lambda *lines: http("/T", *lines, body=b"x", method="POST"), _command):
+        _, client = declared("T", "U?sender_headers=1")
+        ok(client, make(f"{name}: way"))
+        assert "way" not in str(ok(client, http("/T?cmd=consume")))
+    _, client = declared("T?sender_headers=1")
+    ok(client, http("/T", f"{name}: way", body=b"x", method="POST"))
+    kept = ok(client, http("/T?cmd=consume")).headers.get(f"zbus-header-{name}")
+    assert kept == (None if name == "http2-settings" else "way")
+
+
+def _command(*lines: str) -> bytes:
+    return cmd("produce", "topic: T", *lines, body=b"x")
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ([f"x-{number}: 1" for number in range(40)], 200),
+        ([f"x-{number}: 1" for number in range(41)], 431),
+        ([f"traceparent: {'v' * 2_033}"], 200),
+        ([f"traceparent: {'v' * 2_034}"], 431),
+        ([f"x: {'v' * 2_031}"], 200),
+        ([f"x: {'v' * 2_032}"], 431),
+        ([f"x: {'v' * 1_007}", f"key: {'k' * 1_024}"], 200),
+        ([f"x: {'v' * 1_008}", f"key: {'k' * 1_024}"], 431),
+        ([f"user-agent: {'v' * 4_000}"], 200),
+    ],
+)
+def test_lines_have_a_limit(lines: list[str], status: int) -> None:
+    _, client = declared("T", "U?sender_headers=1")
+    kind = "content-type: application/vnd.zbus.messages"
+    head = "\r\n".join(("POST / HTTP/1.1", *lines, "content-length: 1", "", "x"))
+    if not lines[0].startswith("user-agent"):
+        batch = client.request(http("/T", kind, body=head.encode(), method="POST"))
+        assert batch.status == status
+        assert batch.status == 200 or batch.body.startswith(b"431: message 0: ")
+    for topic in ("T", "U"):
+        assert client.request(http(f"/{topic}", *lines, body=b"x", method="POST")).status == status
+        assert ok(client, http("/?cmd=ping")).body
+    assert pull(client, "/U").status == (200 if status == 200 else 204)

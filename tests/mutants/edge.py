@@ -302,16 +302,67 @@ FACES: list[Mutant] = [
             "faces/test_guard.py",
         ),
         (
-            "message-steers-the-browser",
-            "        if name in _STEERING or name.startswith(_STEERING_PREFIXES):",
-            "        if name in _STEERING:",
-            "faces/test_guard.py conformance/test_browsers.py",
-        ),
-        (
             "early-only-by-one-word",
             "    return any(value.startswith(_EARLY_WORDS) for value in values)",
             '    return any(value == b"prefetch" for value in values)',
             "faces/test_guard.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/native/header_lines.py",
+        (
+            "plain-reply-with-a-line-of-a-producer",
+            "    return not name or name in WRITTEN or is_standard(name)",
+            '    return not name or name in WRITTEN or not name.startswith(b"x-")',
+            "conformance/test_header_crossing.py conformance/test_delivered_headers.py",
+        ),
+        (
+            "unsafe-type-as-it-is",
+            '    return kind in safe_types or kind.endswith(b"+json")',
+            '    return kind in safe_types or kind.endswith((b"+json", b"html"))',
+            "faces/test_guard.py conformance/test_browsers.py",
+        ),
+        (
+            "lines-without-a-limit",
+            "LINES_MAX = 40",
+            "LINES_MAX = 99",
+            "conformance/test_delivered_headers.py",
+        ),
+        (
+            "prefix-that-stays",
+            "    if name.startswith(PREFIX) and name != PREFIX:\n        return Kind.PREFIXED\n",
+            "",
+            "conformance/test_header_crossing.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/wire/header_names.py",
+        (
+            "stock-reply-steers",
+            "    return name in _STEERING or name in OF_CONNECTION or name.startswith(_STEERING_PREFIXES)",
+            "    return name in _STEERING or name in OF_CONNECTION",
+            "conformance/test_header_crossing.py",
+        ),
+        (
+            "credential-by-another-name",
+            "        or name.endswith(_CREDENTIAL_SUFFIXES)\n",
+            "",
+            "conformance/test_delivered_headers.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/native/stored.py",
+        (
+            "way-is-stored-unasked",
+            "        return lines if bare else lines +",
+            "        return lines +",
+            "conformance/test_delivered_headers.py",
+        ),
+        (
+            "credential-with-the-prefix",
+            "                if KINDS[name] not in (Kind.BROKER, Kind.SECRET):",
+            "                if KINDS[name] != Kind.BROKER:",
+            "conformance/test_delivered_headers.py",
         ),
     ),
     *mutants_of(

@@ -271,8 +271,10 @@ class Campaign:
 
 def run(folder: Path, seconds: float, seed: int, first: int = 0, cases: int = 1 << 60) -> Counts:
     """Until the time is over, the cases are done, or too much has failed."""
-    options = ("--token-file", str(TOKEN_FILE), "--set", "mqcloud_auto_register=true")
-    options += ("--set", "cache_bytes_max=4MiB", "--set", "history_bytes_max=4MiB")
+    settings = ("mqcloud_auto_register=true", "cache_bytes_max=4MiB", "history_bytes_max=4MiB")
+    options = ["--token-file", str(TOKEN_FILE)]
+    for setting in settings:
+        options += ("--set", setting)
     with TlsBroker(folder, *options) as broker:
         campaign = Campaign(broker, seed, first)
         counts = campaign.counts

@@ -39,6 +39,5 @@ def test_a_message_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_name_of_a_producer_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_fuzz, "PLAIN_REPLIES_CHECKED", True)
     monkeypatch.setattr(edge_fuzz, "PLAIN_REPLY_NAMES", frozenset())
     assert "a plain reply has" in run(tmp_path, 60, seed=1, cases=20).summary()

@@ -24,6 +24,7 @@ from zbus.faces.native.stored import (
     RequestLines,
     check_id,
     check_labels,
+    of_message,
     origin_lines,
     read_idempotency_key,
     shown,
@@ -400,7 +401,11 @@ class Produce:
         rows: dict[int, tuple[bytes, bytes, bytes]] = {}
         different = dict(zip(map(id_of, columns.fields), columns.fields, strict=True))
         for number, (known, fields) in enumerate(different.items(), 1):
-            rows[known] = self._batch_row(fields, shared)
+            try:
+                rows[known] = self._batch_row(fields, shared)
+            except BadRequest as error:
+                index = next(at for at, other in enumerate(columns.fields) if other is fields)
+                raise of_message(index, error) from None
             if not number % _ROWS_PER_STEP:
                 yield _ROWS_PER_STEP * _ROW_WORK
         check_id(max(columns.ids, key=len))

@@ -177,10 +177,18 @@ def without_secrets(target: bytes) -> bytes:
     names = [piece.partition(b"=")[0].lower() for piece in pieces]
     if b"%" in query:
         names = [unquote_to_bytes(name).lower() for name in names]
+    names = [name.removeprefix(PREFIX) for name in names]
     if Kind.SECRET not in [KINDS[name] for name in names]:
         return target
     kept = [piece for piece, name in zip(pieces, names, strict=True) if not is_credential(name)]
     return path + mark + b"&".join(kept) if kept else path
+
+
+def of_message(index: int, error: BadRequest) -> BadRequest:
+    """The refusal of one message of a batch, numbered from 0."""
+    begin = "400: Bad Format, " if error.status == 400 else f"{error.status}: "
+    why = error.text.removeprefix(begin)
+    return BadRequest(error.status, f"{begin}message {index}: {why}", error.lines)
 
 
 def check_value(name: bytes, value: bytes) -> None:
