@@ -98,7 +98,7 @@ _STEERING_PREFIXES = (
     b"x-sendfile-",
     b"x-sourcemap",
     b"x-xss-",
-    PREFIX,  # which whoever reads a line takes off once
+    PREFIX,  # a reader takes it off once
 )
 """Names on which an HTTP library, a proxy, a cache or a browser acts in a reply. The list cannot be
 complete, and need not be: it is for the framing that is not plain HTTP."""

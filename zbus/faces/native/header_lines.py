@@ -202,8 +202,8 @@ _BYTES, _TEXT = b"application/octet-stream", b"text/plain"
 
 
 def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: bytes = b"") -> Form:
-    """A form. `safe_types` are the types of bodies that are told as such, and in place of any other
-    there is `unsafe`; None: any type is told."""
+    """A form. `safe_types` are the types of bodies that stay, and `unsafe` stands in place of any
+    other. None: any type stays."""
 
     keeps_charset = unsafe == _TEXT
 
@@ -218,8 +218,8 @@ def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: b
             for at, line in enumerate(made):
                 if line.startswith(b"content-type: ") and not _is_safe(line[14:], safe_types):
                     parameters = line[line.find(b";") :] if b";" in line and keeps_charset else b""
-                    told = b"content-type: %b%b\r\n" % (unsafe, parameters)
-                    made[at] = told + PREFIX + line
+                    instead = b"content-type: %b%b\r\n" % (unsafe, parameters)
+                    made[at] = instead + PREFIX + line
         return b"\r\n".join(made)
 
     known = lru_cache(maxsize=4096)(written)

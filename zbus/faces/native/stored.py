@@ -24,7 +24,7 @@ OF_KEYS = VISIBLE.translate(None, b'"\\')
 
 _FORM = b"application/x-www-form-urlencoded"
 _LABEL_ALL_AS_FORM = (b"curl/", b"Wget/", b"Python-urllib/")
-"""Programs that say so of every body, unless they are told what it is."""
+"""Programs that say so of every body, unless the user names a type."""
 
 _ORIGIN_URL_BYTES_MAX = 256
 """Of a target that is stored with every message."""
@@ -87,8 +87,8 @@ class RequestLines:
         return lines if bare else lines + b"".join(self._fitting().values())
 
     def _fitting(self) -> dict[bytes, bytes]:
-        """How the request came. Nobody has chosen these lines, so they are stored as far as there
-        is room for them."""
+        """How the request came. The producer did not choose these lines, so they are stored as far
+        as there is room for them."""
         left_bytes, count = self._left_bytes, LINES_MAX - len(self._own)
         found: dict[bytes, bytes] = {}
         for name, line in self._way.items():
@@ -98,7 +98,7 @@ class RequestLines:
         return found
 
     def of_call(self, tokens: bool, is_json: bool = False) -> bytes:
-        """With a call: a service is told all that a server behind a proxy is told. `tokens`: the
+        """With a call: a service gets all that a server behind a proxy gets. `tokens`: the
         broker's own are in `authorization`. `is_json`: the body is made here."""
         lines, secrets = {**self._own, **self._fitting()}, dict(self._secrets)
         for name in (b"token", b"proxy-authorization", *((b"authorization",) * tokens)):
@@ -139,7 +139,7 @@ def check_lines(lines: Mapping[bytes, bytes], bytes_max: int, labels_bytes: int 
 
 
 def _is_of_program(fields: Mapping[bytes, bytes], content_type: bytes) -> bool:
-    """A content type that nobody chose."""
+    """A content type that the program added by itself."""
     if content_type != _FORM:
         return False
     return fields.get(b"user-agent", b"").startswith(_LABEL_ALL_AS_FORM)
