@@ -222,7 +222,7 @@ def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: b
                     made[at] = instead + PREFIX + line
         return b"\r\n".join(made)
 
-    known = lru_cache(maxsize=4096)(written)
+    known = lru_cache(maxsize=1024)(written)
 
     def form(lines: bytes) -> bytes:
         return known(lines) if len(lines) <= _REMEMBERED_BYTES_MAX else written(lines)
