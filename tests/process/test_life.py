@@ -246,7 +246,7 @@ def test_debug_lines_tell_what_clients_do(tmp_path: Path) -> None:
     for text in (
         *("declared peer=", "topic=T group=g\n", "removing peer="),
         *("command=consume topic=Nope why=404: Topic(Nope) Not Found", "why=the client closed it"),
-        "why=400: Bad Format, timeout is ",
+        "why=400: Bad Format, timeout is milliseconds, or a number with a unit",
         *("connection refused", "why=400: the header line 'no colon' has no colon"),
         *("closing, nothing was heard", "why=the last reply was sent", "why=it was refused"),
     ):
