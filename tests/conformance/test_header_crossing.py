@@ -315,7 +315,7 @@ def messages() -> list[Lines]:
         for turn in range(3)
         for at, name in enumerate(names)
     ]
-    return [dict(pairs[at : at + 12]) for at in range(0, len(pairs), 12)] + [
+    return [dict(pairs[at : at + 24]) for at in range(0, len(pairs), 24)] + [
         {f"x-{at}": "1" for at in range(LINES_MAX)},
         {"x-long": "v" * 2_000},
         {"content-type": "text/html; charset=utf-8"},
