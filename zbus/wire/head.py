@@ -7,6 +7,7 @@ they cannot differ in what they conclude from the same fields.
 from __future__ import annotations
 
 from zbus.wire.errors import WireError, quoted
+from zbus.wire.header_names import OF_CONNECTION
 
 Start = tuple[bytes, bytes, bool]
 """Method, target, and whether the version is HTTP/1.1 (otherwise it is HTTP/1.0)."""
@@ -143,18 +144,7 @@ def _options(value: bytes) -> list[bytes]:
     return [option.strip(b" \t") for option in value.lower().split(b",")]
 
 
-_OF_CONNECTION = frozenset(
-    (
-        b"connection",
-        b"http2-settings",
-        b"keep-alive",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    )
-)
+_MAY_BE_NAMED = OF_CONNECTION - {b"content-length", b"expect"}
 """Fields about one connection: those that `connection` may name."""
 
 
@@ -162,7 +152,7 @@ def _check_nominated(connection: bytes, fields: dict[bytes, bytes]) -> None:
     """A proxy removes what `connection` names, so with one or without one, such a request would
     mean two things (RFC 9110, section 7.6.1)."""
     for option in _options(connection):
-        if option in fields and option not in _OF_CONNECTION:
+        if option in fields and option not in _MAY_BE_NAMED:
             raise WireError(
                 400,
                 f"the header connection names {quoted(option)}, which a proxy would remove; leave"
