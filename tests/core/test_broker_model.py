@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, fate_of
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges, refusal
 from zbus.core.backlog import Backlog
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import Refusal
 from zbus.core.life import Life
 from zbus.core.limits import Limits
@@ -273,18 +273,12 @@ class BrokerMachine(RuleBasedStateMachine):
         """One by one, with a ticket each or one for all."""
         broker, probe = self.box.broker, self.probe()
         for number, m in enumerate(messages):
-            parts = m.id, m.headers, m.body, m.tag, m.key
+            row = make_row(m.id, m.headers, m.body, m.tag, m.key, once=m.once)
             if number and along:
-                if m.once:
-                    assert broker.put_along_with_key(partition, probe, *parts, m.once)
-                else:
-                    assert broker.put_along(partition, probe, *parts)
+                assert broker.put_along(partition, probe, row)
             else:
                 probe = self.probe() if number else probe
-                if m.once:
-                    broker.put_with_key(partition, probe, *parts, m.once)
-                else:
-                    broker.put(partition, probe, *parts)
+                broker.put(partition, probe, row)
             position = number if along else 0
             record.puts[m.body] = PutRecord(m, partition.index, probe, position)
 

@@ -8,6 +8,7 @@ import pytest
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges
 from tests.core.test_fencing import LateBox
 from tests.core.test_settling import crashes
+from zbus.core.chunk import make_row
 from zbus.core.dead_letters import AGAIN_MS, origin_of, without_lines
 from zbus.core.errors import fenced
 from zbus.core.life import Life
@@ -26,10 +27,8 @@ def prepared(durability: str = "disk", count: int = 1) -> Box:
     box.declare(TopicOptions("In", durability=durability), "g", DYING)
     messages = [Message(b"id%d" % n, b"a.b", b"k", b"x-y: z\r\n", b"%d" % n) for n in range(count)]
     for message in messages:
-        box.broker.put(
-            *(box.partition("In"), Probe(), message.id, message.headers, message.body),
-            *(message.tag, message.key),
-        )
+        row = make_row(message.id, message.headers, message.body, message.tag, message.key)
+        box.broker.put(box.partition("In"), Probe(), row)
     box.settle()
     assert len(box.take(topic="In")) == count
     return box

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from tests.core.support import Box, Probe, cool, ranges, refusal
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.cohort import Follower
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
@@ -127,9 +127,9 @@ def keyed(key: bytes) -> Chunk:
 
 
 VERBS: dict[str, Callable[[LateBox, Probe], object]] = {
-    "put": lambda box, probe: box.broker.put(box.partition(), probe, b"1", b"", b"x"),
-    "put with a key": lambda box, probe: box.broker.put_with_key(
-        box.partition(), probe, b"1", b"", b"x", b"", b"", b"key"
+    "put": lambda box, probe: box.broker.put(box.partition(), probe, make_row(b"1", b"", b"x")),
+    "put with a key": lambda box, probe: box.broker.put(
+        box.partition(), probe, make_row(b"1", b"", b"x", once=b"key")
     ),
     "put where it ends": lambda box, probe: box.broker.put_once(
         box.partition(), Chunk.of([Message(b"1", body=b"x")]), probe, box.partition().end
@@ -252,7 +252,7 @@ def test_puts_without_a_key_go_to_partitions_that_serve() -> None:
     for _ in range(6):
         assert box.topic().partition_for(b"").index != 1
         put = Probe()
-        box.broker.put(box.topic().partition_for(b""), put, b"", b"", b"x")
+        box.broker.put(box.topic().partition_for(b""), put, make_row(b"", b"", b"x"))
         box.turn()
 
 

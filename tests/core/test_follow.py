@@ -9,7 +9,7 @@ import pytest
 from tests.core.followers import Lines, Listener, follow
 from tests.core.support import Box, CrashJournal, Probe, cool
 from zbus.core import follow as following
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.message import Message
@@ -74,7 +74,7 @@ def test_it_begins_at_a_place(box: Box, form: Lines, place: int, told: bytes) ->
 
 def test_it_begins_at_a_time(box: Box, form: Lines) -> None:
     for number in range(5):
-        box.broker.put(box.partition(), Probe(), b"", b"", b"%d" % number)
+        box.broker.put(box.partition(), Probe(), make_row(b"", b"", b"%d" % number))
         box.settle(10)
     listener = follow(box, form, since_ms=box.now_ms - 25)
     box.settle()
@@ -114,7 +114,7 @@ def test_all_of_a_cohort_share_the_encoding(box: Box, form: Lines) -> None:
 def test_filters_are_audiences_of_their_own(box: Box, form: Lines) -> None:
     every, some, none = (follow(box, form, filter=text) for text in ("", "a.*", "x"))
     for tag in (b"a.b", b"", b"b", b"a.c"):
-        box.broker.put(box.partition(), Probe(), b"", b"", tag or b"-", tag)
+        box.broker.put(box.partition(), Probe(), make_row(b"", b"", tag or b"-", tag))
     box.settle()
     assert every.bodies == [b"a.b", b"-", b"b", b"a.c"]
     assert some.bodies == [b"a.b", b"a.c"]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.core.followers import Lines, Listener
 from tests.core.support import Box, CrashJournal, Probe
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.limits import Limits
 from zbus.core.log import Size
 from zbus.core.message import Message
@@ -113,7 +113,7 @@ class World:
                 box.broker.put_all(partition, Chunk.of(messages), Probe())
                 messages = []
             elif not messages:
-                box.broker.put(partition, Probe(), b"", b"", body, tag)
+                box.broker.put(partition, Probe(), make_row(b"", b"", body, tag))
         if messages:
             box.broker.put_all(partition, Chunk.of(messages), Probe())
 

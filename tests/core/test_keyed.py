@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, cool, ranges, refusal
 from zbus.core import leases
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.log import Found, Size
 from zbus.core.message import Message
 from zbus.core.seeking import Start
@@ -402,7 +402,7 @@ def test_what_the_log_forgets_frees_its_key() -> None:
     give(box, b"a", b"a", b"a")
     assert box.take(count=1) == [b"a"]
     assert box.take() == []
-    box.broker.put(box.partition(), Probe(), b"", b"", b"x" * 10, b"", b"b")
+    box.broker.put(box.partition(), Probe(), make_row(b"", b"", b"x" * 10, b"", b"b"))
     give(box, b"a", b"a")
     for _ in range(5):
         box.settle(2_000)

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.delta import snapshot
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
@@ -222,11 +222,11 @@ def test_who_refuses_what_is_new_answers_what_was_stored(
 def put_with_key(box: Box, index: int, once: bytes, along: Probe | None = None) -> Probe:
     """By the short ways; an answer is there only if it was not put along."""
     partition = box.partition(index=index)
-    parts = b"", b"", b"x", b"", b"", once
-    if along is not None and box.broker.put_along_with_key(partition, along, *parts):
+    row = make_row(b"", b"", b"x", once=once)
+    if along is not None and box.broker.put_along(partition, along, row):
         return along
     probe = Probe()
-    box.broker.put_with_key(partition, probe, *parts)
+    box.broker.put(partition, probe, row)
     return probe
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe
-from zbus.core.chunk import Chunk, implied_id
+from zbus.core.chunk import Chunk, implied_id, make_row
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.message import Message
 from zbus.core.originals import KEY_MS
@@ -79,8 +79,8 @@ class Model:
         end = partition.end
         if short and key and len(ids) == 1 and expected is None:
             one = messages[0]
-            labels = one.tag, one.key, one.once
-            box.broker.put_with_key(partition, probe, one.id, one.headers, one.body, *labels)
+            row = make_row(one.id, one.headers, one.body, one.tag, one.key, once=one.once)
+            box.broker.put(partition, probe, row)
         else:
             box.broker.put_once(partition, Chunk.of(messages), probe, expected_offset)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, cool, refusal
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
 from zbus.core.message import Message
@@ -24,17 +24,16 @@ def box() -> Box:
 
 def put(box: Box, body: bytes, ticket: Probe | None = None) -> Probe:
     ticket = ticket or Probe()
-    box.broker.put(box.partition(), ticket, b"", b"", body)
+    box.broker.put(box.partition(), ticket, make_row(b"", b"", body))
     return ticket
 
 
 def put_along(box: Box, ticket: Probe, body: bytes) -> bool:
-    return box.broker.put_along(box.partition(), ticket, b"", b"", body)
+    return box.broker.put_along(box.partition(), ticket, make_row(b"", b"", body))
 
 
 def put_along_with_key(box: Box, ticket: Probe, body: bytes, once: bytes) -> bool:
-    plain = box.partition(), ticket, b"", b"", body
-    return box.broker.put_along_with_key(*plain, b"", b"", once)
+    return box.broker.put_along(box.partition(), ticket, make_row(b"", b"", body, once=once))
 
 
 def stored(box: Box) -> list[Message]:
@@ -65,7 +64,7 @@ def test_a_put_goes_along_only_with_the_one_right_before(box: Box) -> None:
             partition, Chunk.of([Message(b"", body=b"3", once=b"k")]), others[1]
         ),
         # The same again: nothing is stored, but it is answered with what is put in this turn.
-        lambda: box.broker.put_with_key(partition, others[2], b"", b"", b"3", b"", b"", b"k"),
+        lambda: box.broker.put(partition, others[2], make_row(b"", b"", b"3", once=b"k")),
         lambda: box.turn(),
     ]
     for step in between:
@@ -110,10 +109,10 @@ def test_what_goes_along_is_refused_with_its_ticket(box: Box) -> None:
 def test_the_limits_are_those_of_every_verb(box: Box) -> None:
     partition, large = box.partition(), bytes(101)
     probes = [Probe() for _ in range(5)]
-    box.broker.put(partition, probes[0], b"", b"", large)
+    box.broker.put(partition, probes[0], make_row(b"", b"", large))
     box.broker.put_all(partition, Chunk.of([Message(b""), Message(b"", body=large)]), probes[1])
     box.broker.put_once(partition, Chunk.of([Message(b"", body=large)]), probes[2])
-    box.broker.put_with_key(partition, probes[3], b"", b"", large, b"", b"", b"k")
+    box.broker.put(partition, probes[3], make_row(b"", b"", large, once=b"k"))
     box.broker.put_all(partition, Chunk.of([Message(b"")] * 6), probes[4])
     whys = [refusal(probe).refusal for probe in probes]
     assert whys == [Refusal.TOO_LARGE] * 4 + [Refusal.ILLEGAL]
@@ -132,7 +131,7 @@ def test_nothing_is_put_while_the_broker_refuses(durability: str) -> None:
     box = Box(CrashJournal())
     box.declare(TopicOptions("T", durability=durability), "g")
     known = Probe()
-    box.broker.put_with_key(box.partition(), known, b"", b"", b"known", b"", b"", b"k")
+    box.broker.put(box.partition(), known, make_row(b"", b"", b"known", once=b"k"))
     box.settle()
     assert known.fine
     full = BrokerError(Refusal.FULL, "no")
@@ -142,13 +141,13 @@ def test_nothing_is_put_while_the_broker_refuses(durability: str) -> None:
         box.broker.puts.refusing_in_memory = in_memory
         refused = in_memory is not None or durability != "memory"
         probes = [Probe() for _ in range(4)]
-        box.broker.put(partition, probes[0], b"", b"", b"x")
+        box.broker.put(partition, probes[0], make_row(b"", b"", b"x"))
         box.broker.put_all(partition, Chunk.of([Message(b"")]), probes[1])
         box.broker.put_once(partition, Chunk.of([Message(b"")]), probes[2])
         key = b"new when %d" % refused
-        box.broker.put_with_key(partition, probes[3], b"", b"", b"x", b"", b"", key)
+        box.broker.put(partition, probes[3], make_row(b"", b"", b"x", once=key))
         again = Probe()
-        box.broker.put_with_key(partition, again, b"", b"", b"known", b"", b"", b"k")
+        box.broker.put(partition, again, make_row(b"", b"", b"known", once=b"k"))
         box.settle()
         assert again.offset == 0, "what was stored before is answered"
         assert not isinstance(again.answers[0], BrokerError)
@@ -159,11 +158,11 @@ def test_all_columns_are_stored_whatever_the_order_of_the_verbs(box: Box) -> Non
     """A chunk has plain rows first, then some with labels, then plain ones again."""
     partition, now_ms = box.partition(), box.now_ms
     put(box, b"plain")
-    box.broker.put(partition, Probe(), b"id", b"a: 1\r\n", b"labels", b"tag", b"key")
+    box.broker.put(partition, Probe(), make_row(b"id", b"a: 1\r\n", b"labels", b"tag", b"key"))
     put(box, b"plain again")
     timed = Message(b"", headers=b"b: 2\r\n", body=b"timed", due_ms=now_ms + 5, expires_ms=1 << 50)
     box.broker.put_all(partition, Chunk.of([timed]), Probe())
-    box.broker.put_with_key(partition, Probe(), b"", b"", b"once", b"", b"", b"k")
+    box.broker.put(partition, Probe(), make_row(b"", b"", b"once", once=b"k"))
     ticket = put(box, b"first of two")
     assert put_along(box, ticket, b"second of two")
     box.settle()
@@ -192,17 +191,17 @@ def test_all_columns_are_stored_whatever_the_order_of_the_verbs(box: Box) -> Non
 def test_puts_with_keys_under_one_ticket(box: Box) -> None:
     """One that is known, from now or before, does not go along; what goes along becomes known."""
     broker, partition = box.broker, box.partition()
-    broker.put_with_key(partition, Probe(), b"", b"", b"0", b"", b"", b"old")
+    broker.put(partition, Probe(), make_row(b"", b"", b"0", once=b"old"))
     box.settle()
     ticket, known, reused = Probe(), Probe(), Probe()
-    broker.put_with_key(partition, ticket, b"", b"", b"1", b"", b"", b"a")
+    broker.put(partition, ticket, make_row(b"", b"", b"1", once=b"a"))
     assert put_along_with_key(box, ticket, b"2", b"b")
     for once in (b"old", b"a", b"b"):
         assert not put_along_with_key(box, ticket, b"2", once)
     assert not put_along_with_key(box, ticket, bytes(101), b"large")
-    broker.put_with_key(partition, known, b"", b"", b"2", b"", b"", b"b")
+    broker.put(partition, known, make_row(b"", b"", b"2", once=b"b"))
     assert not put_along_with_key(box, ticket, b"3", b"c"), "another is the last by now"
-    broker.put_with_key(partition, reused, b"", b"", b"other", b"", b"", b"a")
+    broker.put(partition, reused, make_row(b"", b"", b"other", once=b"a"))
     box.settle()
     assert ticket.fine
     assert (ticket.offset, known.offset) == (1, 2)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.core.support import Box, Probe, refusal
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
 from zbus.core.message import Message
@@ -104,22 +104,14 @@ class LimitedBox(Box):
         probes: list[Probe] = []
         for number in range(count):
             body, once = b"%d" % number, b"key %d" % broker.turns + b"%d" % number
-            plain = (b"1", b"", body)
-            keyed = (*plain, b"", b"", once)
-            if probes and verb == "along" and broker.put_along(partition, probes[-1], *plain):
-                continue
-            if (
-                probes
-                and verb == "along with key"
-                and broker.put_along_with_key(partition, probes[-1], *keyed)
-            ):
+            row = make_row(b"1", b"", body, once=once if verb.endswith("with key") else b"")
+            along = probes and verb.startswith("along")
+            if along and broker.put_along(partition, probes[-1], row):
                 continue
             probe = Probe()
             probes.append(probe)
-            if verb in ("put", "along"):
-                broker.put(partition, probe, *plain)
-            elif verb in ("with key", "along with key"):
-                broker.put_with_key(partition, probe, *keyed)
+            if verb not in ("all", "once"):
+                broker.put(partition, probe, row)
             else:
                 chunk = Chunk.of([Message(b"1", body=body, once=once)])
                 {"all": broker.put_all, "once": broker.put_once}[verb](partition, chunk, probe)

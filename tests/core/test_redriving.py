@@ -9,7 +9,7 @@ import pytest
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, refusal
 from tests.core.test_fencing import LateBox
 from tests.core.test_settling import crashes
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import Refusal
 from zbus.core.life import Life
 from zbus.core.message import Message
@@ -34,7 +34,7 @@ def prepared(
         message = Message(b"id%d" % number, headers=b"x: y\r\n" + DEAD % origin)
         where = box.partition("Dead")
         body = b"%d" % number
-        box.broker.put(where, Probe(), message.id, message.headers, body, b"tag", b"key")
+        box.broker.put(where, Probe(), make_row(message.id, message.headers, body, b"tag", b"key"))
     box.settle()
     return box
 
@@ -230,7 +230,7 @@ def test_the_group_is_read_again_before_it_is_stored(fate: Verdict) -> None:
     for name in ("Out", "T"):
         box.declare(TopicOptions(name, durability="disk"), "g", GroupOptions(lease=True))
         box.settle()
-    box.broker.put(box.partition(), Probe(), b"id", DEAD % b"Out", b"0")
+    box.broker.put(box.partition(), Probe(), make_row(b"id", DEAD % b"Out", b"0"))
     box.settle()
     for _ in range(2):  # somebody who got no answer asks again
         probe = Probe()
@@ -253,7 +253,7 @@ def test_what_stays_is_not_taken_from_whoever_has_it_by_now() -> None:
     box = LateBox()
     box.declare(TopicOptions("Out", durability="disk"), "g", GroupOptions(lease=True))
     for number, origin in enumerate((b"gone", b"Out")):
-        box.broker.put(box.partition(), Probe(), b"id", DEAD % origin, b"%d" % number)
+        box.broker.put(box.partition(), Probe(), make_row(b"id", DEAD % origin, b"%d" % number))
     box.settle()
     probe = Probe()
     box.broker.redrive(probe, box.group(), box.broker.topic, 10)

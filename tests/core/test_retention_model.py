@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.life import Life
 from zbus.core.limits import Limits
 from zbus.core.log import Size
@@ -135,7 +135,7 @@ class RetentionMachine(RuleBasedStateMachine):
             due_ms = delay_ms and self.box.now_ms + delay_ms
             partition = self.box.partition(index=index)
             if count == 1 and not due_ms:
-                self.box.broker.put(partition, Probe(), b"", b"", bytes(100))
+                self.box.broker.put(partition, Probe(), make_row(b"", b"", bytes(100)))
             else:
                 message = Message(b"id", body=bytes(100), due_ms=due_ms)
                 self.box.broker.put_all(partition, Chunk.of([message] * count), Probe())

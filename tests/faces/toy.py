@@ -6,6 +6,7 @@ groups are declared by others.
 
 from __future__ import annotations
 
+from zbus.core.chunk import make_row
 from zbus.core.errors import topic_unknown
 from zbus.core.outcomes import Delivered, Empty, Outcome, Stored
 from zbus.faces.access import Needs
@@ -55,7 +56,7 @@ class ToyAsked(PlainHead):
             PlainReply(self, peer).settle(topic_unknown(self.topic))
         elif self.puts:
             partition, id = topic.partitions[0], self.broker.new_id()
-            self.broker.put(partition, ToyPut(self, peer), id, b"", body)
+            self.broker.put(partition, ToyPut(self, peer), make_row(id, b"", body))
         else:
             group = next(iter(topic.groups.values()))
             self.broker.pull(group, ToyPull(self, peer), self.broker.now_ms + WAIT_MS)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.core.support import Probe, PullProbe, Reader, refusal, wishing
 from tests.journal.support import Loop
+from zbus.core.chunk import make_row
 from zbus.core.declare import GroupWish
 from zbus.core.errors import Refusal
 from zbus.core.limits import Limits
@@ -108,7 +109,7 @@ class Desk:
     def put(self, count: int) -> None:
         for _ in range(count):
             probe = Probe()
-            self.broker.put(self.partition, probe, b"id", b"", BODY)
+            self.broker.put(self.partition, probe, make_row(b"id", b"", BODY))
             self.wait(probe)
             assert probe.fine
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.core.support import PullProbe, ranges, wishing
 from tests.simulation.desk import Desk
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.declare import GroupWish
 from zbus.core.life import Life
 from zbus.core.message import Message
@@ -185,7 +185,7 @@ class Stack(Desk):
         if len(messages) == 1 and not (messages[0].due_ms or messages[0].expires_ms):
             one = messages[0]
             labels = one.tag, one.key
-            self.broker.put(partition, ticket, one.id, one.headers, one.body, *labels)
+            self.broker.put(partition, ticket, make_row(one.id, one.headers, one.body, *labels))
         else:
             self.broker.put_all(partition, Chunk.of(messages), ticket)
 

@@ -13,6 +13,7 @@ import pytest
 from tests.core.support import Probe, PullProbe, Reader, wishing
 from tests.simulation.desk import Desk
 from tests.simulation.stack import Stack, Told
+from zbus.core.chunk import make_row
 from zbus.core.declare import GroupWish
 from zbus.core.outcomes import Delivered, Outcome
 from zbus.core.state import GroupOptions, TopicOptions
@@ -52,7 +53,7 @@ class OneTopic(Desk):
     def put(self) -> None:
         probe = Probe()
         partition = self.broker.topics["t"].partitions[0]
-        self.broker.put(partition, probe, b"id", b"", bytes(4_000))
+        self.broker.put(partition, probe, make_row(b"id", b"", bytes(4_000)))
         self.settle()
         assert probe.fine
 
@@ -130,7 +131,7 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
     partition = broker.topics["t"].partitions[0]
     for count, pause_ms in ((4, 15_000), (3, 0)):
         for _ in range(count):
-            turn(partial(broker.put, partition, Told(ended), b"i", b"", b"x" * 300))
+            turn(partial(broker.put, partition, Told(ended), make_row(b"i", b"", b"x" * 300)))
             stack.settle()
         stack.now_ms += pause_ms
     while partition.purged_to <= partition.first:

@@ -11,11 +11,15 @@ such a value. All columns have one length. Equal headers are mostly one object, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from zbus.core.message import Message
 
 _T = TypeVar("_T", bytes, int)
+
+Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, int, int, bytes, int]
+"""One message to be put: id, headers, body, tag, key, due, expiry, idempotency key, attempts; see
+`Chunk.add`. A plain tuple, since there is one for each put."""
 
 MESSAGE_BYTES = 100
 """What a message costs in memory beside its body and headers, about."""
@@ -239,6 +243,21 @@ class Chunk:
         for column in (self.ids, self.headers, *rare, self.times):
             assert column is None or len(column) == len(self.bodies)
         assert not (self.plain and any(column is not None for column in rare))
+
+
+def make_row(
+    id: bytes,
+    headers: bytes,
+    body: bytes,
+    tag: bytes = b"",
+    key: bytes = b"",
+    due_ms: int = 0,
+    expires_ms: int = 0,
+    once: bytes = b"",
+    attempts_max: int = 0,
+) -> Row:
+    """A message to be put; what is not given it does not have."""
+    return id, headers, body, tag, key, due_ms, expires_ms, once, attempts_max
 
 
 def implied_id(index: int, offset: int) -> bytes:

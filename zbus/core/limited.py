@@ -5,7 +5,7 @@ A class of its own, so that a broker without such a limit does not even look whe
 
 from __future__ import annotations
 
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, Row
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
 from zbus.core.puts import Puts
@@ -24,35 +24,19 @@ def make_puts(tick: Tick, limits: Limits) -> Puts:
 class LimitedPuts(Puts):
     """See the module. Bytes are those of bodies. What was stored before counts, too."""
 
-    def put(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes = b"",
-        key: bytes = b"",
-    ) -> None:
-        if self._admit(partition.topic, ticket, 1, len(body)):
-            super().put(partition, ticket, id, headers, body, tag, key)
+    def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
+        # What was stored before is answered in any case, and `put_once` asks for the rest.
+        refused = row[7] and self.refusal(partition.topic.options)
+        if refused or self._admit(partition.topic, ticket, 1, len(row[2])):
+            super().put(partition, ticket, row)
 
-    def put_along(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes = b"",
-        key: bytes = b"",
-    ) -> bool:
+    def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
         quota = self._quota(partition.topic)
         if quota.wait_s(self.tick.now_ms):
             return False
-        put = super().put_along(partition, ticket, id, headers, body, tag, key)
+        put = super().put_along(partition, ticket, row)
         if put:
-            quota.take(1, len(body))
+            quota.take(1, len(row[2]))
         return put
 
     def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
@@ -68,39 +52,6 @@ class LimitedPuts(Puts):
     ) -> None:
         if self._admit_chunk(partition.topic, ticket, chunk):
             super().put_once(partition, chunk, ticket, expected_offset)
-
-    def put_with_key(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes,
-        key: bytes,
-        once: bytes,
-    ) -> None:
-        if self.refusing is not None or self._admit(partition.topic, ticket, 1, len(body)):
-            super().put_with_key(partition, ticket, id, headers, body, tag, key, once)
-
-    def put_along_with_key(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes,
-        key: bytes,
-        once: bytes,
-    ) -> bool:
-        quota = self._quota(partition.topic)
-        if quota.wait_s(self.tick.now_ms):
-            return False
-        put = super().put_along_with_key(partition, ticket, id, headers, body, tag, key, once)
-        if put:
-            quota.take(1, len(body))
-        return put
 
     def _quota(self, topic: Topic) -> Quota:
         quota = topic.quota

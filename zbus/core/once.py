@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zbus.core import taken
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, Row
 from zbus.core.errors import BrokerError, Refusal, conflict
 from zbus.core.originals import (
     KEY_MS,
@@ -73,51 +73,27 @@ def put_once(
         _answer(tick, partition, fresh, known, len(chunk), ticket)
 
 
-def put_with_key(
-    tick: Tick,
-    partition: Partition,
-    ticket: Ticket,
-    id: bytes,
-    headers: bytes,
-    body: bytes,
-    tag: bytes,
-    key: bytes,
-    once: bytes,
-) -> None:
+def put_with_key(tick: Tick, partition: Partition, ticket: Ticket, row: Row) -> None:
     """Store one message with an idempotency key, unless it is stored. This is what `put_once` does,
     without a chunk: it is how clients put that send again what was not answered."""
     _expire(tick, partition.topic)
-    name, digest = key_name(once), fingerprint_of(tag, key, body)
+    name, digest = key_name(row[7]), fingerprint_of(row[3], row[4], row[2])
     place = _find(partition.topic, name)
     if place is not None:
         _answer_known(tick, partition, place, digest, 1, ticket)
         return
     _remember(tick, partition, name, 1, digest)
-    tick.put(partition, ticket, id, headers, body, tag, key, once)
+    tick.put(partition, ticket, row)
 
 
-def put_along_with_key(
-    tick: Tick,
-    partition: Partition,
-    id: bytes,
-    headers: bytes,
-    body: bytes,
-    tag: bytes,
-    key: bytes,
-    once: bytes,
-) -> bool:
-    """Stage one more message with a key of its own under the ticket of the one before, which
+def remember_along(tick: Tick, partition: Partition, row: Row) -> bool:
+    """Remember one more message with an idempotency key of its own, which is put behind one that
     `put_with_key` staged in this turn; False if it is stored already."""
-    name = key_name(once)
+    name = key_name(row[7])
     for other in partition.topic.partitions:
         if name in other.originals:
             return False
-    digest = fingerprint_of(tag, key, body)
-    partition.originals.remember(Original(name, partition.end, 1, tick.now_ms, digest))
-    staged = partition.staged
-    assert staged is not None
-    staged.add(id, headers, body, tag, key, 0, 0, once)
-    partition.end += 1
+    _remember(tick, partition, name, 1, fingerprint_of(row[3], row[4], row[2]))
     return True
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, Row
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
-from zbus.core.once import put_along_with_key, put_once, put_with_key
+from zbus.core.once import put_once, put_with_key, remember_along
 from zbus.core.state import TopicOptions
 from zbus.core.ticket import Ticket
 
@@ -27,48 +27,35 @@ class Puts:
         self.refusing: BrokerError | None = None
         self.refusing_in_memory: BrokerError | None = None
 
-    def put(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes = b"",
-        key: bytes = b"",
-    ) -> None:
-        """Store one message that has nothing else; settles with Stored when it is durable. It does
-        what `put_all` does, without a chunk of its own."""
+    def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
+        """Store one message, with an idempotency key only if it is not stored yet; settles with
+        Stored or Duplicate. It does what `put_all` and `put_once` do, without a chunk of its own;
+        ids are not looked at."""
         if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
-            ticket.settle(refused)
-            return
-        if len(body) > self._message_bytes_max:
+            if not row[7]:
+                ticket.settle(refused)
+                return
+            chunk = Chunk()
+            chunk.add(*row)
+            self.put_once(partition, chunk, ticket)
+        elif len(row[2]) > self._message_bytes_max:
             ticket.settle(self.too_large())
-            return
-        self.tick.put(partition, ticket, id, headers, body, tag, key)
+        elif row[7]:
+            put_with_key(self.tick, partition, ticket, row)
+        else:
+            self.tick.put(partition, ticket, row)
 
-    def put_along(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes = b"",
-        key: bytes = b"",
-    ) -> bool:
-        """Put one more message like the one before, under its ticket, so that they end together.
-        False if that cannot be: something came in between, or it is to be refused."""
-        if partition.last is not ticket or len(body) > self._message_bytes_max:
+    def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
+        """Put one more message under the ticket of the one before, so that they end together.
+        False if that cannot be: something came in between, or it is stored already, or to be
+        refused."""
+        if partition.last is not ticket or len(row[2]) > self._message_bytes_max:
+            return False
+        if row[7] and not remember_along(self.tick, partition, row):
             return False
         staged = partition.staged
         assert staged is not None
-        if staged.plain:  # as `add` does; nearly every put of a busy broker comes here
-            staged.ids.append(id)
-            staged.headers.append(headers)
-            staged.bodies.append(body)
-        else:
-            staged.add(id, headers, body, tag, key)
+        staged.add(*row)
         partition.end += 1
         return True
 
@@ -120,44 +107,6 @@ class Puts:
             for offset in reversed(new):
                 backlog.put_front(offset)
             self.tick.change(partition, group)
-
-    def put_with_key(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes,
-        key: bytes,
-        once: bytes,
-    ) -> None:
-        """What `put_once` does, for one message with an idempotency key and nothing else."""
-        if self.refusing is not None:
-            chunk = Chunk()
-            chunk.add(id, headers, body, tag, key, 0, 0, once)
-            self.put_once(partition, chunk, ticket)
-        elif len(body) > self._message_bytes_max:
-            ticket.settle(self.too_large())
-        else:
-            put_with_key(self.tick, partition, ticket, id, headers, body, tag, key, once)
-
-    def put_along_with_key(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes,
-        key: bytes,
-        once: bytes,
-    ) -> bool:
-        """What `put_along` does, for a message with an idempotency key of its own. False also if
-        it is stored already."""
-        if partition.last is not ticket or len(body) > self._message_bytes_max:
-            return False
-        return put_along_with_key(self.tick, partition, id, headers, body, tag, key, once)
 
     def _batch_problem(self, chunk: Chunk) -> BrokerError | None:
         limits, bodies = self.limits, chunk.bodies

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, Row
 from zbus.core.delta import take_changes
 from zbus.core.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.faults import Faults
@@ -91,22 +91,12 @@ class Tick:
         partition.staged = chunk
         return chunk
 
-    def put(
-        self,
-        partition: Partition,
-        ticket: Ticket,
-        id: bytes,
-        headers: bytes,
-        body: bytes,
-        tag: bytes = b"",
-        key: bytes = b"",
-        once: bytes = b"",
-    ) -> None:
+    def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
         """Stage one message without a chunk of its own; the ticket settles when it is durable."""
         staged = partition.staged
         if staged is None:
             staged = self.stage(partition, Chunk())
-        staged.add(id, headers, body, tag, key, 0, 0, once)
+        staged.add(*row)
         partition.puts.append(ticket)
         partition.last = ticket
         ticket.offset = partition.end

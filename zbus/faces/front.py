@@ -16,6 +16,7 @@ from zbus.faces.guard import Guard
 from zbus.faces.peer import Peer, Plan
 from zbus.faces.proxied import Proxies
 from zbus.faces.rights import Rights
+from zbus.faces.slots import learn
 from zbus.faces.upgrade import plan_upgrade
 from zbus.wire.heads import Head
 
@@ -36,7 +37,9 @@ class Edge:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         rights = self._rights
         if head.contained:  # the head of the connection was asked the rest
-            return rights.wrap(head, self._owner(head).read(head))
+            plan = rights.wrap(head, self._owner(head).read(head))
+            learn(head, plan)
+            return plan
         asked = self.face.read(head)
         answer = self._guard.check(head, asked.changes, self.face.policy)
         if answer is not None:
@@ -86,7 +89,9 @@ class Front:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
-        return self._proxies.wrap(head, self._edge_of(head).plan(head))
+        plan = self._proxies.wrap(head, self._edge_of(head).plan(head))
+        learn(head, plan)
+        return plan
 
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read."""

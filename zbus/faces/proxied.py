@@ -13,20 +13,24 @@ The address of such a connection is that of the client of its latest request: in
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 
 from zbus.faces.peer import Peer, Plan, Source
+from zbus.faces.slots import Filled, Slotted
 from zbus.option import listed, option
 from zbus.wire.heads import Head
 from zbus.wire.networks import Address, parse_address, parse_networks
 from zbus.wire.numbers import parse_number
+from zbus.wire.shapes import Slots
 
 UNIX = "unix"
 
 _ADDRESS_LENGTH_MAX = 64
 _PORT_MAX = 65_535
+_OF_CLIENT = frozenset((b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-real-ip"))
 _SECURE = frozenset(("https", "wss"))
 
 
@@ -41,6 +45,15 @@ class ProxyOptions:
         r"^(?:unix|[0-9A-Fa-f:., /])*\Z",
         "{!r} is not networks such as 10.0.0.0/8, or unix, with commas between",
     )
+
+
+Given = TypeVar("Given", contravariant=True)  # what is known of the request: its id, or a match
+
+
+class Runs(Protocol[Given]):
+    """A plan of a head or of a shape."""
+
+    def run(self, peer: Peer, id: Given, body: bytes) -> None: ...
 
 
 class Hop(NamedTuple):
@@ -70,7 +83,7 @@ class Proxies:
 
     def wrap(self, head: Head, plan: Plan) -> Plan:
         """The plan of this head, to be run for its client."""
-        return ForClient(self, head, plan) if self._any else plan
+        return ForClient(self, self.client(head), plan) if self._any else plan
 
     def source(self, peer: Peer) -> Source:
         """Where a new connection comes from."""
@@ -114,17 +127,30 @@ class Proxies:
         return any(address in network for network in self._networks)
 
 
-class ForClient:
+class ForClient(Generic[Given]):
     """A plan that is run for the client which the head names, if a trusted proxy sends it."""
 
     __slots__ = ("_client", "_proxies", "plan")
 
-    def __init__(self, proxies: Proxies, head: Head, plan: Plan) -> None:
+    def __init__(self, proxies: Proxies, client: Client, plan: Runs[Given]) -> None:
         self._proxies = proxies
-        self._client = proxies.client(head)
+        self._client = client
         self.plan = plan
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def slots(self) -> Slots | None:
+        """What its plan says, but for the fields that name the client."""
+        found = self.plan.slots() if isinstance(self.plan, Slotted) else None
+        if found is None:
+            return None
+        lines = {name: slot for name, slot in found.lines.items() if name not in _OF_CLIENT}
+        return found._replace(lines=lines)
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        """The plan of the shape, for the same client."""
+        assert isinstance(self.plan, Slotted)
+        return ForClient(self._proxies, self._client, self.plan.fill(names, unshaped))
+
+    def run(self, peer: Peer, id: Given, body: bytes) -> None:
         source = peer.source
         if source is None:
             source = peer.source = self._proxies.source(peer)

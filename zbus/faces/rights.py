@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+from collections.abc import Sequence
 
 import attrs
 
@@ -21,8 +22,10 @@ from zbus.faces.access import NOBODY, NOTHING, Access, Bearer, Needs
 from zbus.faces.asked import Asked
 from zbus.faces.guard import Guard, is_browser
 from zbus.faces.peer import Peer, Plan
+from zbus.faces.slots import Filled, Found, OfShape, Slotted
 from zbus.option import option
 from zbus.wire.heads import Head
+from zbus.wire.shapes import Slots
 from zbus.wire.target import decode_valid_percent
 
 log = logging.getLogger("zbus")
@@ -234,6 +237,32 @@ class Guarded:
         self._passes = False  # and what it is good for
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        refused = self.refusal(peer, body)
+        if refused is not None:
+            refused.run(peer, id, body)
+            return
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = self._asked.plan()
+        plan.run(peer, id, body)
+        if peer.groups:
+            self.remember(peer)
+
+    def slots(self) -> Slots | None:
+        """What its plan says: a token is never free."""
+        if self._plan is None:
+            self._plan = self._asked.plan()
+        return self._plan.slots() if isinstance(self._plan, Slotted) else None
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        """The plan of the shape, for those who may."""
+        plan: object = self._plan
+        assert isinstance(plan, Slotted)
+        id_at = names.index(b"id") + 1 if b"id" in names else 0
+        return GuardedShape(self, plan.fill(names, unshaped), id_at)
+
+    def refusal(self, peer: Peer, body: bytes) -> Plan | None:
+        """What is to be done instead; None = the peer may, and is the one who asks."""
         bearer = self._bearer
         if bearer.grant is NOTHING:
             bearer = self._look_up(peer)
@@ -245,21 +274,14 @@ class Guarded:
             self._tell_log(peer)
             why = self._shown if isinstance(self._shown, str) else ""
             known = self._shown is not None and bearer.is_known(self._broker.now_ms)
-            self._asked.forbid(why, known).run(peer, id, body)
-            return
+            return self._asked.forbid(why, known)
         meter = grant.meter
         if meter is not None:
             answer = meter.admit(peer, self._broker.now_ms, len(body))
             if answer is not None:
-                self._asked.refuse(answer).run(peer, id, body)
-                return
+                return self._asked.refuse(answer)
         peer.asker = bearer
-        plan = self._plan
-        if plan is None:
-            plan = self._plan = self._asked.plan()
-        plan.run(peer, id, body)
-        if peer.groups and self._needs.operation == "consume":
-            self._remember(peer)
+        return None
 
     def passed(self) -> Plan | None:
         """What was run the last time; None = the request was refused."""
@@ -284,7 +306,10 @@ class Guarded:
         known = access.of_principal(peer.principal) if peer.principal else NOBODY
         return access.anonymous if known is NOBODY else known
 
-    def _remember(self, peer: Peer) -> None:
+    def remember(self, peer: Peer) -> None:
+        """If the peer is a reader by what it has asked now, it is one as long as it may be."""
+        if self._needs.operation != "consume":
+            return
         topic = self._broker.topic(self._needs.topic)
         if topic is None or not self._needs.groups:
             return
@@ -308,3 +333,25 @@ class Guarded:
         }
         log.warning("forbidden", extra=fields)
         access.told_ms, access.refusals = now_ms, 0
+
+
+class GuardedShape(OfShape):
+    """A plan of a shape that is only run for those who may."""
+
+    __slots__ = ("_guarded", "_id_at")
+
+    plan: Filled
+
+    def __init__(self, guarded: Guarded, plan: Filled, id_at: int) -> None:
+        self._guarded = guarded
+        self._id_at = id_at  # the group of the id; 0 = there is none
+        self.plan = plan
+
+    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+        refused = self._guarded.refusal(peer, body)
+        if refused is not None:
+            refused.run(peer, found[self._id_at] if self._id_at else b"", body)
+            return
+        self.plan.run(peer, found, body)
+        if peer.groups:
+            self._guarded.remember(peer)

@@ -16,6 +16,7 @@ from zbus.core.topic import Topic
 from zbus.faces import MARKS, build_front
 from zbus.faces.access import Access
 from zbus.faces.guard import Guard, GuardSettings
+from zbus.faces.native.slots import may_differ
 from zbus.journal.memory import MemoryJournal
 from zbus.journal.port import Journal
 from zbus.server.clock import Clock
@@ -88,7 +89,7 @@ class Assembly:
         self.broker = broker
         self._wire_limits = wire_limits
         self.bodies = Budget(wire_limits.bodies_bytes_max)
-        self.heads = heads = Heads(wire_limits, marks=MARKS)
+        self.heads = heads = Heads(wire_limits, marks=MARKS, may_differ=may_differ)
         self._seconds = 0
         self.front = build_front(
             broker,

@@ -18,6 +18,7 @@ from zbus.faces.native.single import Order
 from zbus.faces.peer import Plan
 from zbus.faces.proxied import ForClient
 from zbus.faces.rights import Guarded
+from zbus.faces.slots import OfShape
 from zbus.faces.upgrade import Close, Pong, Upgrade
 from zbus.server.link import Link
 from zbus.wire.heads import Head
@@ -106,7 +107,7 @@ class Sampler:
 def name_of(plan: object) -> str:
     """The command, or the dialect if that is not the native one; `refused` if it came to nothing
     that may be done."""
-    if type(plan) is ForClient:
+    while isinstance(plan, ForClient | OfShape):
         plan = plan.plan
     if type(plan) is Guarded:
         plan = plan.passed()

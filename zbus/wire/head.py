@@ -6,8 +6,13 @@ they cannot differ in what they conclude from the same fields.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from zbus.wire.errors import WireError, quoted
 from zbus.wire.header_names import OF_CONNECTION
+
+if TYPE_CHECKING:
+    from zbus.wire.heads import Heads
 
 Start = tuple[bytes, bytes, bool]
 """Method, target, and whether the version is HTTP/1.1 (otherwise it is HTTP/1.0)."""
@@ -33,6 +38,7 @@ class Head:
         "keep_alive",
         "kept",
         "method",
+        "origin",
         "plan",
         "seen",
         "target",
@@ -66,6 +72,8 @@ class Head:
         # worked out from it; else that and the head would hold on to each other.
         self.kept = False
         self.plan: object = None
+        # What has read it, and its bytes, until it is planned: it may be the first of a shape.
+        self.origin: tuple[Heads, bytes] | None = None
 
     @property
     def open_ended(self) -> bool:
@@ -87,8 +95,8 @@ NO_LENGTH = "a body needs a content-length, or transfer-encoding: chunked"
 _METHODS_OF_BODIES = frozenset((b"PATCH", b"POST", b"PUT"))
 _OF_BODIES = frozenset((b"content-encoding", b"content-type"))
 
-Request = tuple[Head, bytes, bytes]
-"""Head, id (b"" if none), body."""
+Request = tuple[Head, Any, bytes]
+"""Head, id (b"" if none; if the head is a `zbus.wire.shapes.Shape`, the match of it), body."""
 
 
 def make_head(

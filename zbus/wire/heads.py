@@ -1,4 +1,4 @@
-"""Reading request heads, in three ways that always agree; the fastest that knows the answer wins.
+"""Reading request heads, in ways that always agree; the fastest that knows the answer wins.
 
 A client repeats itself: the same request line, the same header names, mostly the same values. What
 never repeats is the whole head, because each request has its own id. So there are memos of
@@ -10,7 +10,9 @@ never repeats is the whole head, because each request has its own id. So there a
 
 A client that polls sends no id, and the very same bytes again: the readers of connections keep
 *receives* here, whole requests without id and body, each known by all bytes of the receive that
-brought it (some 0.1 us, and nothing is read).
+brought it (some 0.1 us, and nothing is read). And for heads that would come again but for their
+values there are *shapes* (`zbus.wire.shapes`); a reader tries those first that it used last (some
+1 us).
 
 A memo may never change a verdict. That is why a template holds no id header in any spelling (else
 "the last repetition wins" could break), why templates leave room for the largest id line (else a
@@ -25,12 +27,13 @@ again must not stay for ever, nor be freed all at once.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from zbus.wire.fields import GUARDED, PRINTABLE, VISIBLE
 from zbus.wire.head import Field, Head, Request, Start, make_head
 from zbus.wire.judge import VERSIONS, judge
 from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
+from zbus.wire.shapes import MayDiffer, Shapes
 
 __all__ = ["Head", "Heads"]
 
@@ -68,9 +71,13 @@ class Heads:
         *,
         contained: bool = False,
         marks: frozenset[bytes] = frozenset(),
+        may_differ: MayDiffer | None = None,
     ) -> None:
-        """`marks`: see `make_head`."""
+        """`marks`: see `make_head`. Without `may_differ` no shapes are learned."""
         self._limits = limits
+        bytes_max = min(limits.head_bytes_max, limits.line_bytes_max)
+        self._may_differ = may_differ
+        self.shapes = None if may_differ is None else Shapes(may_differ, bytes_max)
         self._marks = marks
         self._contained = contained
         self._contains: Heads | None = None
@@ -98,14 +105,14 @@ class Heads:
         """The reader for messages within a body: other rules (a status line will do), so
         memos of its own."""
         if self._contains is None:
-            self._contains = Heads(self._limits, contained=True)
+            self._contains = Heads(self._limits, contained=True, may_differ=self._may_differ)
         return self._contains
 
     @property
     def json(self) -> Heads:
         """The same for what was written as JSON: replies differ, and so do plans."""
         if self._json is None:
-            self._json = Heads(self._limits, contained=True)
+            self._json = Heads(self._limits, contained=True, may_differ=self._may_differ)
         return self._json
 
     @property
@@ -114,7 +121,8 @@ class Heads:
         lines = len(self._starts) * (_START_BYTES + 100) + len(self._lines) * (_LINE_BYTES + 100)
         others = [heads.bytes_used for heads in (self._contains, self._json) if heads is not None]
         doomed = len(self._doomed) * _HEAD_BYTES
-        return self._memo_bytes + self._older_bytes + doomed + lines + sum(others)
+        shapes = 0 if self.shapes is None else self.shapes.bytes_used
+        return self._memo_bytes + self._older_bytes + doomed + lines + shapes + sum(others)
 
     def age(self) -> None:
         """Drop what was not used since the last call; to be called every few seconds."""
@@ -148,6 +156,8 @@ class Heads:
         self._starts.clear()
         self._lines.clear()
         self.drop(len(self._doomed))
+        if self.shapes is not None:
+            self.shapes.forget()
 
     def _turn_over(self) -> None:
         """Those that are older go, and the others are older."""
@@ -157,8 +167,9 @@ class Heads:
         self._templates, self._memo_bytes = {}, 0
         self._forget_receives()  # so that nobody else keeps heads
 
-    def read(self, raw: bytes) -> tuple[Head, bytes]:
-        """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none)."""
+    def read(self, raw: bytes, shaped: bool = False) -> tuple[Head, Any]:
+        """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none).
+        `shaped`: what is returned may as well be a `Shape` and the match of it."""
         template, id_ = raw, b""
         before, found, after = raw.partition(_ID_LINE)
         if found:
@@ -169,7 +180,7 @@ class Heads:
         head = self._templates.get(template)
         if head is not None:
             return head, id_
-        return self._read_unknown(raw, template, id_)
+        return self._read_unknown(raw, template, id_, shaped)
 
     def remember(self, data: bytes, requests: list[Request]) -> None:
         """These bytes, from one boundary between requests to another, are these requests. That is
@@ -193,14 +204,22 @@ class Heads:
         self.receives.clear()
         self.sizes.clear()
 
-    def _read_unknown(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
+    def _read_unknown(
+        self, raw: bytes, template: bytes, id_: bytes, shaped: bool
+    ) -> tuple[Head, Any]:
         head = self._older.pop(template, None)
         if head is not None:
             self._older_bytes -= _size(template)
             self._keep_template(template, head)
             return head, id_
         self.spent += _LINES_WORK
-        return self._read_lines(raw, template, id_)
+        shapes = self.shapes if shaped else None
+        if shapes is not None and shapes.count and (found := shapes.find(raw)) is not None:
+            return found
+        head, id_ = self._read_lines(raw, template, id_)
+        if shapes is not None:
+            head.origin = self, raw
+        return head, id_
 
     def _read_lines(self, raw: bytes, template: bytes, id_: bytes) -> tuple[Head, bytes]:
         limits = self._limits

@@ -12,7 +12,7 @@ with an index.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
 from zbus.wire.body import Body
@@ -23,6 +23,7 @@ from zbus.wire.fields import TOKEN
 from zbus.wire.head import Head, Request
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
+from zbus.wire.shapes import Shape
 
 __all__ = ["HttpReader", "Request"]
 
@@ -31,6 +32,7 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUESTS_PER_STEP = 100
 _WORK_PER_STEP = 200
+_SHAPES_MAX = 4  # that are tried first, since a connection has used them last
 
 
 class _LengthBody(Body):
@@ -55,13 +57,19 @@ class _LengthBody(Body):
 class _Pending:
     """A request whose body has not arrived completely."""
 
-    __slots__ = ("body", "head", "held_bytes", "id")
+    __slots__ = ("body", "given", "head", "held_bytes")
 
-    def __init__(self, head: Head, id_: bytes, body: _LengthBody | ChunkedBody) -> None:
+    def __init__(self, head: Head, given: Any, body: _LengthBody | ChunkedBody) -> None:  # noqa: ANN401
         self.held_bytes = 0  # counted in the budget
         self.head = head
-        self.id = id_
+        self.given = given  # as in a request
         self.body = body
+
+    @property
+    def id(self) -> bytes:
+        """The request's."""
+        id: bytes = self.head.id_of(self.given) if type(self.head) is Shape else self.given
+        return id
 
 
 class HttpReader:
@@ -75,6 +83,7 @@ class HttpReader:
         "_limits",
         "_pending",
         "_rest",
+        "_shapes",
         "_unread",
         "behind",
         "came_bytes",
@@ -95,6 +104,7 @@ class HttpReader:
         self._blank = False  # an empty line came before the next request line
         self._rest: bytearray | None = None  # the beginning of a head
         self._pending: _Pending | None = None
+        self._shapes: tuple[Shape, ...] = ()
         self._unread = b""  # came, and is for the next step
         # Work that the requests themselves do not show, in units of about a microsecond: whoever
         # has counted it sets it to 0.
@@ -119,14 +129,24 @@ class HttpReader:
             known = heads.receives.get(data)
             if known is not None:
                 return known
+        for shape in self._shapes:
+            found = shape.match(data)
+            if found is not None:
+                end = found.end()
+                length = int(found[shape.length_at]) if shape.length_at else shape.content_length
+                if end + length != len(data) or end > shape.bytes_max:
+                    break
+                if length > self._limits.body_bytes_max:
+                    break
+                return [(shape, found, data[end:])]
         raw, ended, body = data.partition(_HEAD_END)
         if ended:
             try:
-                head, id_ = heads.read(raw)
+                head, id_ = heads.read(raw, True)
             except WireError:
                 pass  # comes up again below, where it is recorded
             else:
-                length = head.content_length
+                length = self._note(head, id_) if type(head) is Shape else head.content_length
                 if length == len(body) <= self._limits.body_bytes_max and head.direct:
                     requests = [(head, id_, body)]
                     if not (length or id_):
@@ -207,17 +227,32 @@ class HttpReader:
                     self._pending = None
                     if self._budget is not None:
                         self._budget.give_back(pending.held_bytes)
-                    self._finish(pending.head, pending.id, bytes(pending.body.data), requests)
+                    self._finish(pending.head, pending.given, bytes(pending.body.data), requests)
         if self.done and requests[-1][0].websocket:
             self.behind = data[at:]
 
     def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read the head that begins here, and its body if that is here too; return the end."""
+        for shape in self._shapes:
+            found = shape.match(data, at)
+            if found is not None:
+                end = found.end()
+                length = int(found[shape.length_at]) if shape.length_at else shape.content_length
+                if end - at > shape.bytes_max or length > self._limits.body_bytes_max:
+                    break
+                self._blank = False
+                if end + length <= len(data):
+                    requests.append((shape, found, data[end : end + length]))
+                    return end + length
+                # The match of a copy: it is not to hold all that has come.
+                self._pending = _Pending(shape, shape.match(data[at:end]), _LengthBody(length))
+                return end
         end = data.find(_HEAD_END, at)
         if end < 0:
             return self._begin_oddly(data, at, requests) or self._keep_rest(data, at)
+        raw = data[at:end]
         try:
-            head, id_ = self._heads.read(data[at:end])
+            head, id_ = self._heads.read(raw, True)
         except WireError:
             after = self._begin_oddly(data, at, requests)
             if not after:
@@ -225,8 +260,10 @@ class HttpReader:
             return after
         self._blank = False
         end += 4
-        length = head.content_length
+        length = self._note(head, id_) if type(head) is Shape else head.content_length
         if length > self._limits.body_bytes_max:
+            if type(head) is Shape:  # what is refused is looked at
+                head, id_ = self._heads.read(raw)
             self.refused = head
             raise WireError(413, f"the body is over {self._limits.body_bytes_max} bytes", id_)
         if not head.chunked and end + length <= len(data):
@@ -237,6 +274,11 @@ class HttpReader:
         if head.expects_continue and end == len(data):
             self.interim = _CONTINUE
         return end
+
+    def _note(self, shape: Shape, found: re.Match[bytes]) -> int:
+        """This shape is to be tried first from now on. Returns the length of the body."""
+        self._shapes = (shape, *self._shapes[: _SHAPES_MAX - 1])
+        return shape.length_of(found)
 
     def _begin_oddly(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Take what no head begins with, an empty line, or has in it, bare line feeds; return the
@@ -269,8 +311,8 @@ class HttpReader:
             raise WireError(503, "the bodies that are on their way in take all memory for them")
         pending.held_bytes = taken
 
-    def _finish(self, head: Head, id_: bytes, body: bytes, requests: list[Request]) -> None:
-        requests.append((head, id_, body))
+    def _finish(self, head: Head, given: Any, body: bytes, requests: list[Request]) -> None:  # noqa: ANN401
+        requests.append((head, given, body))
         self.done = not head.keep_alive
 
     def _grown(self, rest: bytearray, data: bytes) -> bytes:

@@ -28,7 +28,7 @@ def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]
     """Path segments (no empty ones) and query pairs of a request target, decoded. Of a query with
     too many pairs there are the first few."""
     path, query = _parts(target)
-    segments = [_decode(segment) for segment in path.split(b"/") if segment]
+    segments = [decode_percent(segment) for segment in path.split(b"/") if segment]
     if not query:
         return segments, []
     pieces = query.rstrip(b"&").split(b"&", PAIRS_MAX)
@@ -38,7 +38,7 @@ def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]
     for piece in pieces:
         if piece:
             name, _, value = piece.replace(b"+", b" ").partition(b"=")
-            pairs.append((_decode(name), _decode(value)))
+            pairs.append((decode_percent(name), decode_percent(value)))
     return segments, pairs
 
 
@@ -101,5 +101,6 @@ def _encoded(match: re.Match[bytes]) -> bytes:
     return b"%%%02X" % match.group()[0]
 
 
-def _decode(value: bytes) -> bytes:
+def decode_percent(value: bytes) -> bytes:
+    """Undo the encoding of a path segment, or of a parameter without its `+`."""
     return unquote_to_bytes(value) if b"%" in value else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias, cast
 
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.outcomes import Changed
 from zbus.core.topic import Partition
 from zbus.faces.adf import actions
@@ -107,7 +107,7 @@ class Push(AdfPlan):
             chunk.add(b"", b"", body)
             self.broker.put_front(partition, chunk, reply)
         else:
-            self.broker.put(partition, reply, b"", b"", body)
+            self.broker.put(partition, reply, make_row(b"", b"", body))
 
 
 class PullPlan(AdfPlan):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import BrokerError, Outcome, topic_unknown
 from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.outcomes import Duplicate, Stored
@@ -115,7 +115,7 @@ def _put(
         else:
             broker.put_all(partition, chunk, ticket)
     else:
-        broker.put(partition, ticket, id, b"", body, b"", keys)
+        broker.put(partition, ticket, make_row(id, b"", body, key=keys))
     return id
 
 

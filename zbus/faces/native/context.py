@@ -6,7 +6,7 @@ go one way: `face` knows all commands, and no command knows `face`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from zbus.core.broker import Broker
 from zbus.faces.guard import Guard
@@ -17,6 +17,9 @@ from zbus.faces.native.stats_told import Stats
 from zbus.faces.native.track import Tracking
 from zbus.faces.rights import Rights
 from zbus.wire.heads import Heads
+
+if TYPE_CHECKING:
+    from zbus.faces.native.puts import PutKind
 
 
 class Context(Protocol):
@@ -31,3 +34,4 @@ class Context(Protocol):
     reloads: Reloads
     stats: Stats
     metrics: Metrics
+    put_kinds: dict[object, PutKind]  # those that there are, by all that they depend on

@@ -52,6 +52,7 @@ from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.login import FORM
 from zbus.faces.native.needs import needs_of, shown_command
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
+from zbus.faces.native.puts import PutKind
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.replies import NativeReply, forbidden_text, spelled, status_of, tell_log
 from zbus.faces.native.settings import NativeSettings
@@ -147,6 +148,7 @@ class NativeFace:
         self.tracking = track.Tracking(broker, settings)
         self.stats = stats_told.Stats(broker, settings)
         self.metrics = metrics.Metrics(broker, settings)
+        self.put_kinds: dict[object, PutKind] = {}
 
     def claims(self, head: Head) -> bool:
         return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on

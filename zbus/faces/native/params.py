@@ -20,6 +20,7 @@ from zbus.faces.native.vocabulary import (
     Duration,
     Flag,
     Form,
+    Kind,
     Number,
     Size,
     Switch,
@@ -214,9 +215,25 @@ class Params:
     def _names_group(self) -> bool:
         return bool(self.fields.get(b"consume_group") or self.fields.get(b"group"))
 
+    def given(self) -> dict[bytes, bytes]:
+        """How each parameter was spelled, by its name, that came once and by one name. Those of
+        the query begin with `?`."""
+        spellings = [*self.head.fields, *(b"?" + name for name in self.query_names)]
+        names = [spelled.removeprefix(b"?") for spelled in spellings]
+        names = [self._dashed.get(name, name) for name in names]
+        return {
+            name: spelled
+            for spelled, name in zip(spellings, names, strict=True)
+            if names.count(name) == 1 and name not in self._others
+        }
+
     # -- values ---------------------------------------------------------------------------
 
     # Which names there are, of what kind and with which bounds, is said by the table of commands.
+
+    def kind(self, name: bytes) -> Kind:
+        """What values of a parameter are."""
+        return self._kinds[name]
 
     def text(self, name: bytes) -> str | None:
         """A field as text, None if absent."""

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Sequence
 
 from zbus.core.chunk import Chunk
 from zbus.core.errors import BrokerError, topic_unknown
-from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.bodies import decode_body, media_type_of, refusal_of
@@ -14,7 +13,8 @@ from zbus.faces.forms import check_charset
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import ALLOW, BadRequest, Params
-from zbus.faces.native.puts import BatchReply, PutReply, Puts
+from zbus.faces.native.put_shapes import PutShape, slots_of_put
+from zbus.faces.native.puts import NOT_RARE, BatchReply, PutKind, PutReply, Puts, Rare
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.native.rpc import call_service
 from zbus.faces.native.scheduled import Schedule
@@ -31,7 +31,9 @@ from zbus.faces.native.stored import (
 )
 from zbus.faces.native.vocabulary import ID_BYTES_MAX
 from zbus.faces.peer import Peer
+from zbus.faces.slots import Filled
 from zbus.wire.errors import WireError
+from zbus.wire.shapes import Slots
 from zbus.wire.target import decode_valid_percent, encode_header_value
 
 _ROWS_PER_STEP, _ROW_WORK = 50, 2
@@ -44,30 +46,24 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
-        "attempts_max",
         "bare",
         "body",
         "broker",
+        "careful",
         "container",
-        "delay_ms",
-        "deliver_at_ms",
-        "expected_offset",
         "face",
         "front",
+        "id",
         "idempotent",
         "key",
-        "keyed",
-        "keyed_puts",
+        "kind",
         "lines",
         "misplaced",
         "multiplexed",
         "once",
         "params",
-        "partition",
-        "partition_of",
-        "plain",
-        "puts",
         "quiet",
+        "rare",
         "said",
         "schedule",
         "settles",
@@ -75,7 +71,6 @@ class Produce:
         "tag",
         "timeout_ms",
         "topic_key",
-        "ttl_ms",
     )
 
     def __init__(self, face: Context, params: Params) -> None:
@@ -90,13 +85,9 @@ class Produce:
         self.key = params.fields.get(b"key", b"").strip(b" \t")
         check_labels(self.tag, self.key)
         check_id(params.id)
-        self.partition = params.number(b"partition")
-        self.delay_ms = params.duration(b"delay")
-        self.deliver_at_ms = params.time(b"deliver_at")
-        self.ttl_ms = params.duration(b"ttl")
-        self.attempts_max = params.number(b"max_attempts") or 0
+        self.id = params.id
+        self.rare = Rare.of(params)
         self.timeout_ms = params.duration(b"timeout")
-        self.expected_offset = params.number(b"expected_offset")
         self.front = self._front()
         self.schedule = Schedule.of(params)
         self.once = b""
@@ -112,132 +103,123 @@ class Produce:
         self.lines = self._own_lines()
         self.multiplexed = params.multiplexed
         self.silent = self.quiet and params.multiplexed  # not even a reply
-        # The puts of this turn that others may go along with, and where they are.
-        self.puts: Puts | None = None
-        self.keyed_puts: Puts | None = None  # the same of a plan whose puts have a key each
-        self.partition_of: Partition
         self.misplaced = params.misplaced
-        simple = self._simple()
-        self.plain = simple and not self.idempotent
-        self.keyed = simple and self.idempotent
+        self.kind = PutKind.of(face, params, self.quiet)
+        self.careful = self._is_careful()
 
-    def _simple(self) -> bool:
-        """Nothing but id and body differs from one message of this head to the next."""
+    @property
+    def expected_offset(self) -> int | None:
+        """Where the log must end; None = anywhere."""
+        return None if self.rare is None else self.rare.expected_offset
+
+    def _is_careful(self) -> bool:
+        """More has to be decided than where a message goes, or it may be many messages."""
         params = self.params
-        rare = (self.delay_ms, self.deliver_at_ms, self.ttl_ms, self.attempts_max or None)
         return (
-            not self.container
-            and self.partition is None
-            and not any(number is not None for number in rare)
-            and self.expected_offset is None
-            and not (self.once or self.front)
-            and params.browser is None
-            and not self.misplaced
-            and self.settles is None
-            and self.schedule is None
+            bool(self.container or self.front or self.misplaced)
+            or self.settles is not None
+            or self.schedule is not None
+            or (params.opened and params.head.method == b"GET")  # it may be a reload
         )
 
     def _front(self) -> bool:
         front = bool(self.params.switch(b"front"))
-        if front and (self.delay_ms or self.deliver_at_ms):
+        if front and self.rare is not None and (self.rare.delay_ms or self.rare.deliver_at_ms):
             raise BadRequest(400, "400: Bad Format, front is for messages without a delay")
         if front and self.settles is not None:
             raise BadRequest(400, "400: Bad Format, front and ack_topic do not go together")
         return front
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        puts = self.puts
-        if puts is not None and len(id) <= ID_BYTES_MAX:
-            id = id or self.params.id
-            if id or self.multiplexed or not (peer.turns or peer.together):
-                known, own = peer.put_lines, self.lines
-                lines = known[1] if known is not None and known[0] is own else self._lines(peer)
-                body = body or self.body
-                if self.broker.put_along(
-                    self.partition_of, puts, id, lines, body, self.tag, self.key
-                ):
-                    puts.peers.append(peer)
-                    puts.ids.append(id)
-                    peer.open_tickets += 1
-                    if self.multiplexed:
-                        peer.multiplexed = True
-                    elif not id:
-                        peer.together = puts
-                    return
-        self._run_first(peer, id, body)
-
-    def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
-        """What no other put of this turn opened the way for."""
-        params, topic = self.params, self.broker.topics.get(self.topic_key)
+        topic = self.broker.topics.get(self.topic_key)
         if topic is not None and topic.bare is not self.bare:
             self.know(topic)
-        if topic is None or topic.careful or not self.plain or len(id) > ID_BYTES_MAX:
-            if self.keyed and topic is not None and not topic.careful:
-                self._run_with_key(topic, peer, id, body)
-            else:
-                self._run_with_care(peer, id, body, topic)
+        if topic is None or topic.careful or self.careful or len(id) > ID_BYTES_MAX:
+            self._run_with_care(peer, id, body, topic)
             return
-        id = id or params.id
-        ticket = self._ticket(peer, id)
-        if type(ticket) is Puts:
-            self.puts = ticket
-        self.partition_of = partition = topic.partition_for(self.key)
-        lines, body = self._lines(peer), body or self.body
-        self.broker.put(partition, ticket, id, lines, body, self.tag, self.key)
+        id, once = id or self.id, self.once
+        if self.idempotent:
+            if not id or id.translate(None, OF_KEYS):
+                self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
+                return
+            once = encode_header_value(id)
+        known, lines = peer.put_lines, self.lines
+        if known is not None and known[0] is lines:
+            lines = known[1]
+        else:
+            lines = self.with_sender(peer, lines, self.bare)
+        self.put(topic, peer, id, lines, body or self.body, self.tag, self.key, once, self.rare)
+
+    def put(
+        self,
+        topic: Topic,
+        peer: Peer,
+        id: bytes,
+        lines: bytes,
+        body: bytes,
+        tag: bytes,
+        key: bytes,
+        once: bytes,
+        rare: Rare | None,
+    ) -> None:
+        """Put a message about which nothing is left to be decided. Neighbours in the log whose
+        replies are alike have one ticket."""
+        if rare is None:
+            partition = topic.partition_for(key)
+            row = (id, lines, body, tag, key, 0, 0, once, 0)
+        else:
+            try:
+                partition = rare.place(topic, key)
+                due_ms, expires_ms = rare.times(self.broker)
+            except BadRequest as error:
+                self._refuse(peer, id, error)
+                return
+            row = (id, lines, body, tag, key, due_ms, expires_ms, once, rare.attempts_max)
+            if rare.expected_offset is not None:
+                chunk = Chunk()
+                chunk.add(*row)
+                ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+                self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
+                return
+        kind = self.kind
+        if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
+            reply: Ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+        else:
+            puts = partition.last
+            if (
+                type(puts) is Puts
+                and puts.kind is kind
+                and self.broker.put_along(partition, puts, row)
+            ):
+                puts.peers.append(peer)
+                puts.ids.append(id)
+                peer.open_tickets += 1
+                if self.multiplexed:
+                    peer.multiplexed = True
+                elif not id:
+                    peer.together = puts
+                return
+            reply = Puts(self, kind, peer, id)
+        self.broker.put(partition, reply, row)
+
+    def slots(self) -> Slots | None:
+        """A message, about which nothing is left to be decided."""
+        return None if self.careful else slots_of_put(self.params, self.said)
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        return PutShape(self, names, unshaped)
 
     def know(self, topic: Topic) -> None:
         """Which lines are stored is the topic's choice."""
         self.bare = topic.bare
         self.lines = self._own_lines()
 
-    def _ticket(self, peer: Peer, id: bytes) -> Ticket:
-        """Of a put that others may go along with, unless its reply is not like theirs."""
-        params = self.params
-        if not params.plain or not (id or self.multiplexed or not (peer.turns or peer.together)):
-            return PutReply(self.face, params, peer, id, self.quiet)
-        puts = Puts(self, peer, id)
-        peer.open_tickets += 1
-        if self.multiplexed:
-            peer.multiplexed = True
-        elif not id:
-            peer.together = puts
-        return puts
-
-    def ended(self, puts: Puts) -> None:
-        """Nobody else may go along with these."""
-        if self.puts is puts:
-            self.puts = None
-        elif self.keyed_puts is puts:
-            self.keyed_puts = None
-
-    def _run_with_key(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
-        """A message that is sent again until it is answered: its id is its idempotency key."""
-        id = id or self.params.id
-        if not 0 < len(id) <= ID_BYTES_MAX or id.translate(None, OF_KEYS):
-            self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
-            return
-        lines, body = self._lines(peer), body or self.body
-        message = id, lines, body, self.tag, self.key, encode_header_value(id)
-        puts = self.keyed_puts
-        if puts is not None and self.broker.put_along_with_key(self.partition_of, puts, *message):
-            puts.peers.append(peer)
-            puts.ids.append(id)
-            peer.open_tickets += 1
-            if self.multiplexed:
-                peer.multiplexed = True
-            return
-        ticket = self._ticket(peer, id)
-        if type(ticket) is Puts:
-            self.keyed_puts = ticket
-        self.partition_of = topic.partition_for(self.key)
-        self.broker.put_with_key(self.partition_of, ticket, *message)
-
-    def _lines(self, peer: Peer) -> bytes:
+    def with_sender(self, peer: Peer, lines: bytes, bare: bool) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
-        if known is None or known[0] is not self.lines:
-            known = peer.put_lines = (self.lines, self.lines + self.sender_lines(peer))
+        if known is None or known[0] is not lines:
+            known = peer.put_lines = (lines, lines + self.sender_lines(peer, bare))
         return known[1]
 
     def _own_lines(self) -> bytes:
@@ -251,13 +233,17 @@ class Produce:
         labels_bytes = len(tag) + len(key) + len(self.once)
         return RequestLines(fields, contained, browser, bytes_max, labels_bytes)
 
-    def sender_lines(self, peer: Peer) -> bytes:
+    def sender_lines(self, peer: Peer, bare: bool) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
         if not lines:
             known = peer.id, self.face.settings.address.encode(), peer.address.encode()
             lines = peer.lines = b"sender: %b\r\nhost: %b\r\nremote-addr: /%b\r\n" % known
-        return lines[: lines.index(b"host: ")] if self.bare else lines
+        return lines[: lines.index(b"host: ")] if bare else lines
+
+    def _refuse(self, peer: Peer, id: bytes, error: BadRequest) -> None:
+        reply = NativeReply(self.face, self.params, peer, id, self.quiet)
+        reply.tell(error.status, error.lines, error.text.encode())
 
     def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""
@@ -266,8 +252,10 @@ class Produce:
             check_id(id)
             if topic is None:
                 self._refuse_topic(peer, id)
-            elif self.schedule is not None:
-                self.schedule.put(self, topic, peer, id, self._lines(peer), body or self.body)
+                return
+            if self.schedule is not None:
+                lines = self.with_sender(peer, self.lines, self.bare)
+                self.schedule.put(self, topic, peer, id, lines, body or self.body)
             elif topic.options.calls:
                 call_service(self, topic, peer, id, body)  # its method is the service's business
             elif self.misplaced:
@@ -275,21 +263,21 @@ class Produce:
             elif self.container:
                 self._run_batch(topic, peer, id, body)
             else:
-                partition = self._partition(topic, self.key)
-                due_ms, expires_ms = self._times()
+                rare = self.rare or NOT_RARE
+                partition = rare.place(topic, self.key)
+                due_ms, expires_ms = rare.times(self.broker)
                 once = self._idempotency_key(id)
                 if self._may_be_a_reload(topic, id):
                     broker = face.broker
                     once = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
                 ticket = PutReply(face, params, peer, id, self.quiet)
-                chunk, lines = Chunk(), self._lines(peer)
+                chunk, lines = Chunk(), self.with_sender(peer, self.lines, self.bare)
                 body = body or self.body
-                labels = self.tag, self.key, due_ms, expires_ms, once, self.attempts_max
+                labels = self.tag, self.key, due_ms, expires_ms, once, rare.attempts_max
                 chunk.add(ticket.id, lines, body, *labels)
                 self._put(partition, chunk, ticket)
         except BadRequest as error:
-            reply = NativeReply(face, params, peer, id, self.quiet)
-            reply.tell(error.status, error.lines, error.text.encode())
+            self._refuse(peer, id, error)
 
     def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
         broker = self.face.broker
@@ -322,31 +310,6 @@ class Produce:
     def _refuse_topic(self, peer: Peer, id: bytes) -> None:
         unknown = topic_unknown(self.params.topic)
         NativeReply(self.face, self.params, peer, id, self.quiet).settle(unknown)
-
-    def _partition(self, topic: Topic, key: bytes) -> Partition:
-        if self.partition is None:
-            if self.expected_offset is not None and not key and len(topic.partitions) > 1:
-                text = "expected_offset needs a partition or key: this topic has several partitions"
-                raise BadRequest(400, f"400: Bad Format, {text}")
-            return topic.partition_for(key)
-        if self.partition >= len(topic.partitions):
-            count = len(topic.partitions)
-            raise BadRequest(404, f"404: Partition({self.partition}) Not Found, there are {count}")
-        return topic.partitions[self.partition]
-
-    def _times(self) -> tuple[int, int]:
-        """When the message is due and when it expires; 0 = at once, never."""
-        broker = self.face.broker
-        now_ms = broker.now_ms
-        # The sender goes by a clock outside, which may have been set since the broker's was.
-        due_ms = self.deliver_at_ms + broker.outside.ahead_ms() if self.deliver_at_ms else 0
-        if due_ms > now_ms + DELAY_MS_MAX:
-            raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
-        if self.delay_ms is not None:
-            due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
-        if due_ms <= now_ms:
-            due_ms = 0
-        return due_ms, 0 if self.ttl_ms is None else broker.outside.asked_ms() + self.ttl_ms
 
     def _idempotency_key(self, id: bytes) -> bytes:
         """The key of a message with this id; empty = none."""
@@ -397,7 +360,9 @@ class Produce:
         self, columns: Columns, peer: Peer, once: bytes
     ) -> Generator[int, None, Chunk]:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
-        shared = self.sender_lines(peer) + b"origin_method: %b\r\n" % self.params.head.method
+        shared = (
+            self.sender_lines(peer, self.bare) + b"origin_method: %b\r\n" % self.params.head.method
+        )
         rows: dict[int, tuple[bytes, bytes, bytes]] = {}
         different = dict(zip(map(id_of, columns.fields), columns.fields, strict=True))
         for number, (known, fields) in enumerate(different.items(), 1):
@@ -409,7 +374,8 @@ class Produce:
             if not number % _ROWS_PER_STEP:
                 yield _ROWS_PER_STEP * _ROW_WORK
         check_id(max(columns.ids, key=len))
-        due_ms, expires_ms = self._times()
+        rare = self.rare or NOT_RARE
+        due_ms, expires_ms = rare.times(self.broker)
         if len(columns.fields) == 1:
             found = [*rows.values()] * len(columns.bodies)
         else:
@@ -425,7 +391,7 @@ class Produce:
             due_ms,
             expires_ms,
             once,
-            self.attempts_max,
+            rare.attempts_max,
         )
         return chunk
 
@@ -438,11 +404,12 @@ class Produce:
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""
-        if self.partition is not None or len(topic.partitions) == 1:
-            return self._partition(topic, b"")
+        rare = self.rare or NOT_RARE
+        if rare.partition is not None or len(topic.partitions) == 1:
+            return rare.place(topic, b"")
         # Messages without a key go along with those that have one.
         keys = {fields.get(b"key", self.key) for fields in all_fields} - {b""}
         if len({topic.partition_for(key).index for key in keys}) > 1:
             text = "the keys of this batch belong to different partitions; send a batch for each"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        return self._partition(topic, next(iter(keys), b""))
+        return rare.place(topic, next(iter(keys), b""))

@@ -2,20 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from zbus.core.broker import Broker
 from zbus.core.chunk import implied_id
+from zbus.core.limits import DELAY_MS_MAX
 from zbus.core.outcomes import Duplicate, Outcome, Stored
 from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition
+from zbus.core.topic import Partition, Topic
 from zbus.faces.native.context import Context
-from zbus.faces.native.params import Params
+from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
 from zbus.wire.replies import KEEP_ALIVE
 
 _STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%boffset: "
+
+
+class Rare(NamedTuple):
+    """What few messages have."""
+
+    partition: int | None = None  # None = by key, or whichever has its turn
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None  # epoch
+    ttl_ms: int | None = None
+    attempts_max: int = 0
+    expected_offset: int | None = None
+
+    @classmethod
+    def of(cls, params: Params) -> Rare | None:
+        """What a head says of it; None = nothing."""
+        found = cls(
+            params.number(b"partition"),
+            params.duration(b"delay"),
+            params.time(b"deliver_at"),
+            params.duration(b"ttl"),
+            params.number(b"max_attempts") or 0,
+            params.number(b"expected_offset"),
+        )
+        return None if found == NOT_RARE else found
+
+    def place(self, topic: Topic, key: bytes) -> Partition:
+        """Where it goes. Raises BadRequest if there is no such partition, or it is not certain."""
+        if self.partition is None:
+            if self.expected_offset is not None and not key and len(topic.partitions) > 1:
+                text = "expected_offset needs a partition or key: this topic has several partitions"
+                raise BadRequest(400, f"400: Bad Format, {text}")
+            return topic.partition_for(key)
+        if self.partition >= len(topic.partitions):
+            count = len(topic.partitions)
+            raise BadRequest(404, f"404: Partition({self.partition}) Not Found, there are {count}")
+        return topic.partitions[self.partition]
+
+    def times(self, broker: Broker) -> tuple[int, int]:
+        """When the message is due and when it expires; 0 = at once, never."""
+        now_ms = broker.now_ms
+        # The sender goes by a clock outside, which may have been set since the broker's was.
+        due_ms = self.deliver_at_ms + broker.outside.ahead_ms() if self.deliver_at_ms else 0
+        if due_ms > now_ms + DELAY_MS_MAX:
+            raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
+        if self.delay_ms is not None:
+            due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
+        if due_ms <= now_ms:
+            due_ms = 0
+        return due_ms, 0 if self.ttl_ms is None else broker.outside.asked_ms() + self.ttl_ms
+
+
+NOT_RARE = Rare()
+
+
+class PutKind:
+    """Puts whose replies differ in nothing but id and offset; compared by identity."""
+
+    __slots__ = ("cover", "line", "silent")
+
+    def __init__(self, line: bytes, silent: bool, cover: bytes) -> None:
+        self.line = line  # says the topic
+        self.silent = silent  # not even a reply
+        self.cover = cover  # what a browser is told
+
+    @classmethod
+    def of(cls, face: Context, params: Params, quiet: bool) -> PutKind | None:
+        """That of a head; None = the reply is one of its own."""
+        head, browser = params.head, params.browser
+        if not head.keep_alive or head.json or (head.method == b"HEAD" and not head.contained):
+            return None
+        cover = b"" if browser is None else browser.cover(b"", b"0", params.policy)
+        known = params.topic_line, params.multiplexed, quiet, cover
+        kind = face.put_kinds.get(known)
+        if kind is None:
+            if len(face.put_kinds) >= _KINDS_MAX:
+                face.put_kinds.clear()
+            kind = cls(params.topic_line, quiet and params.multiplexed, cover)
+            face.put_kinds[known] = kind
+        return kind
+
+
+_KINDS_MAX = 4096
 
 
 class PutPlan(Protocol):
@@ -25,10 +108,6 @@ class PutPlan(Protocol):
     broker: Broker
     params: Params
     quiet: bool
-    silent: bool  # not even a reply
-
-    def ended(self, puts: Puts) -> None:
-        """Nobody else may go along with these."""
 
 
 class PutReply(NativeReply):
@@ -78,21 +157,28 @@ class BatchReply(PutReply):
 
 
 class Puts(Ticket):
-    """Simple puts of one plan that are neighbours in the log, of as many peers: they have one fate,
-    so they are one ticket, and what their replies have in common is made once.
+    """Puts of one kind that are neighbours in the log, of as many peers: they have one fate, so
+    they are one ticket, and what their replies have in common is made once.
 
     A request without an id is answered in its order. It is in here as long as it is the only such
     request of its peer; another one makes it a reply of its own (`part`).
     """
 
-    __slots__ = ("ids", "parted", "peers", "plan")
+    __slots__ = ("ids", "kind", "parted", "peers", "plan")
 
-    def __init__(self, plan: PutPlan, peer: Peer, id: bytes) -> None:
-        super().__init__()
-        self.plan = plan
+    def __init__(self, plan: PutPlan, kind: PutKind, peer: Peer, id: bytes) -> None:
+        self.open = True
+        self.offset = -1
+        self.plan = plan  # of the first
+        self.kind = kind
         self.peers = [peer]
         self.ids = [id]  # the requests'; empty = none given
         self.parted: dict[int, PutReply] = {}  # by position, those that left
+        peer.open_tickets += 1
+        if plan.params.multiplexed:
+            peer.multiplexed = True
+        elif not id:
+            peer.together = self
 
     def part(self, peer: Peer) -> None:
         """Something else is to be answered to this peer after its put."""
@@ -103,14 +189,15 @@ class Puts(Ticket):
         self.parted[at] = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
 
     def answer(self, outcome: Outcome) -> None:
-        self.plan.ended(self)
-        if type(outcome) is not Stored or self.parted or self.plan.silent:
+        kind = self.kind
+        if type(outcome) is not Stored or self.parted or kind.silent:
             self._answer_each(outcome)
             return
         partition = outcome.partition
-        index, offset, line = partition.index, self.offset, self.plan.params.topic_line
+        index, offset, line = partition.index, self.offset, kind.line
         now = b"%d" % self.plan.broker.now_ms
-        start, end = _STORED % (len(now), partition_lines(partition)), b"\r\n\r\n" + now
+        start = _STORED % (len(now), kind.cover + partition_lines(partition))
+        end = b"\r\n\r\n" + now
         for peer, id in zip(self.peers, self.ids, strict=True):
             id = id or b"%d-%d" % (index, offset)
             data = b"%b%d\r\n%bid: %b%b" % (start, offset, line, id, end)

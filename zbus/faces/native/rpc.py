@@ -28,13 +28,16 @@ class Called(Protocol):
     key: bytes
     once: bytes
     idempotent: bool
-    expected_offset: int | None
+
+    @property
+    def expected_offset(self) -> int | None: ...
+
     settles: Settles | None
     timeout_ms: int | None
     silent: bool
     said: RequestLines
 
-    def sender_lines(self, peer: Peer) -> bytes: ...
+    def sender_lines(self, peer: Peer, bare: bool) -> bytes: ...
 
 
 def request_from_url(params: Params, form: str) -> bytes:
@@ -78,7 +81,7 @@ def call_service(plan: Called, topic: Topic, peer: Peer, id: bytes, body: bytes)
     if is_json:
         body = request_from_url(params, face.settings.rpc_url)
     lines = plan.said.of_call(face.rights.access is not None, is_json)
-    lines += origin_lines(params.head, False) + plan.sender_lines(peer)
+    lines += origin_lines(params.head, False) + plan.sender_lines(peer, False)
     timeout_ms = plan.timeout_ms
     silent = plan.silent  # stock callers: they know the answer by its id
     if timeout_ms is None and not silent:

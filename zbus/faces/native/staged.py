@@ -58,6 +58,9 @@ class TxnStage(Produce):
         else:
             NativeReply(self.face, self.params, peer, id, self.quiet).settle(refused)
 
+    def slots(self) -> None:
+        """The next one is planned anew."""
+
     def _refused(self, peer: Peer) -> BrokerError | None:
         broker = self.face.broker
         target = broker.topics.get(self.target_key)

@@ -3,7 +3,7 @@ sections 3.1 and 11)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
@@ -26,7 +26,7 @@ _FORM = b"application/x-www-form-urlencoded"
 _LABEL_ALL_AS_FORM = (b"curl/", b"Wget/", b"Python-urllib/")
 """Programs that say so of every body, unless the user names a type."""
 
-_ORIGIN_URL_BYTES_MAX = 256
+ORIGIN_URL_BYTES_MAX = 256
 """Of a target that is stored with every message."""
 
 
@@ -80,6 +80,33 @@ class RequestLines:
             own |= prefixed
         self._left_bytes = check_lines(own, bytes_max, labels_bytes)
         self._own = own
+
+    @property
+    def left_bytes(self) -> int:
+        """How much more the application could have said."""
+        return self._left_bytes
+
+    def own_names(self, fields: Mapping[bytes, bytes]) -> list[bytes]:
+        """Names of lines whose values these fields say and nothing depends on, in their order."""
+        return [
+            name
+            for name, line in self._own.items()
+            if name in fields
+            and KINDS[name] <= Kind.STANDARD
+            and PREFIX + name not in fields
+            and line == encode_line(name, fields[name])
+        ]
+
+    def format(self, names: Sequence[bytes]) -> bytes:
+        """The application's own lines, with `%b` in place of these values."""
+        return b"".join(
+            [
+                b"%b: %%b\r\n" % name.replace(b"%", b"%%")
+                if name in names
+                else line.replace(b"%", b"%%")
+                for name, line in self._own.items()
+            ]
+        )
 
     def of_topic(self, bare: bool) -> bytes:
         """In a topic; `bare`: it does not store how messages came."""
@@ -161,9 +188,9 @@ def origin_lines(head: Head, bare: bool) -> bytes:
     is stored without its query, or not at all."""
     lines = b"origin_method: %b\r\n" % head.method
     target = without_secrets(head.target)
-    if bare and len(target) > _ORIGIN_URL_BYTES_MAX:
+    if bare and len(target) > ORIGIN_URL_BYTES_MAX:
         target = target.partition(b"?")[0]
-    if target == b"/" or (bare and len(target) > _ORIGIN_URL_BYTES_MAX):
+    if target == b"/" or (bare and len(target) > ORIGIN_URL_BYTES_MAX):
         return lines
     return b"%borigin_url: %b\r\n" % (lines, target)
 

@@ -1,0 +1,172 @@
+"""`produce` by shape: the values of a head become a message, and nothing is planned anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, Protocol
+
+from zbus.core.broker import Broker
+from zbus.core.topic import Topic
+from zbus.faces.native.params import Params
+from zbus.faces.native.puts import NOT_RARE, Rare
+from zbus.faces.native.slots import bounds_of, line_slot, slots_of
+from zbus.faces.native.stored import (
+    OF_KEYS,
+    ORIGIN_URL_BYTES_MAX,
+    RequestLines,
+    origin_lines,
+    without_secrets,
+)
+from zbus.faces.peer import Peer
+from zbus.faces.slots import Filled, Found, OfShape
+from zbus.wire.shapes import TARGET, Slots
+from zbus.wire.target import decode_percent
+
+_LABELS = (b"id", b"tag", b"key", b"body", b"idempotency-key")
+_NUMBERS = (
+    *(b"partition", b"delay", b"deliver_at", b"ttl", b"max_attempts", b"expected_offset"),
+    b"timeout",
+)
+"""In the order of `Rare`; and one that means something to calls alone."""
+
+
+class Put(Protocol):
+    """The plan of a produce."""
+
+    broker: Broker
+    params: Params
+    topic_key: str
+    id: bytes
+    tag: bytes
+    key: bytes
+    body: bytes
+    once: bytes
+    idempotent: bool
+    rare: Rare | None
+    said: RequestLines
+
+    def put(
+        self,
+        topic: Topic,
+        peer: Peer,
+        id: bytes,
+        lines: bytes,
+        body: bytes,
+        tag: bytes,
+        key: bytes,
+        once: bytes,
+        rare: Rare | None,
+    ) -> None: ...
+
+    def with_sender(self, peer: Peer, lines: bytes, bare: bool) -> bytes: ...
+
+    def sender_lines(self, peer: Peer, bare: bool) -> bytes: ...
+
+
+def slots_of_put(params: Params, said: RequestLines) -> Slots | None:
+    """What may differ in a head that puts: the message, and lines of the application's own."""
+    target = params.head.target
+    if without_secrets(target) != target:
+        return None
+    found = slots_of(params, (*_LABELS, *_NUMBERS))
+    own = {name: line_slot(name) for name in said.own_names(params.head.fields)}
+    return Slots({**own, **found.lines}, found.query, bool(found.query))
+
+
+class PutShape(OfShape):
+    """The plan of a shape."""
+
+    plan: Put
+
+    __slots__ = (
+        "_budget_bytes",
+        "_constants",
+        "_decodes",
+        "_lines",
+        "_numbers",
+        "_origin_bytes",
+        "_pick",
+        "_pick_lines",
+        "_rare",
+        "_target_at",
+        "_unshaped",
+    )
+
+    def __init__(self, plan: Put, names: Sequence[bytes], unshaped: Filled) -> None:
+        self.plan = plan
+        self._unshaped = unshaped
+        # What a head does not say stands behind what it says.
+        self._constants = plan.id, plan.tag, plan.key, plan.body, plan.once
+        places = [*names, *(b"" if label in names else label for label in _LABELS)]
+        self._pick: Callable[[Any], Any] = itemgetter(*map(places.index, _LABELS))
+        self._decodes = b"body" in names
+        self._rare = plan.rare
+        self._numbers = [
+            (names.index(name), at, *bounds_of(plan.params, name))
+            for at, name in enumerate(_NUMBERS)
+            if name in names
+        ]
+        head, said = plan.params.head, plan.said
+        own = [name for name in said.own_names(head.fields) if name in names]
+        self._target_at = names.index(TARGET) if TARGET in names else -1
+        picked = [places.index(name) for name in own]
+        origin = origin_lines(head, True)
+        if self._target_at >= 0:
+            picked.append(self._target_at)
+            origin = b"origin_method: %b\r\norigin_url: %%b\r\n" % head.method
+        elif picked:
+            origin = origin.replace(b"%", b"%%")
+        self._lines = said.format(own) + origin if picked else said.of_topic(True) + origin
+        self._pick_lines: Callable[[Any], Any] | None = itemgetter(*picked) if picked else None
+        labels_bytes = len(plan.tag) + len(plan.key) + len(plan.once)
+        self._origin_bytes = len(origin % b"" if self._target_at >= 0 else origin_lines(head, True))
+        self._budget_bytes = said.left_bytes + len(said.of_topic(True)) + labels_bytes
+
+    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+        plan = self.plan
+        topic = plan.broker.topics.get(plan.topic_key)
+        if topic is None or topic.careful or not topic.bare:
+            self._unshaped.run(peer, found, body)
+            return
+        values = found.groups() + self._constants
+        id, tag, key, text, once = self._pick(values)
+        if plan.idempotent:
+            once = b"" if id.translate(None, OF_KEYS) else id
+            if not once:
+                self._unshaped.run(peer, found, body)
+                return
+        elif once:
+            once = once.strip(b'"')
+        rare = self._rare
+        if self._numbers and (rare := self._read_numbers(values)) is None:
+            self._unshaped.run(peer, found, body)
+            return
+        pick = self._pick_lines
+        if pick is None:
+            lines = plan.with_sender(peer, self._lines, True)
+        else:
+            lines = self._lines % pick(values)
+            used_bytes = len(lines) - self._origin_bytes + len(tag) + len(key) + len(once)
+            if (at := self._target_at) >= 0:
+                target_bytes = len(values[at])
+                used_bytes -= target_bytes
+                if target_bytes > ORIGIN_URL_BYTES_MAX:
+                    used_bytes = self._budget_bytes + 1
+            if used_bytes > self._budget_bytes:
+                self._unshaped.run(peer, found, body)
+                return
+            lines += plan.sender_lines(peer, True)
+        if self._decodes:
+            text = decode_percent(text.replace(b"+", b" "))
+        plan.put(topic, peer, id, lines, body or text, tag, key, once, rare)
+
+    def _read_numbers(self, values: Sequence[bytes]) -> Rare | None:
+        """None = one is out of its bounds."""
+        fields = [*(self._rare or NOT_RARE), 0]
+        for place, at, least, most in self._numbers:
+            number = int(values[place])  # 1 to 15 digits
+            if not least <= number <= most:
+                return None
+            fields[at] = number
+        return Rare._make(fields[:-1])
