@@ -85,6 +85,7 @@ class Broker:
         self.browse, self.read = partial(reads.browse, recorder), partial(reads.read, recorder)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
+        self.put_plain_along = puts.put_plain_along
         self.put_once, self.put_front = puts.put_once, puts.put_front
         self.new_id: Callable[[], bytes] = ids.__next__
         self.settling = Settling(self.topics, self.dispatch, puts, timers)

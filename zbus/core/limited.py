@@ -5,7 +5,7 @@ A class of its own, so that a broker without such a limit does not even look whe
 
 from __future__ import annotations
 
-from zbus.core.chunk import Chunk, Row
+from zbus.core.chunk import Chunk, Row, make_row
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.limits import Limits
 from zbus.core.puts import Puts
@@ -38,6 +38,11 @@ class LimitedPuts(Puts):
         if put:
             quota.take(1, len(row[2]))
         return put
+
+    def put_plain_along(
+        self, partition: Partition, ticket: Ticket, id: bytes, headers: bytes, body: bytes
+    ) -> bool:
+        return self.put_along(partition, ticket, make_row(id, headers, body))
 
     def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
         if self._admit_chunk(partition.topic, ticket, chunk):

@@ -62,6 +62,7 @@ class Produce:
         "multiplexed",
         "once",
         "params",
+        "puts",
         "quiet",
         "rare",
         "said",
@@ -104,6 +105,9 @@ class Produce:
         self.multiplexed = params.multiplexed
         self.silent = self.quiet and params.multiplexed  # not even a reply
         self.misplaced = params.misplaced
+        self.puts: Puts | None = (
+            None  # the last, if others may go along that have nothing but an id
+        )
         self.kind = PutKind.of(face, params, self.quiet)
         self.careful = self._is_careful()
 
@@ -131,6 +135,29 @@ class Produce:
         return front
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        puts = self.puts
+        if puts is not None and len(id) <= ID_BYTES_MAX:
+            id = id or self.id
+            before = None if id or self.multiplexed else peer.turns or peer.together
+            if before is None or before is puts:
+                known, lines = peer.put_lines, self.lines
+                if known is not None and known[0] == lines:
+                    lines = known[1]
+                else:
+                    lines = self.with_sender(peer, lines, self.bare)
+                if self.broker.put_plain_along(puts.partition, puts, id, lines, body or self.body):
+                    puts.peers.append(peer)
+                    puts.ids.append(id)
+                    peer.open_tickets += 1
+                    if self.multiplexed:
+                        peer.multiplexed = True
+                    elif not id:
+                        peer.together = puts
+                    return
+        self._run_first(peer, id, body)
+
+    def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
+        """What is not as the put before it."""
         topic = self.broker.topics.get(self.topic_key)
         if topic is not None and topic.bare is not self.bare:
             self.know(topic)
@@ -144,11 +171,14 @@ class Produce:
                 return
             once = encode_header_value(id)
         known, lines = peer.put_lines, self.lines
-        if known is not None and known[0] is lines:
+        if known is not None and known[0] == lines:
             lines = known[1]
         else:
             lines = self.with_sender(peer, lines, self.bare)
-        self.put(topic, peer, id, lines, body or self.body, self.tag, self.key, once, self.rare)
+        labels = self.tag, self.key, once, self.rare
+        puts = self.put(topic, peer, id, lines, body or self.body, *labels)
+        if not any(labels):
+            self.puts = puts
 
     def put(
         self,
@@ -161,9 +191,9 @@ class Produce:
         key: bytes,
         once: bytes,
         rare: Rare | None,
-    ) -> None:
+    ) -> Puts | None:
         """Put a message about which nothing is left to be decided. Neighbours in the log whose
-        replies are alike have one ticket."""
+        replies are alike have one ticket, which is returned."""
         if rare is None:
             partition = topic.partition_for(key)
             row = (id, lines, body, tag, key, 0, 0, once, 0)
@@ -173,34 +203,35 @@ class Produce:
                 due_ms, expires_ms = rare.times(self.broker)
             except BadRequest as error:
                 self._refuse(peer, id, error)
-                return
+                return None
             row = (id, lines, body, tag, key, due_ms, expires_ms, once, rare.attempts_max)
             if rare.expected_offset is not None:
                 chunk = Chunk()
                 chunk.add(*row)
                 ticket = PutReply(self.face, self.params, peer, id, self.quiet)
                 self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
-                return
-        kind = self.kind
+                return None
+        kind, puts = self.kind, partition.last
+        if (
+            type(puts) is Puts
+            and puts.kind is kind
+            and (id or self.multiplexed or (peer.turns or peer.together) in (None, puts))
+            and self.broker.put_along(partition, puts, row)
+        ):
+            puts.peers.append(peer)
+            puts.ids.append(id)
+            peer.open_tickets += 1
+            if self.multiplexed:
+                peer.multiplexed = True
+            elif not id:
+                peer.together = puts
+            return puts
         if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
-            reply: Ticket = PutReply(self.face, self.params, peer, id, self.quiet)
-        else:
-            puts = partition.last
-            if (
-                type(puts) is Puts
-                and puts.kind is kind
-                and self.broker.put_along(partition, puts, row)
-            ):
-                puts.peers.append(peer)
-                puts.ids.append(id)
-                peer.open_tickets += 1
-                if self.multiplexed:
-                    peer.multiplexed = True
-                elif not id:
-                    peer.together = puts
-                return
-            reply = Puts(self, kind, peer, id)
-        self.broker.put(partition, reply, row)
+            self.broker.put(partition, PutReply(self.face, self.params, peer, id, self.quiet), row)
+            return None
+        puts = Puts(self, kind, partition, peer, id)
+        self.broker.put(partition, puts, row)
+        return puts
 
     def slots(self) -> Slots | None:
         """A message, about which nothing is left to be decided."""
@@ -218,7 +249,7 @@ class Produce:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
-        if known is None or known[0] is not lines:
+        if known is None or known[0] != lines:
             known = peer.put_lines = (lines, lines + self.sender_lines(peer, bare))
         return known[1]
 

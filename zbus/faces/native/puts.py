@@ -160,17 +160,20 @@ class Puts(Ticket):
     """Puts of one kind that are neighbours in the log, of as many peers: they have one fate, so
     they are one ticket, and what their replies have in common is made once.
 
-    A request without an id is answered in its order. It is in here as long as it is the only such
-    request of its peer; another one makes it a reply of its own (`part`).
+    A request without an id is answered in its order. It is in here as long as all such requests of
+    its peer are; another one makes each a reply of its own (`part`).
     """
 
-    __slots__ = ("ids", "kind", "parted", "peers", "plan")
+    __slots__ = ("ids", "kind", "parted", "partition", "peers", "plan")
 
-    def __init__(self, plan: PutPlan, kind: PutKind, peer: Peer, id: bytes) -> None:
+    def __init__(
+        self, plan: PutPlan, kind: PutKind, partition: Partition, peer: Peer, id: bytes
+    ) -> None:
         self.open = True
         self.offset = -1
         self.plan = plan  # of the first
         self.kind = kind
+        self.partition = partition
         self.peers = [peer]
         self.ids = [id]  # the requests'; empty = none given
         self.parted: dict[int, PutReply] = {}  # by position, those that left
@@ -181,12 +184,12 @@ class Puts(Ticket):
             peer.together = self
 
     def part(self, peer: Peer) -> None:
-        """Something else is to be answered to this peer after its put."""
+        """Something else is to be answered to this peer after its puts."""
         peer.together = None
-        peer.open_tickets -= 1  # the reply counts itself
         plan, rows = self.plan, enumerate(zip(self.peers, self.ids, strict=True))
-        at = next(at for at, (other, id) in rows if other is peer and not id)
-        self.parted[at] = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
+        for at in [at for at, (other, id) in rows if other is peer and not id]:
+            peer.open_tickets -= 1  # the reply counts itself
+            self.parted[at] = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
 
     def answer(self, outcome: Outcome) -> None:
         kind = self.kind
@@ -214,6 +217,7 @@ class Puts(Ticket):
                 peer.out_bytes += len(data)
             except Exception as error:  # one who cannot be told must not keep others from it
                 peer.blame(error)
+        self.peers, self.ids = [], []  # a plan may know this ticket for long
 
     def failed(self, error: Exception) -> None:
         for peer in self.peers:
