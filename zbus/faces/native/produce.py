@@ -62,7 +62,7 @@ class Produce:
         "multiplexed",
         "once",
         "params",
-        "puts",
+        "place",
         "quiet",
         "rare",
         "said",
@@ -105,9 +105,8 @@ class Produce:
         self.multiplexed = params.multiplexed
         self.silent = self.quiet and params.multiplexed  # not even a reply
         self.misplaced = params.misplaced
-        self.puts: Puts | None = (
-            None  # the last, if others may go along that have nothing but an id
-        )
+        # Where it put last, if its messages have nothing but an id and a body.
+        self.place: Partition | None = None
         self.kind = PutKind.of(face, params, self.quiet)
         self.careful = self._is_careful()
 
@@ -135,18 +134,18 @@ class Produce:
         return front
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        puts = self.puts
-        if puts is not None and len(id) <= ID_BYTES_MAX:
-            id = id or self.id
+        place = self.place
+        if place is not None and len(id) <= ID_BYTES_MAX:
+            puts, id = place.last, id or self.id
             before = None if id or self.multiplexed else peer.turns or peer.together
-            if before is None or before is puts:
+            if type(puts) is Puts and puts.kind is self.kind and before in (None, puts):
                 known, lines = peer.put_lines, self.lines
                 if known is not None and known[0] == lines:
                     lines = known[1]
                 else:
                     lines = self.with_sender(peer, lines, self.bare)
-                if self.broker.put_plain_along(puts.partition, puts, id, lines, body or self.body):
-                    puts.peers.append(peer)
+                if self.broker.put_plain_along(place, puts, id, lines, body or self.body):
+                    puts.peers.append(peer)  # as `add` does, without a call
                     puts.ids.append(id)
                     peer.open_tickets += 1
                     if self.multiplexed:
@@ -176,9 +175,9 @@ class Produce:
         else:
             lines = self.with_sender(peer, lines, self.bare)
         labels = self.tag, self.key, once, self.rare
-        puts = self.put(topic, peer, id, lines, body or self.body, *labels)
+        place = self.put(topic, peer, id, lines, body or self.body, *labels)
         if not any(labels):
-            self.puts = puts
+            self.place = place
 
     def put(
         self,
@@ -191,9 +190,10 @@ class Produce:
         key: bytes,
         once: bytes,
         rare: Rare | None,
-    ) -> Puts | None:
+    ) -> Partition | None:
         """Put a message about which nothing is left to be decided. Neighbours in the log whose
-        replies are alike have one ticket, which is returned."""
+        replies are alike have one ticket; then the partition is returned where others may go
+        along."""
         if rare is None:
             partition = topic.partition_for(key)
             row = (id, lines, body, tag, key, 0, 0, once, 0)
@@ -218,20 +218,13 @@ class Produce:
             and (id or self.multiplexed or (peer.turns or peer.together) in (None, puts))
             and self.broker.put_along(partition, puts, row)
         ):
-            puts.peers.append(peer)
-            puts.ids.append(id)
-            peer.open_tickets += 1
-            if self.multiplexed:
-                peer.multiplexed = True
-            elif not id:
-                peer.together = puts
-            return puts
+            puts.add(peer, id)
+            return partition
         if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
             self.broker.put(partition, PutReply(self.face, self.params, peer, id, self.quiet), row)
             return None
-        puts = Puts(self, kind, partition, peer, id)
-        self.broker.put(partition, puts, row)
-        return puts
+        self.broker.put(partition, Puts(self, kind, peer, id), row)
+        return partition
 
     def slots(self) -> Slots | None:
         """A message, about which nothing is left to be decided."""

@@ -74,10 +74,11 @@ NOT_RARE = Rare()
 class PutKind:
     """Puts whose replies differ in nothing but id and offset; compared by identity."""
 
-    __slots__ = ("cover", "line", "silent")
+    __slots__ = ("cover", "line", "multiplexed", "silent")
 
-    def __init__(self, line: bytes, silent: bool, cover: bytes) -> None:
+    def __init__(self, line: bytes, multiplexed: bool, silent: bool, cover: bytes) -> None:
         self.line = line  # says the topic
+        self.multiplexed = multiplexed
         self.silent = silent  # not even a reply
         self.cover = cover  # what a browser is told
 
@@ -93,7 +94,7 @@ class PutKind:
         if kind is None:
             if len(face.put_kinds) >= _KINDS_MAX:
                 face.put_kinds.clear()
-            kind = cls(params.topic_line, quiet and params.multiplexed, cover)
+            kind = cls(params.topic_line, params.multiplexed, quiet and params.multiplexed, cover)
             face.put_kinds[known] = kind
         return kind
 
@@ -164,21 +165,24 @@ class Puts(Ticket):
     its peer are; another one makes each a reply of its own (`part`).
     """
 
-    __slots__ = ("ids", "kind", "parted", "partition", "peers", "plan")
+    __slots__ = ("ids", "kind", "parted", "peers", "plan")
 
-    def __init__(
-        self, plan: PutPlan, kind: PutKind, partition: Partition, peer: Peer, id: bytes
-    ) -> None:
+    def __init__(self, plan: PutPlan, kind: PutKind, peer: Peer, id: bytes) -> None:
         self.open = True
         self.offset = -1
         self.plan = plan  # of the first
         self.kind = kind
-        self.partition = partition
-        self.peers = [peer]
-        self.ids = [id]  # the requests'; empty = none given
+        self.peers: list[Peer] = []
+        self.ids: list[bytes] = []  # the requests'; empty = none given
         self.parted: dict[int, PutReply] = {}  # by position, those that left
+        self.add(peer, id)
+
+    def add(self, peer: Peer, id: bytes) -> None:
+        """A put of this peer goes along."""
+        self.peers.append(peer)
+        self.ids.append(id)
         peer.open_tickets += 1
-        if plan.params.multiplexed:
+        if self.kind.multiplexed:
             peer.multiplexed = True
         elif not id:
             peer.together = self
@@ -217,7 +221,6 @@ class Puts(Ticket):
                 peer.out_bytes += len(data)
             except Exception as error:  # one who cannot be told must not keep others from it
                 peer.blame(error)
-        self.peers, self.ids = [], []  # a plan may know this ticket for long
 
     def failed(self, error: Exception) -> None:
         for peer in self.peers:
