@@ -24,8 +24,8 @@ from zbus.faces.native.stored import (
     RequestLines,
     check_id,
     check_labels,
+    labels_bytes,
     of_message,
-    origin_lines,
     read_idempotency_key,
     shown,
 )
@@ -242,14 +242,14 @@ class Produce:
 
     def _own_lines(self) -> bytes:
         """The header lines that are stored with what comes with this head."""
-        return self.said.of_topic(self.bare) + origin_lines(self.params.head, self.bare)
+        return self.said.of_topic(self.params.head, self.bare)
 
     def _said(
         self, fields: dict[bytes, bytes], contained: bool, tag: bytes, key: bytes
     ) -> RequestLines:
         browser, bytes_max = self.params.browser, self.face.settings.message_headers_bytes_max
-        labels_bytes = len(tag) + len(key) + len(self.once)
-        return RequestLines(fields, contained, browser, bytes_max, labels_bytes)
+        used_bytes = labels_bytes(tag, key, self.once)
+        return RequestLines(fields, contained, browser, bytes_max, used_bytes)
 
     def sender_lines(self, peer: Peer) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
@@ -434,7 +434,7 @@ class Produce:
         tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
         tag = self.tag if tag is None else decode_valid_percent(tag)
         check_labels(tag, key)
-        return self._said(fields, True, tag, key).of_topic(True) + shared, tag, key
+        return self._said(fields, True, tag, key).of_batch() + shared, tag, key
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""
