@@ -519,11 +519,12 @@ def test_the_brokers_own_page() -> None:
 
 
 def test_a_listed_page_is_told_that_it_may_read() -> None:
-    fields = covered(browser("origin: https://app.example"))
+    fields = covered(browser("origin: https://app.example"), b"origin_id: 1\r\nx: 2\r\n")
     assert fields["access-control-allow-origin"] == "https://app.example"
     assert fields["access-control-allow-credentials"] == "true"
     assert fields["cross-origin-resource-policy"] == "cross-origin"
-    assert "origin_id" in fields["access-control-expose-headers"]
+    exposed = fields["access-control-expose-headers"]
+    assert exposed == "*, content-length, origin_id", "of the broker's lines those that are there"
     assert fields["vary"] == "origin"
 
 

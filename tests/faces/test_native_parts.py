@@ -46,8 +46,9 @@ def test_tokens_do_not_travel(target: bytes, shown: bytes) -> None:
 def test_stored_lines_can_be_read_back() -> None:
     fields = {b"x": b" 1\t", b"y": b"%41 \xe9", b"topic": b"T", b"cookie": b"token=1; a=2"}
     said = RequestLines(fields, False, None, 1_000, 0)
-    assert split_lines(said.of_topic(bare=False)) == {"x": "1", "y": "%41 é"}
-    assert split_lines(said.of_call(tokens=True)) == {"x": "1", "y": "%41 é", "cookie": "a=2"}
+    head, own = params(b"/").head, {"x": "1", "y": "%41 é", "origin_method": "GET"}
+    assert split_lines(said.of_topic(head, bare=False)) == own
+    assert split_lines(said.of_call(head, tokens=True)) == {**own, "cookie": "a=2"}
 
 
 def params(target: bytes, *lines: bytes) -> Params:

@@ -323,6 +323,18 @@ FACES: list[Mutant] = [
             "faces/test_guard.py conformance/test_browsers.py",
         ),
         (
+            "head-that-no-proxy-takes",
+            "OF_BROKER_BYTES = 1_852",
+            "OF_BROKER_BYTES = 2_852",
+            "conformance/test_head_sizes.py",
+        ),
+        (
+            "type-in-place-of-another-not-counted",
+            "(len(_IN_PLACE) if name == TYPE else 0)",
+            "0",
+            "conformance/test_delivered_headers.py",
+        ),
+        (
             "lines-without-a-limit",
             "LINES_MAX = 40",
             "LINES_MAX = 99",
@@ -354,8 +366,8 @@ FACES: list[Mutant] = [
         "zbus/faces/native/stored.py",
         (
             "way-is-stored-unasked",
-            "        return lines if bare else lines +",
-            "        return lines +",
+            "        if bare:\n",
+            "        if bare and not self._way:\n",
             "conformance/test_delivered_headers.py",
         ),
         (

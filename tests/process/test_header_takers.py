@@ -57,7 +57,9 @@ def put_all(port: int) -> list[tuple[bytes, Lines]]:
     long = {"tag": "t" * 127, "key": "k" * 200, "id": "i" * 39, "idempotency-key": "y" * 255}
     at_limits: list[dict[str, str]] = [
         {**long, **{f"x-{number:02}": "v" * 15 for number in range(40)}},
-        {**long, "idempotency-key": "z" * 255, "x-long": "v" * 1_443},
+        {**long, "idempotency-key": "z" * 255, "x-long": "v" * 1_411},
+        {**long, "idempotency-key": "a" * 255, "key": "k" * 1_024, "x-a": "v" * 580},
+        {"content-type": f"text/html; charset=utf-8; x={'p' * 1_900}"},
         {"x-latin": "\xe9\xff"},
         {"user-agent": "u" * 4_000, "x-a": "1"},
     ]
@@ -206,7 +208,7 @@ def test_what_was_accepted_can_be_taken(
     addresses = []
     for port in ports:
         for form in ("plain", "cmd"):
-            name = f"{group}-{port}-{form}"
+            name = f"{group}-{port}-{form}".ljust(200, "g")
             url = f"http://127.0.0.1:{port}"
             declared = f"{url}/{TOPIC}/{name}?cmd=declare&from=earliest"
             assert requests.get(declared, timeout=TIMEOUT_S).status_code == 200

@@ -12,6 +12,7 @@ those lines, and acknowledged there.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -36,6 +37,8 @@ _LINES: Final = tuple(
 """How the lines begin that say of what a message died; other such names are a producer's."""
 
 _PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+_ENCODED_MAX: Final = 300
+_TO_ENCODE: Final = re.compile("%(?=[0-9A-Fa-f]{2})")
 
 
 class Dying(NamedTuple):
@@ -162,9 +165,16 @@ def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
 
 def origin_lines(group: Group, index: int, offset: int) -> bytes:
     """The lines that say which message it was."""
-    topic, name = (quote(text, safe=_PRINTABLE).encode() for text in (group.topic.name, group.name))
+    topic, name = (_encoded(text).encode() for text in (group.topic.name, group.name))
     lines = b"%b%b\r\ndead_group: %b\r\ndead_partition: %d\r\ndead_offset: %d\r\n"
     return lines % (TOPIC, topic, name, index, offset)
+
+
+def _encoded(name: str) -> str:
+    """In ASCII; a name that would be three times as long stays as it is, since the head of a
+    delivery has two of them. `unquote` gives it back in any case."""
+    encoded = quote(name, safe=_PRINTABLE)
+    return encoded if len(encoded) <= _ENCODED_MAX else _TO_ENCODE.sub("%25", name)
 
 
 def without_lines(headers: bytes) -> bytes:

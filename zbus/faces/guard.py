@@ -53,11 +53,10 @@ PAGE = (
 """Policy of the broker's own pages."""
 
 _EXPOSED = (
-    b"*, consume_group, content-length, count, duplicate, durability, empty, end, id, key, offset,"
-    b" origin_id, origin_method, origin_status, origin_url, partition, reason, retry, retry-after,"
-    b" sender, skipped, tag, timestamp, topic"
-)
-
+    b"consume_group count duplicate durability empty end id key offset origin_id origin_method"
+    b" origin_status origin_url partition reason retry retry-after sender skipped tag timestamp"
+    b" topic"
+).split()
 
 _HOSTS = r"^\s*(?:(?:[^\s:/,*]+|\*)\s*)?(?:,\s*(?:(?:[^\s:/,*]+|\*)\s*)?)*\Z"
 _ORIGIN = r"(?:https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::\d{1,5})?|null|\*)"
@@ -286,6 +285,10 @@ class Browser:
             (b"referrer-policy", referrer),
         )
         added = [b"%b: %b\r\n" % field for field in fields if not _has(lines, field[0])]
+        if self._fields is not _CLOSED:
+            shown = [name for name in _EXPOSED if _has(lines, name)]
+            exposed = b", ".join([b"*", b"content-length", *shown])
+            added.append(b"access-control-expose-headers: %b\r\n" % exposed)
         if body and not _has(lines, b"content-type"):
             added.append(_TEXT)
         return b"".join(added) + lines
@@ -298,11 +301,7 @@ _ALWAYS = (
     (b"vary", b"origin"),
 )
 _CLOSED = (*_ALWAYS, (b"cross-origin-resource-policy", b"same-origin"))
-_OPEN = (
-    *_ALWAYS,
-    (b"cross-origin-resource-policy", b"cross-origin"),
-    (b"access-control-expose-headers", _EXPOSED),
-)
+_OPEN = (*_ALWAYS, (b"cross-origin-resource-policy", b"cross-origin"))
 _CREDENTIALS = (b"access-control-allow-credentials", b"true")
 
 _FOREIGN = Answer(

@@ -75,6 +75,7 @@ def learn(head: Head, plan: Plan) -> None:
     if head.origin is None:
         return
     (heads, raw), head.origin = head.origin, None
+    assert isinstance(heads, Heads)
     shapes = heads.shapes
     if shapes is None or not isinstance(plan, Slotted):
         return

@@ -6,13 +6,10 @@ they cannot differ in what they conclude from the same fields.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zbus.wire.errors import WireError, quoted
 from zbus.wire.header_names import OF_CONNECTION
-
-if TYPE_CHECKING:
-    from zbus.wire.heads import Heads
 
 Start = tuple[bytes, bytes, bool]
 """Method, target, and whether the version is HTTP/1.1 (otherwise it is HTTP/1.0)."""
@@ -72,8 +69,9 @@ class Head:
         # worked out from it; else that and the head would hold on to each other.
         self.kept = False
         self.plan: object = None
-        # What has read it, and its bytes, until it is planned: it may be the first of a shape.
-        self.origin: tuple[Heads, bytes] | None = None
+        # What has read it (`zbus.wire.heads.Heads`), and its bytes, until it is planned: it may be
+        # the first of a shape.
+        self.origin: tuple[object, bytes] | None = None
 
     @property
     def open_ended(self) -> bool:

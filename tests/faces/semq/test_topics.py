@@ -52,6 +52,20 @@ def test_level_3_needs_a_topic_that_remembers() -> None:
     assert [pull(client).body for _ in range(2)] == [b"m", b"n"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "answer"),
+    [
+        ({"x-a": "k" * 1_900}, "Ack-Save"),
+        ({"x-a": "k" * 2_048}, "431 too-large"),
+        ({f"x-{number}": "1" for number in range(30)}, "Ack-Save"),
+        ({f"x-{number}": "1" for number in range(41)}, "431 too-large"),
+    ],
+)
+def test_a_topic_takes_as_many_lines_as_of_others(fields: dict[str, str], answer: str) -> None:
+    _, head = declared("dedupe_ms=60000")
+    assert to_topic(head, 1, b"m", **fields) == answer
+
+
 def test_ack2_of_a_topic() -> None:
     _, head = declared("dedupe_ms=60000")
     assert to_topic(head, 7, b"m", ack2=1) == "Ack-Save"

@@ -18,6 +18,7 @@ from zbus.faces.mqcloud.ids import queue_of
 from zbus.faces.mqcloud.replies import FAILED, OK, Reply
 from zbus.faces.params import LONG_MAX, BadParameter, Params
 from zbus.faces.peer import Peer
+from zbus.wire.target import has_controls
 
 MESSAGE_BYTES_MAX: Final = 4 << 20
 _ORDER_LENGTH_MAX: Final = 8 << 10
@@ -89,6 +90,8 @@ def produce(request: Request, params: Params, peer: Peer) -> None:
         reply.tell_status(FAILED, text)
         return
     keys = params.optional(b"keys")[:_KEYS_BYTES_MAX]
+    if has_controls(keys):
+        keys = keys[: _KEYS_BYTES_MAX // 3]  # in a header line each may be %XX
     if order_id:
         peer.work -= len(order_id) >> 3
         partition = topic.partitions[queue_of(order_id, len(topic.partitions))]

@@ -9,7 +9,7 @@ from zbus.faces.native.containers import wanted_container
 from zbus.faces.native.context import Context
 from zbus.faces.native.group_options import loss_of
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken
+from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken, lines_bytes_max
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
 
@@ -49,6 +49,7 @@ class Consume(GroupPlan):
         "at_once",
         "broker",
         "container",
+        "lines_bytes_max",
         "offset",
         "partition",
         "plain",
@@ -85,6 +86,7 @@ class Consume(GroupPlan):
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1
+        self.lines_bytes_max = lines_bytes_max(face, params)
         self.broker = broker = face.broker
         self.take, self.topics = broker.take, broker.topics
         self.waits_max = face.settings.tickets_per_connection_max
@@ -105,7 +107,7 @@ class Consume(GroupPlan):
                 if params.multiplexed:
                     peer.multiplexed = True
                 id = id or params.id or self.broker.new_id()
-                peer.write(encode_taken(params, id, group, *found))
+                peer.write(encode_taken(self, id, group, *found))
                 return
         if peer.open_waits >= self.waits_max:
             self._run_with_care(peer, id)

@@ -6,20 +6,18 @@ go one way: `face` knows all commands, and no command knows `face`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from zbus.core.broker import Broker
 from zbus.faces.guard import Guard
 from zbus.faces.native.metrics import Metrics
+from zbus.faces.native.put_kinds import PutKind
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.settings import NativeSettings
 from zbus.faces.native.stats_told import Stats
 from zbus.faces.native.track import Tracking
 from zbus.faces.rights import Rights
 from zbus.wire.heads import Heads
-
-if TYPE_CHECKING:
-    from zbus.faces.native.puts import PutKind
 
 
 class Context(Protocol):

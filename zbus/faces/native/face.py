@@ -52,7 +52,7 @@ from zbus.faces.native.json_frames import encode_json
 from zbus.faces.native.login import FORM
 from zbus.faces.native.needs import needs_of, shown_command
 from zbus.faces.native.params import ALLOW, LOOKING, BadRequest, Params
-from zbus.faces.native.puts import PutKind
+from zbus.faces.native.put_kinds import PutKind
 from zbus.faces.native.reloads import Reloads
 from zbus.faces.native.replies import NativeReply, forbidden_text, spelled, status_of, tell_log
 from zbus.faces.native.settings import NativeSettings

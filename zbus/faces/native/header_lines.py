@@ -36,6 +36,14 @@ from zbus.wire.target import CONTROLS
 
 T = TypeVar("T")
 
+OF_BROKER_BYTES = 1_852
+"""Of a plain delivery's head beside the lines that count (`message_headers_bytes_max`): 3,900 bytes
+together, as the option is by itself. nginx takes 4,096. `omit` keeps to it."""
+
+_SPARE = (b"remote-addr", b"host", b"origin_method", b"origin_url", b"consume_group")
+"""What is left out of a head that would have more, in this order; the topic is the last. All else
+is the application's, or needed to acknowledge, to answer and to find the message again."""
+
 LINES_MAX = 40
 """Lines that a message may have. Varnish takes 64 in a reply, with the broker's and its own; and
 Python's http.client 100."""
@@ -181,6 +189,20 @@ _OF_ANSWER = frozenset((b"", b"content-type", b"host", b"topic"))  # what the br
 
 # -- out --------------------------------------------------------------------------------------
 
+
+def omit(lines: bytes, over_bytes: int) -> bytes:
+    """The lines of a delivery, which begin with its offset, without those that it can spare, as far
+    as so many bytes are too many."""
+    for name in _SPARE:
+        if over_bytes <= 0:
+            break
+        if (begin := lines.find(b"\r\n%b: " % name)) >= 0:
+            end = lines.index(b"\r\n", begin + 2)
+            over_bytes -= end - begin
+            lines = lines[:begin] + lines[end:]
+    return lines
+
+
 Form = Callable[[bytes], bytes]
 """From lines as they are stored to lines as they leave."""
 
@@ -199,6 +221,7 @@ def values(lines: bytes) -> bytes:
 
 
 _BYTES, _TEXT = b"application/octet-stream", b"text/plain"
+_PARAMETERS_BYTES_MAX = 40  # of a type: they stand in the line in its place, too
 
 
 def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: bytes = b"") -> Form:
@@ -218,6 +241,8 @@ def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: b
             for at, line in enumerate(made):
                 if line.startswith(b"content-type: ") and not _is_safe(line[14:], safe_types):
                     parameters = line[line.find(b";") :] if b";" in line and keeps_charset else b""
+                    if len(parameters) > _PARAMETERS_BYTES_MAX:
+                        parameters = b""
                     instead = b"content-type: %b%b\r\n" % (unsafe, parameters)
                     made[at] = instead + PREFIX + line
         return b"\r\n".join(made)
@@ -237,6 +262,12 @@ def _is_safe(content_type: bytes, safe_types: frozenset[bytes]) -> bool:
 
 
 PREFIXES = Known(lambda name: b"" if name == TYPE or is_allowed(name) else PREFIX)
+_IN_PLACE = b"content-type: %b\r\n" % _BYTES
+ADDED = Known(
+    lambda name: (len(_IN_PLACE) if name == TYPE else 0) + (0 if is_standard(name) else len(PREFIX))
+)
+"""How many bytes a line has more in a plain reply than as it is stored, at most."""
+
 _CALLED = Known(lambda name: b"" if name in _OF_ANSWER or is_standard(name) else PREFIX)
 
 stock = _form(Known(lambda name: PREFIX if steers(name) else b""), None)

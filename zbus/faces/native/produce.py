@@ -13,8 +13,9 @@ from zbus.faces.forms import check_charset
 from zbus.faces.native.containers import MESSAGES, NDJSON, Columns, decode_columns
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import ALLOW, BadRequest, Params
+from zbus.faces.native.put_kinds import PutKind
 from zbus.faces.native.put_shapes import PutShape, slots_of_put
-from zbus.faces.native.puts import NOT_RARE, BatchReply, PutKind, PutReply, Puts, Rare
+from zbus.faces.native.puts import NOT_RARE, BatchReply, PutReply, Puts, Rare
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.native.rpc import call_service
 from zbus.faces.native.scheduled import Schedule
@@ -24,8 +25,8 @@ from zbus.faces.native.stored import (
     RequestLines,
     check_id,
     check_labels,
+    labels_bytes,
     of_message,
-    origin_lines,
     read_idempotency_key,
     shown,
 )
@@ -107,7 +108,7 @@ class Produce:
         self.misplaced = params.misplaced
         # Where it put last, if its messages have nothing but an id and a body.
         self.place: Partition | None = None
-        self.kind = PutKind.of(face, params, self.quiet)
+        self.kind = PutKind.of(face.put_kinds, params, self.quiet)
         self.careful = self._is_careful()
 
     @property
@@ -248,14 +249,14 @@ class Produce:
 
     def _own_lines(self) -> bytes:
         """The header lines that are stored with what comes with this head."""
-        return self.said.of_topic(self.bare) + origin_lines(self.params.head, self.bare)
+        return self.said.of_topic(self.params.head, self.bare)
 
     def _said(
         self, fields: dict[bytes, bytes], contained: bool, tag: bytes, key: bytes
     ) -> RequestLines:
         browser, bytes_max = self.params.browser, self.face.settings.message_headers_bytes_max
-        labels_bytes = len(tag) + len(key) + len(self.once)
-        return RequestLines(fields, contained, browser, bytes_max, labels_bytes)
+        used_bytes = labels_bytes(tag, key, self.once)
+        return RequestLines(fields, contained, browser, bytes_max, used_bytes)
 
     def sender_lines(self, peer: Peer, bare: bool) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
@@ -424,7 +425,7 @@ class Produce:
         tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
         tag = self.tag if tag is None else decode_valid_percent(tag)
         check_labels(tag, key)
-        return self._said(fields, True, tag, key).of_topic(True) + shared, tag, key
+        return self._said(fields, True, tag, key).of_batch() + shared, tag, key
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 from zbus.core.broker import Broker
@@ -11,6 +12,7 @@ from zbus.core.topic import Group, Pull, Topic
 from zbus.core.wants import Wants
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context
+from zbus.faces.native.header_lines import OF_BROKER_BYTES, omit
 from zbus.faces.native.params import Params
 from zbus.faces.native.replies import NativeAnswering
 from zbus.faces.peer import LARGE_BYTES, Peer
@@ -29,11 +31,31 @@ def encode_delivery(params: Params, id: bytes, lines: bytes, body: bytes) -> byt
     return _DELIVERED % (len(body), params.topic_line, id, lines, body)
 
 
-def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
+def head_bytes_max(face: Context, params: Params) -> int:
+    """Of a delivery: a proxy takes no more. In a frame there is no such bound."""
+    if params.head.contained:
+        return sys.maxsize
+    return face.settings.message_headers_bytes_max + OF_BROKER_BYTES
+
+
+_ID_BYTES, _NUMBER_BYTES = 39, 10
+_PLACE_BYTES_MAX = 500
+"""Of the lines in `_PLAIN` that say where a message is and which group it is for."""
+
+
+def lines_bytes_max(face: Context, params: Params) -> int:
+    """Of the lines of a plain delivery, beside those that frame it and name it."""
+    frame = _DELIVERED % (0, params.topic_line, b"", b"", b"")
+    return head_bytes_max(face, params) - len(frame) - _ID_BYTES - _NUMBER_BYTES
+
+
+def encode_taken(plan: PullPlan, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
     """The same for one message of a topic with one partition, handed out for the first time."""
-    body = chunk.bodies[at]
-    if not chunk.plain:
+    params, body = plan.params, chunk.bodies[at]
+    headers = params.form(chunk.headers[at])
+    if not chunk.plain or len(headers) > plan.lines_bytes_max - _PLACE_BYTES_MAX:
         lines = containers.message_lines(group.topic, group, 0, chunk, at, 0, params.form)
+        lines = omit(lines, len(lines) - plan.lines_bytes_max)
         return encode_delivery(params, id, lines, body)
     offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
     return _PLAIN % (
@@ -43,7 +65,7 @@ def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int)
         offset,
         chunk.ids[at] or b"0-%d" % offset,
         chunk.time_ms if chunk.times is None else chunk.times[at],
-        params.form(chunk.headers[at]),
+        headers,
         containers.group_line(group.name),
         body,
     )
@@ -58,6 +80,7 @@ class PullPlan(Protocol):
     wants: Wants
     container: bytes  # media type of a reply with many messages; empty = it has one
     timeout_ms: int | None
+    lines_bytes_max: int  # of a plain delivery
 
 
 class PullReply(NativeAnswering, Pull):
@@ -129,17 +152,34 @@ class PullReply(NativeAnswering, Pull):
         if skipped:
             lines += b"skipped: %d\r\n" % skipped
         if params.plain:
+            if (over_bytes := len(lines) - self.plan.lines_bytes_max) > 0:
+                lines = omit(lines, over_bytes)
             if len(body) > LARGE_BYTES and not self.open:
                 head = _DELIVERED % (len(body), params.topic_line, self.id, lines, b"")
                 self.send_large(head, body)
                 return
             data = encode_delivery(params, self.id, lines, body)
         else:
-            data = params.reply(200, self.id, lines, body)
+            data = self._reply(lines, body)
         if self.open:
             self.peer.write(data)  # one of several for this pull's credit
         else:
             self.send(data)
+
+    def _reply(self, lines: bytes, body: bytes) -> bytes:
+        """A delivery in any other form than the usual: to a browser, or in a JSON frame."""
+        params = self.params
+        data = params.reply(200, self.id, lines, body)
+        if params.head.contained:
+            return data
+        head_bytes = data.index(b"\r\n\r\n") + len(b"\r\n\r\n")
+        over_bytes = head_bytes - head_bytes_max(self.face, params)
+        if over_bytes <= 0:
+            return data
+        shorter = omit(lines, over_bytes)
+        if len(lines) - len(shorter) >= over_bytes:
+            return params.reply(200, self.id, shorter, body)
+        return params.compose(200, b"id: %b\r\n%b" % (self.id, shorter), body)
 
 
 class PeekReply(PullReply):

@@ -111,17 +111,18 @@ class PutShape(OfShape):
         own = [name for name in said.own_names(head.fields) if name in names]
         self._target_at = names.index(TARGET) if TARGET in names else -1
         picked = [places.index(name) for name in own]
-        origin = origin_lines(head, True)
+        origin = origin_lines(head, ORIGIN_URL_BYTES_MAX)
+        escaped = origin.replace(b"%", b"%%")
         if self._target_at >= 0:
             picked.append(self._target_at)
-            origin = b"origin_method: %b\r\norigin_url: %%b\r\n" % head.method
-        elif picked:
-            origin = origin.replace(b"%", b"%%")
-        self._lines = said.format(own) + origin if picked else said.of_topic(True) + origin
+            origin = escaped = b"origin_method: %b\r\norigin_url: %%b\r\n" % head.method
+        self._lines = said.format(own) + escaped if picked else said.of_batch() + origin
         self._pick_lines: Callable[[Any], Any] | None = itemgetter(*picked) if picked else None
         labels_bytes = len(plan.tag) + len(plan.key) + len(plan.once)
-        self._origin_bytes = len(origin % b"" if self._target_at >= 0 else origin_lines(head, True))
-        self._budget_bytes = said.left_bytes + len(said.of_topic(True)) + labels_bytes
+        self._origin_bytes = len(
+            origin % b"" if self._target_at >= 0 else origin_lines(head, ORIGIN_URL_BYTES_MAX)
+        )
+        self._budget_bytes = said.left_bytes + len(said.of_batch()) + labels_bytes
 
     def run(self, peer: Peer, found: Found, body: bytes) -> None:
         plan = self.plan

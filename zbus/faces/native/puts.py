@@ -12,11 +12,12 @@ from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import BadRequest, Params
+from zbus.faces.native.put_kinds import PutKind
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import Peer
 from zbus.wire.replies import KEEP_ALIVE
 
-_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%boffset: "
+_STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%b%bid: "
 
 
 class Rare(NamedTuple):
@@ -69,37 +70,6 @@ class Rare(NamedTuple):
 
 
 NOT_RARE = Rare()
-
-
-class PutKind:
-    """Puts whose replies differ in nothing but id and offset; compared by identity."""
-
-    __slots__ = ("cover", "line", "multiplexed", "silent")
-
-    def __init__(self, line: bytes, multiplexed: bool, silent: bool, cover: bytes) -> None:
-        self.line = line  # says the topic
-        self.multiplexed = multiplexed
-        self.silent = silent  # not even a reply
-        self.cover = cover  # what a browser is told
-
-    @classmethod
-    def of(cls, face: Context, params: Params, quiet: bool) -> PutKind | None:
-        """That of a head; None = the reply is one of its own."""
-        head, browser = params.head, params.browser
-        if not head.keep_alive or head.json or (head.method == b"HEAD" and not head.contained):
-            return None
-        cover = b"" if browser is None else browser.cover(b"", b"0", params.policy)
-        known = params.topic_line, params.multiplexed, quiet, cover
-        kind = face.put_kinds.get(known)
-        if kind is None:
-            if len(face.put_kinds) >= _KINDS_MAX:
-                face.put_kinds.clear()
-            kind = cls(params.topic_line, params.multiplexed, quiet and params.multiplexed, cover)
-            face.put_kinds[known] = kind
-        return kind
-
-
-_KINDS_MAX = 4096
 
 
 class PutPlan(Protocol):
@@ -201,13 +171,14 @@ class Puts(Ticket):
             self._answer_each(outcome)
             return
         partition = outcome.partition
-        index, offset, line = partition.index, self.offset, kind.line
+        index, offset = partition.index, self.offset
         now = b"%d" % self.plan.broker.now_ms
-        start = _STORED % (len(now), kind.cover + partition_lines(partition))
+        start = _STORED % (len(now), kind.cover, kind.line)
+        where = b"\r\n%boffset: " % partition_lines(partition)
         end = b"\r\n\r\n" + now
         for peer, id in zip(self.peers, self.ids, strict=True):
             id = id or b"%d-%d" % (index, offset)
-            data = b"%b%d\r\n%bid: %b%b" % (start, offset, line, id, end)
+            data = b"%b%b%b%d%b" % (start, id, where, offset, end)
             offset += 1
             peer.open_tickets -= 1
             peer.together = None

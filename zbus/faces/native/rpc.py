@@ -14,7 +14,7 @@ from zbus.faces.native.masks import RPC, topic_mask
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import CallReply
 from zbus.faces.native.settles import Settles
-from zbus.faces.native.stored import RequestLines, origin_lines
+from zbus.faces.native.stored import RequestLines
 from zbus.faces.peer import Peer
 
 
@@ -80,8 +80,8 @@ def call_service(plan: Called, topic: Topic, peer: Peer, id: bytes, body: bytes)
     is_json = not body and not params.named and bool(topic_mask(topic.options) & RPC)
     if is_json:
         body = request_from_url(params, face.settings.rpc_url)
-    lines = plan.said.of_call(face.rights.access is not None, is_json)
-    lines += origin_lines(params.head, False) + plan.sender_lines(peer, False)
+    lines = plan.said.of_call(params.head, face.rights.access is not None, is_json)
+    lines += plan.sender_lines(peer, False)
     timeout_ms = plan.timeout_ms
     silent = plan.silent  # stock callers: they know the answer by its id
     if timeout_ms is None and not silent:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
-from zbus.faces.native.header_lines import KINDS, LINES_MAX, PREFIXES, TYPE, Kind, encode_line
+from zbus.faces.native.header_lines import ADDED, KINDS, LINES_MAX, TYPE, Kind, encode_line
 from zbus.faces.native.params import BadRequest
 from zbus.faces.native.vocabulary import (
     ID_BYTES_MAX,
@@ -18,7 +18,7 @@ from zbus.faces.native.vocabulary import (
 from zbus.wire.fields import VISIBLE
 from zbus.wire.head import Head
 from zbus.wire.header_names import PREFIX, is_credential, nominated
-from zbus.wire.target import CONTROLS, has_controls
+from zbus.wire.target import CONTROLS, encode_header_value, has_controls
 
 OF_KEYS = VISIBLE.translate(None, b'"\\')
 
@@ -27,7 +27,7 @@ _LABEL_ALL_AS_FORM = (b"curl/", b"Wget/", b"Python-urllib/")
 """Programs that say so of every body, unless the user names a type."""
 
 ORIGIN_URL_BYTES_MAX = 256
-"""Of a target that is stored with every message."""
+"""Of a target that is stored with every message, and for which there is room beside what counts."""
 
 
 class RequestLines:
@@ -36,7 +36,7 @@ class RequestLines:
     stood in a body or a frame; `browser` is whose request it is. Raises BadRequest for more than a
     message may have: `bytes_max` in all, `labels_bytes` of it are for what names the message."""
 
-    __slots__ = ("_left_bytes", "_own", "_secrets", "_way")
+    __slots__ = ("_bytes_max", "_left_bytes", "_own", "_secrets", "_way")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class RequestLines:
             self._way[b"priority"] = own.pop(b"priority")
         if prefixed:
             own |= prefixed
+        self._bytes_max = bytes_max
         self._left_bytes = check_lines(own, bytes_max, labels_bytes)
         self._own = own
 
@@ -108,45 +109,78 @@ class RequestLines:
             ]
         )
 
-    def of_topic(self, bare: bool) -> bytes:
+    def of_batch(self) -> bytes:
+        """In a topic, of a message in a container."""
+        return b"".join(self._own.values())
+
+    def of_topic(self, head: Head, bare: bool) -> bytes:
         """In a topic; `bare`: it does not store how messages came."""
         lines = b"".join(self._own.values())
-        return lines if bare else lines + b"".join(self._fitting().values())
+        if bare:
+            return lines + origin_lines(head, ORIGIN_URL_BYTES_MAX)
+        way, left_bytes = self._fitting(self._left_bytes)
+        way_lines = b"".join(way.values())
+        return lines + way_lines + origin_lines(head, ORIGIN_URL_BYTES_MAX + left_bytes)
 
-    def _fitting(self) -> dict[bytes, bytes]:
-        """How the request came. The producer did not choose these lines, so they are stored as far
-        as there is room for them."""
-        left_bytes, count = self._left_bytes, LINES_MAX - len(self._own)
+    def _fitting(self, left_bytes: int) -> tuple[dict[bytes, bytes], int]:
+        """How the request came, and how many bytes are left then. The producer did not choose these
+        lines, so they are stored as far as there is room for them."""
+        count = LINES_MAX - len(self._own)
         found: dict[bytes, bytes] = {}
         for name, line in self._way.items():
-            left_bytes -= len(line) + len(PREFIX)
-            if left_bytes >= 0 and len(found) < count:
+            added_bytes = len(line) + ADDED[name]
+            if added_bytes <= left_bytes and len(found) < count:
+                left_bytes -= added_bytes
                 found[name] = line
-        return found
+        return found, left_bytes
 
-    def of_call(self, tokens: bool, is_json: bool = False) -> bytes:
+    def of_call(self, head: Head, tokens: bool, is_json: bool = False) -> bytes:
         """With a call: a service gets all that a server behind a proxy gets. `tokens`: the
-        broker's own are in `authorization`. `is_json`: the body is made here."""
-        lines, secrets = {**self._own, **self._fitting()}, dict(self._secrets)
+        broker's own are in `authorization`. `is_json`: the body is made here. Raises BadRequest if
+        credentials and target are more than there is room for: without them it is another call."""
+        secrets = dict(self._secrets)
         for name in (b"token", b"proxy-authorization", *((b"authorization",) * tokens)):
             secrets.pop(name, None)
         if cookie := _without_token(secrets.pop(b"cookie", b"")):
             secrets[b"cookie"] = cookie
+        secret_lines = [encode_line(name, value) for name, value in secrets.items()]
+        target_bytes = max(0, len(without_secrets(head.target)) - ORIGIN_URL_BYTES_MAX)
+        if is_json:
+            target_bytes = 0  # the body says the same
+        added_bytes = sum([len(line) + len(PREFIX) for line in secret_lines]) + target_bytes
+        if is_json and TYPE not in self._own:
+            added_bytes += len(_JSON[TYPE])
+        if added_bytes > self._left_bytes:
+            used_bytes = self._bytes_max - self._left_bytes + added_bytes
+            raise _too_much(
+                "the header lines, the credentials and the target of a call",
+                self._bytes_max,
+                used_bytes,
+            )
+        way, left_bytes = self._fitting(self._left_bytes - added_bytes)
+        lines = {**self._own, **way}
         if is_json:
             lines = {**_JSON, **lines, **_JSON}
-        return b"".join(lines.values()) + b"".join(
-            [encode_line(name, value) for name, value in secrets.items()]
-        )
+        url_bytes_max = ORIGIN_URL_BYTES_MAX + target_bytes + left_bytes
+        return b"".join([*lines.values(), *secret_lines, origin_lines(head, url_bytes_max)])
 
 
 _JSON = {TYPE: encode_line(TYPE, b"application/json")}
+
+
+def labels_bytes(tag: bytes, key: bytes, once: bytes) -> int:
+    """How many bytes they are in the head of a delivery: `once` as it is stored, the others not."""
+    bytes_used = len(b"key: \r\n") + len(key) if key else 0
+    if tag:
+        bytes_used += len(b"tag: \r\n") + len(encode_header_value(tag))
+    return bytes_used + len(b"idempotency-key: \r\n") + len(once) if once else bytes_used
 
 
 def check_lines(lines: Mapping[bytes, bytes], bytes_max: int, labels_bytes: int = 0) -> int:
     """How many bytes are left of what a message may have, if it has these lines. Raises BadRequest
     if there are more, or if one cannot be a header line (RFC 9110, section 5.5): a query may hold
     any bytes."""
-    if not lines:
+    if not lines and labels_bytes <= bytes_max:
         return bytes_max - labels_bytes
     if len(lines) > LINES_MAX:
         text = f"a message has at most {LINES_MAX} header lines of its own, not {len(lines)}"
@@ -155,14 +189,18 @@ def check_lines(lines: Mapping[bytes, bytes], bytes_max: int, labels_bytes: int 
     if len(block) != len(block.translate(None, CONTROLS)) + 2 * len(lines):
         for name, line in lines.items():
             check_value(name, line[:-2])
-    used_bytes = labels_bytes + len(block) + sum([len(PREFIXES[name]) for name in lines])
+    used_bytes = labels_bytes + len(block) + sum([ADDED[name] for name in lines])
     if used_bytes > bytes_max:
-        text = (
-            f"the header lines, the tag and the keys of a message have at most {bytes_max}"
-            f" bytes (option message_headers_bytes_max), not {used_bytes}"
+        raise _too_much(
+            "the header lines, the tag and the keys of a message", bytes_max, used_bytes
         )
-        raise BadRequest(431, f"431: {text}")
     return bytes_max - used_bytes
+
+
+def _too_much(what: str, bytes_max: int, used_bytes: int) -> BadRequest:
+    option = "(option message_headers_bytes_max)"
+    text = f"{what} have at most {bytes_max} bytes {option}, not {used_bytes}"
+    return BadRequest(431, f"431: {text}")
 
 
 def _is_of_program(fields: Mapping[bytes, bytes], content_type: bytes) -> bool:
@@ -183,14 +221,14 @@ def _without_token(value: bytes) -> bytes:
     return b"; ".join(part for part in parts if part and not part.startswith(b"token="))
 
 
-def origin_lines(head: Head, bare: bool) -> bytes:
-    """By which method and target a message came. Where it is stored unasked (`bare`), a long target
-    is stored without its query, or not at all."""
+def origin_lines(head: Head, url_bytes_max: int) -> bytes:
+    """By which method and target a message came. A target that is longer is stored without its
+    query, or not at all."""
     lines = b"origin_method: %b\r\n" % head.method
     target = without_secrets(head.target)
-    if bare and len(target) > ORIGIN_URL_BYTES_MAX:
+    if len(target) > url_bytes_max:
         target = target.partition(b"?")[0]
-    if target == b"/" or (bare and len(target) > ORIGIN_URL_BYTES_MAX):
+    if target == b"/" or len(target) > url_bytes_max:
         return lines
     return b"%borigin_url: %b\r\n" % (lines, target)
 

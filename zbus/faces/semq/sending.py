@@ -37,6 +37,9 @@ from zbus.semq.words import (
     read_address,
     read_envelope,
 )
+from zbus.wire.header_names import PREFIX as HEADER_PREFIX
+
+_LINES_MAX: Final = 40
 
 _TOLD: Final = ("lk0", "epoch", "stream", "seq", "attempt", "app_key")
 
@@ -238,6 +241,7 @@ def _to_topic(
     if envelope is not None and envelope.ack2 and call.link is not None:
         reply.confirm = _Confirm(face, call.link, call.link.node, reply.answered)
     lines = passed_on({name: said[name] for name in said if name not in _OF_NODES})
+    _check_lines(lines, face.settings.message_headers_bytes_max)
     id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
     expires_ms = 0 if envelope is None else envelope.expires_ms
     chunk = Chunk()
@@ -249,6 +253,18 @@ def _to_topic(
         face.broker.put_once(partition, chunk, reply)
     else:
         face.broker.put_all(partition, chunk, reply)
+
+
+def _check_lines(lines: bytes, bytes_max: int) -> None:
+    """Refuse more than a message of a topic may have: other dialects deliver it, too."""
+    count = lines.count(b"\r\n")
+    used_bytes = len(lines) + count * len(HEADER_PREFIX)
+    if count > _LINES_MAX or used_bytes > bytes_max:
+        text = (
+            f"a message of a topic has at most {_LINES_MAX} header lines, and {bytes_max} bytes of"
+            f" them (option message_headers_bytes_max), not {count} with {used_bytes}"
+        )
+        raise Refused(431, "too-large", text)
 
 
 def _problem(topic: Topic, envelope: Envelope | None) -> str:

@@ -54,5 +54,6 @@ class SemqSettings(SemqOptions):
 
     # Declared by others.
     body_bytes_max: int = 64 << 20
+    message_headers_bytes_max: int = 2_048
     secret: bytes = b""  # of this run: keys of tickets are made of it; empty in tests alone
     identity: str = ""  # of the data directory; a restored one has another

@@ -1,0 +1,40 @@
+"""Puts whose replies are alike, so that neighbours in the log can have one ticket."""
+
+from __future__ import annotations
+
+from zbus.faces.native.params import Params
+
+_KINDS_MAX = 4096
+
+_LINES = b"topic: \r\nid: \r\ndurability: \r\npartition: \r\noffset: \r\n"
+"""Names that such a reply has, at most."""
+
+
+class PutKind:
+    """Puts whose replies differ in nothing but id and offset; compared by identity."""
+
+    __slots__ = ("cover", "line", "multiplexed", "silent")
+
+    def __init__(self, line: bytes, multiplexed: bool, silent: bool, cover: bytes) -> None:
+        self.line = line  # says the topic
+        self.multiplexed = multiplexed
+        self.silent = silent  # not even a reply
+        self.cover = cover  # what a browser is told
+
+    @classmethod
+    def of(cls, kinds: dict[object, PutKind], params: Params, quiet: bool) -> PutKind | None:
+        """That of a head, one of those that there are; None = the reply is one of its own."""
+        head, browser = params.head, params.browser
+        if not head.keep_alive or head.json or (head.method == b"HEAD" and not head.contained):
+            return None
+        cover = b""
+        if browser is not None:
+            cover = browser.cover(_LINES, b"0", params.policy).removesuffix(_LINES)
+        known = params.topic_line, params.multiplexed, quiet, cover
+        kind = kinds.get(known)
+        if kind is None:
+            if len(kinds) >= _KINDS_MAX:
+                kinds.clear()
+            kind = cls(params.topic_line, params.multiplexed, quiet and params.multiplexed, cover)
+            kinds[known] = kind
+        return kind
