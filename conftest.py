@@ -95,6 +95,14 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    """What a file of tests has left open is an error of its last test, and not of a test elsewhere
+    in which the collector happens to find it. After each test this would take a minute."""
+    yield
+    gc.collect()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test that failed is still in its traceback, with all that it left open: it goes here, or
