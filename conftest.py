@@ -10,7 +10,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -92,6 +93,28 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 
 pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    """What a file of tests has left open is an error of its last test, and not of a test elsewhere
+    in which the collector happens to find it. After each test this would take a minute."""
+    yield
+    gc.collect()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that failed is still in its traceback, with all that it left open: it goes here, or
+    the test in which the collector finds it would fail as well."""
+    failed = item.session.testsfailed
+    result = yield
+    if item.session.testsfailed > failed:
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()
+    return result
 
 
 def pytest_enter_pdb() -> None:

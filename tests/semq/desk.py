@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import sqlite3
-import weakref
 from random import Random
 from typing import Any
 
@@ -30,6 +28,7 @@ from zbus.semq.events import (
 )
 from zbus.semq.options import HEARTBEAT_MS
 from zbus.semq.words import PLATFORM, read_address
+from zbus.testing.simulation.database import open_database
 
 A, B, C = "1:10008", "1:56001", "1:77"
 EPOCH = "00000000000000ee"
@@ -42,8 +41,7 @@ class Desk:
 
     def __init__(self, node: str = A, **options: Any) -> None:
         self.options = EndpointOptions(node=node, **options)
-        self.database = sqlite3.connect(":memory:")
-        weakref.finalize(self, self.database.close)  # or Python 3.13 warns of it
+        self.database = open_database()
         self.now_ms = 1_000_000
         self.links = self.asks = self.starts = 0
         self.effects: list[Effect] = []

@@ -64,6 +64,7 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
     ({"node": "4:1"}, "is no node"),
     ({"node": "0:1"}, "is a platform"),
     ({"database": Path("absent/db")}, r"No such file or directory"),
+    ({"database": Path("file")}, "is no database"),
     ({"socket": Path("absent/s")}, "cannot listen at"),
     ({"socket": Path("x" * 120)}, "at most 107 bytes"),
     ({"socket": Path("file")}, "is there, and is no socket"),
@@ -77,6 +78,12 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def open_below(folder: Path) -> list[Path]:
+    """The files of a folder that this process has open."""
+    files = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+    return [file for file in files if file.is_relative_to(folder)]
+
+
 @pytest.mark.parametrize(("given", "why"), CANNOT, ids=lambda value: str(value)[:30])
 async def test_what_keeps_it_from_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], why: str
@@ -86,6 +93,7 @@ async def test_what_keeps_it_from_that(
     with pytest.raises(CannotStart, match=why):
         async with opened(settings(tmp_path, **given)):
             pass
+    assert open_below(tmp_path) == []
     async with opened(settings(tmp_path)):  # nothing is left of the attempt
         pass
 

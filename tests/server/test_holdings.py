@@ -46,7 +46,7 @@ def test_a_server_shows_what_it_holds(tmp_path: Path) -> None:
     assert held["pulls"] > 0
     assert held["connections"] > 0
     asked = turns.connect(ask("/?cmd=server"))
-    body = asked.recv(1 << 20).partition(b"\r\n\r\n")[2]
+    body = turns.receive(asked).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["heldBytes"].keys() == KINDS
     client.close()
     asked.close()

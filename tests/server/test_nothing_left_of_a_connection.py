@@ -99,7 +99,7 @@ class Turns:
         return client
 
     def run(self) -> None:
-        """Until nothing is left to do."""
+        """Until there is nothing to do in this thread."""
         loop = self.server.loop
         quiet = 0
         while quiet < 2:
@@ -107,6 +107,19 @@ class Turns:
             loop.now_ms = int(time.monotonic() * 1000)
             loop.turn(events)
             quiet = 0 if events or loop._ring.links else quiet + 1
+
+    def receive(self, client: socket.socket) -> bytes:
+        """The next piece that is sent to it. A reply may wait for a thread of the journal, which
+        does its work between two turns or much later: the end of `run` is no sign of a reply."""
+        found = []
+
+        def came() -> bool:
+            with suppress(BlockingIOError):
+                found.append(client.recv(1 << 20))
+            return bool(found)
+
+        self.until(came)
+        return found[0]
 
     def until(self, done: Callable[[], bool]) -> None:
         end_s = time.monotonic() + WAIT_S

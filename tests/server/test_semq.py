@@ -14,7 +14,7 @@ def epoch(data_dir: Path) -> str:
     client = turns.connect(ask("/semq/1:7?cmd=semq_poll"), ask("/semq.1:7?cmd=produce", body="m"))
     client.close()
     client = turns.connect(ask("/semq/1:7?cmd=semq_poll&wait=1"))
-    said = client.recv(1 << 16).decode()
+    said = turns.receive(client).decode()
     client.close()
     turns.server.close()
     return said.partition("epoch: ")[2].partition("\r\n")[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -87,13 +88,16 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, int]:
     except OSError as error:
         os.close(lock)
         raise StoreError(f"{path} is in use by another program") from error
-    try:
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = WAL").fetchone()
-        database.execute("PRAGMA synchronous = FULL")
-    except sqlite3.Error as error:
-        os.close(lock)
-        raise StoreError(f"{path} is no database: {error}") from error
+    with ExitStack() as on_error:
+        on_error.callback(os.close, lock)
+        try:
+            database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            on_error.callback(database.close)
+            database.execute("PRAGMA journal_mode = WAL").fetchone()
+            database.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error as error:
+            raise StoreError(f"{path} is no database: {error}") from error
+        on_error.pop_all()
     return database, lock
 
 

@@ -158,7 +158,8 @@ class Socket:
         self.sock.close()
 
     def __del__(self) -> None:
-        self.sock.close()
+        if "sock" in vars(self):  # it may never have been connected
+            self.sock.close()
 
 
 class Http(Socket):

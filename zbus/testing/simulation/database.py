@@ -33,7 +33,7 @@ class Database(sqlite3.Connection):
         self._durable = False
 
     def __del__(self) -> None:
-        self.close()  # nobody says when a machine is over, and Python 3.13 warns of what is open
+        self.close()  # Python 3.13 warns of a connection that is collected open
 
     # -- what goes wrong ----------------------------------------------------------------------
 
@@ -106,5 +106,6 @@ class Database(sqlite3.Connection):
 
 
 def open_database() -> Database:
-    """An empty one."""
-    return sqlite3.connect(":memory:", factory=Database)
+    """An empty one. One thread uses it, but any thread may close it: a connection refers to itself,
+    and the collector runs in the thread that happens to allocate."""
+    return sqlite3.connect(":memory:", factory=Database, check_same_thread=False)
