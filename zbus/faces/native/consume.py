@@ -99,7 +99,7 @@ class Consume(GroupPlan):
             self._run_with_care(peer, id)
             return
         if self.at_once and not (peer.turns or peer.together):
-            found = self.take(group, peer)
+            found = self.take(group, peer, self.wants)
             if found is not None:
                 params = self.params
                 if params.multiplexed:

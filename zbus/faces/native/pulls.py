@@ -12,21 +12,13 @@ from zbus.core.wants import Wants
 from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.params import Params
-from zbus.faces.native.replies import NativeAnswering
+from zbus.faces.native.replies import REPLY, NativeAnswering, encode_plain
 from zbus.faces.peer import LARGE_BYTES, Peer
-from zbus.wire.replies import KEEP_ALIVE
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
 
-_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%bid: %b\r\n"
-_DELIVERED = _DELIVERY + b"%b\r\n%b"
-_PLAIN = _DELIVERY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
-
-
-def encode_delivery(params: Params, id: bytes, lines: bytes, body: bytes) -> bytes:
-    """What `Params.reply` does, for the usual 200."""
-    return _DELIVERED % (len(body), params.topic_line, id, lines, body)
+_PLAIN = REPLY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 
 
 def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
@@ -34,7 +26,7 @@ def encode_taken(params: Params, id: bytes, group: Group, chunk: Chunk, at: int)
     body = chunk.bodies[at]
     if not chunk.plain:
         lines = containers.message_lines(group.topic, group, 0, chunk, at, 0, params.form)
-        return encode_delivery(params, id, lines, body)
+        return encode_plain(params, id, lines, body)
     offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
     return _PLAIN % (
         len(body),
@@ -130,10 +122,10 @@ class PullReply(NativeAnswering, Pull):
             lines += b"skipped: %d\r\n" % skipped
         if params.plain:
             if len(body) > LARGE_BYTES and not self.open:
-                head = _DELIVERED % (len(body), params.topic_line, self.id, lines, b"")
+                head = encode_plain(params, self.id, lines, b"", len(body))
                 self.send_large(head, body)
                 return
-            data = encode_delivery(params, self.id, lines, body)
+            data = encode_plain(params, self.id, lines, body)
         else:
             data = params.reply(200, self.id, lines, body)
         if self.open:
