@@ -143,10 +143,7 @@ class Backlog(Told):
         if offset in self.leased.dues:
             if self.fates is not None:
                 self._note_end(offset, fate)
-            if self.returns is not None:
-                self.returns.forget(offset)
-            self.leased.discard(offset)
-            self._touch(offset)
+            self._take(offset)
             self.attempts.pop(offset, None)
             return True
         if self.fates is not None and self.life(offset) is not Life.DONE:
@@ -226,7 +223,7 @@ class Backlog(Told):
     def delay(self, offset: int, due_ms: int) -> None:
         """READY or LEASED -> DELAYED."""
         self._take(offset)
-        self._touched[offset] = None
+        self._touched[offset] = None  # the cursor's own, too
         self.delayed.set(offset, due_ms)
 
     def put_front(self, offset: int) -> None:
@@ -396,7 +393,10 @@ class Backlog(Told):
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
-        if self._forget(offset):
+        if offset in self.leased.dues and self.returns is None:
+            self.leased.discard(offset)
+            self._touch(offset)
+        elif self._forget(offset):
             self._touch(offset)
         elif offset == self.cursor:
             self.cursor += 1

@@ -156,6 +156,8 @@ def _leased(ticket: Ticket, backlog: Backlog, ranges: Ranges) -> list[int]:
 
 
 def _changed(dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition) -> None:
-    dispatch.tick.change(partition, group)
-    dispatch.activate(group)
+    if not group.backlogs[partition.index].dirty:
+        dispatch.tick.change(partition, group)
+    if not group.active:
+        dispatch.activate(group)
     dispatch.tick.confirm(partition, ticket)

@@ -200,12 +200,11 @@ def some_entries(
         entries.add_all(EntryState.DONE, others)
         return entries
     for offset in others:
-        count = attempts.get(offset, 0)
-        if offset in delayed:
-            entries.add(offset, EntryState.DELAYED, delayed.due_of(offset), count)
-        elif offset in places:
+        if (place := places.get(offset)) is not None:
             back = 0 if number is None else number(offset)
-            entries.add(offset, EntryState.READY, back, count, places[offset][0])
+            entries.add(offset, EntryState.READY, back, attempts.get(offset, 0), place[0])
+        elif (due_ms := delayed.find(offset)) is not None:
+            entries.add(offset, EntryState.DELAYED, due_ms, attempts.get(offset, 0))
         else:
             entries.add(offset, EntryState.DONE)
     return entries

@@ -31,7 +31,9 @@ class GroupPlan:
         topic = self.face.broker.topics.get(self.topic_key)
         if topic is None:
             return topic_unknown(self.params.topic)
-        group = topic.group(self.group_key)
+        group = topic.groups.get(self.group_key)
+        if topic.competing:
+            group = topic.group(self.group_key)
         if group is None:
             return group_unknown(self.params.group or self.params.topic)
         return topic, group

@@ -34,6 +34,8 @@ REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%bid: %b\r
 
 _WHOLE = REPLY + b"%b\r\n%b"
 
+_OF_ONE = b"count: 1\r\n"
+
 _BODY_BITS, _DOCUMENT_BITS = 11, 6
 """To copy 2 KiB of a body costs a connection about a microsecond of its turn, and so does it to
 make 64 bytes of a document."""
@@ -245,7 +247,7 @@ class SettledReply(NativeReply):
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
-            self.tell_done(b"count: %d\r\n" % self.count)
+            self.tell_done(_OF_ONE if self.count == 1 else b"count: %d\r\n" % self.count)
         else:
             super().answer(outcome)
 
