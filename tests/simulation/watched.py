@@ -113,9 +113,7 @@ class WatchedBroker(Broker):
         pull.group = group
         super().pull(group, _Tap(pull, self._delivered, self._undelivered), deadline_ms)
 
-    def take(
-        self, group: Group, session: Session, wants: Wants = ONE
-    ) -> tuple[Chunk, int] | None:
+    def take(self, group: Group, session: Session, wants: Wants = ONE) -> tuple[Chunk, int] | None:
         found = super().take(group, session, wants)
         if found is not None:
             chunk, at = found

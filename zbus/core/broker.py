@@ -356,9 +356,7 @@ class Broker:
             return
         self.dispatch.pull(group, pull, deadline_ms)
 
-    def take(
-        self, group: Group, session: Session, wants: Wants = ONE
-    ) -> tuple[Chunk, int] | None:
+    def take(self, group: Group, session: Session, wants: Wants = ONE) -> tuple[Chunk, int] | None:
         """The next message of a group, at once: its chunk and row. What is durable may be handed
         out at any time. None if that needs a `pull`: nothing is at hand, others wait, or the group
         does more than read one log in order."""

@@ -1,9 +1,9 @@
 """When leases end: offsets, each with a due time. Made for a million of them.
 
-`dues` is the truth: offset -> due time. Beside it, for each due time there is a queue of the offsets
-that were set to be due then, and a heap has the times. An entry of a queue whose offset is due at
-another time by now, or not at all, is stale: it is dropped when it surfaces, or with all others when
-more than half are.
+`dues` is the truth: offset -> due time. Beside it, for each due time there is a queue of the
+offsets that were set to be due then, and a heap has the times. An entry of a queue whose offset is
+due at another time by now, or not at all, is stale: it is dropped when it surfaces, or with all
+others when more than half are.
 
 Why so: what a turn leases is due at one time, so an offset costs its place in `dues` and 8 bytes of
 a queue, and no entry of a heap with a tuple of its own. A queue of one is that offset itself: with

@@ -13,6 +13,7 @@ from functools import partial
 from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
 from zbus.core.calls import Calls
+from zbus.core.chunk import Chunk
 from zbus.core.endings import Endings
 from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
@@ -422,7 +423,7 @@ class Dispatch:
 
     def lease_next(self, group: Group, session: Session, wants: Wants, chunk: Chunk) -> bool:
         """Lease what the cursor of a usual group is at, where everything is in order. False if that
-        needs a `pull`: the window is full, or the messages of the chunk have limits of their own."""
+        needs a `pull`: the window is full, or messages of the chunk have limits of their own."""
         backlog = group.backlogs[0]
         leased = backlog.leased
         if len(leased.dues) >= group.options.window or group.aside is not None:

@@ -109,9 +109,7 @@ class Nack(Leased):
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.delay_ms, self.looks)
 
-    def settle_one(
-        self, peer: Peer, id: bytes, partition: int, offset: int, delay_ms: int
-    ) -> None:
+    def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int, delay_ms: int) -> None:
         """What `run` does, of one offset and a delay that stand in place of the plan's."""
         self._settle(peer, id, partition, (range(offset, offset + 1),), delay_ms, 0)
 
