@@ -141,9 +141,11 @@ class Deadlines:
         queues = {at: (q,) if isinstance(q, int) else q for at, q in self._queues.items()}
         assert sum(map(len, queues.values())) == self._queued
         assert queues.keys() <= set(self._heap), "a due time that will not surface"
-        assert all(offset in queues[due_ms] for offset, due_ms in self.dues.items())
         places = {offset: at for at, offset in enumerate(self.dues)}
+        queued = 0
         for due_ms, queue in queues.items():
             last = {offset: at for at, offset in enumerate(queue)}
             alive = sorted((o for o in last if self.dues.get(o) == due_ms), key=last.__getitem__)
             assert sorted(alive, key=places.__getitem__) == alive
+            queued += len(alive)
+        assert queued == len(self.dues), "an offset is in no queue"
