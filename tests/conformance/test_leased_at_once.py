@@ -36,6 +36,7 @@ PUTS = (
     http("/T?ttl=100", "tag: a.e", body=b"short", method="POST"),
     *[http("/T", "tag: a.z", "key: k", body=b"%d" % n, method="POST") for n in range(4)],
 )
+PLAIN = tuple(request for request in PUTS if b"delay=" not in request and b"ttl=" not in request)
 PULL = http("/T/g?cmd=consume&timeout=0")
 STEPS = (
     (PULL, PULL, PULL),
@@ -48,14 +49,14 @@ STEPS = (
     ),
     (cmd("consume", "topic: T", "consume_group: g", "id: x", "timeout: 0"),),
     (http("/T/g?cmd=extend&offset=0-9&group_lease=20000"),),
-    (http("/T/g?cmd=ack&offset=0-3"), PULL, PULL),
+    (http("/T/g?cmd=ack&offset=0-2"), PULL, PULL),
 )
 
 
-def told(query: str) -> list[Any]:
+def told(query: str, puts: tuple[bytes, ...]) -> list[Any]:
     """What a dialogue gives: replies, and how the group stands after each part of it."""
     world, client = declared(f"T/g?{query}")
-    for request in PUTS:
+    for request in puts:
         ok(client, request)
     found: list[Any] = []
     for step in STEPS:
@@ -72,13 +73,36 @@ def told(query: str) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize("puts", [PUTS, PLAIN], ids=["some for later", "none for later"])
 @pytest.mark.parametrize("query", GROUPS.values(), ids=list(GROUPS))
 def test_what_is_leased_at_once_is_leased_as_any_other(
-    query: str, monkeypatch: pytest.MonkeyPatch
+    query: str, puts: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = told(query)
+    at_once = told(query, puts)
     monkeypatch.setattr(Broker, "take", lambda *asked: None)
-    assert told(query) == at_once
+    assert told(query, puts) == at_once
+
+
+def test_a_lease_is_given_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the test before would show nothing."""
+    world, client = leased("group_filter=a.*", 0)
+    put(client, "T", b"1", b"2", query="tag=a.b")
+    assert pull(client, "/T/g").headers["consume_group"] == "g"
+    monkeypatch.setattr(world.broker.dispatch, "pull", None)
+    assert pull(client, "/T/g").body == b"2"
+
+
+@pytest.mark.parametrize("own", [1, 3])
+def test_the_limit_of_a_message_counts_whatever_that_of_the_group_is(own: int) -> None:
+    query = "ack=true&durability=memory&group_max_attempts=1&group_lease=1000"
+    world, client = declared(f"T/g?{query}")
+    assert pull(client, "/T/g").status == 204
+    put(client, "T", b"x", query=f"max_attempts={own}")
+    count = 0
+    while pull(client, "/T/g").status == 200:
+        count += 1
+        world.advance(1_001)
+    assert count == own
 
 
 def leased(query: str = "", count: int = 8) -> tuple[World, Client]:
