@@ -9,7 +9,7 @@ from zbus.wire.numbers import parse_number
 INTEGERS = {  # field: requests that carry it, and the maximum
     "topic_mask": ("declare", 2**31 - 1),
     "group_mask": ("declare", 2**31 - 1),
-    "group_ack_window": ("declare", 999),
+    "group_ack_window": ("declare", 1_000_000),
     "group_start_offset": ("declare", 2**63 - 1),
     "group_start_time": ("declare", 2**63 - 1),
     "partitions": ("declare", 65536),

@@ -346,7 +346,9 @@ class BrokerMachine(RuleBasedStateMachine):
             if taken is None:
                 return
             assert not group.waiting, "others were here before"
-            (given,) = records_of([Piece(0, *taken, taken[1] + 1)])
+            chunk, at = taken
+            attempts = group.backlogs[0].attempts.get(chunk.first + at, 0)
+            (given,) = records_of([Piece(0, chunk, at, at + 1, attempts)])
             self.book.delivered(record, group, given)
 
     @rule(

@@ -157,3 +157,16 @@ def test_an_ack_of_ranges_is_that_of_their_offsets(
     other.turn(60_000)
     assert one.take() == other.take()
     assert [again(box).take() for box in boxes] == [[], []]
+
+
+@pytest.mark.parametrize("offsets", [range(2, 3), range(1, 4)], ids=["one", "a range"])
+def test_what_is_held_for_the_broker_itself_is_not_acknowledged(offsets: range) -> None:
+    """It is leased so that nobody else gets it, and was handed to nobody."""
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T", durability="os"), "g", LEASING)
+    box.put(b"0", b"1", b"2", b"3")
+    box.settle()
+    backlog = box.group().backlogs[0]
+    backlog.hold(2, box.now_ms + 1_000)
+    assert ack(box, offsets) == 0
+    assert 2 in backlog.leased

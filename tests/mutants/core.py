@@ -17,6 +17,18 @@ BACKLOGS: list[Mutant] = [
     *mutants_of(
         "zbus/core/backlog.py",
         (
+            "floor-above-what-came-back",
+            "if offset in dues or offset in places), None)",
+            "if offset in dues), None)",
+            f"{BACKLOG} core/test_many_leases.py",
+        ),
+        (
+            "all-leases-end-in-one-turn",
+            "self.leased.ended(now_ms, ENDED_MAX)",
+            "self.leased.ended(now_ms)",
+            "core/test_many_leases.py",
+        ),
+        (
             "extend-not-written",
             "        self.leased.set(offset, deadline_ms)\n        self._touch(offset)\n        return",
             "        self.leased.set(offset, deadline_ms)\n        return",
@@ -156,20 +168,26 @@ BACKLOGS: list[Mutant] = [
         "zbus/core/deadlines.py",
         (
             "deadlines-not-a-heap",
-            "        heapq.heapify(self._heap)\n",
-            "",
+            "            heapq.heappush(self._heap, due_ms)",
+            "            self._heap.append(due_ms)",
             "core/test_deadlines.py",
         ),
         (
             "deadline-a-moment-late",
-            "        while (due_ms := self.next_due()) is not None and due_ms <= now_ms:",
-            "        while (due_ms := self.next_due()) is not None and due_ms < now_ms:",
+            "(due_ms := self.next_due()) is not None and due_ms <= now_ms:",
+            "(due_ms := self.next_due()) is not None and due_ms < now_ms:",
             "core/test_deadlines.py",
         ),
         (
             "moved-deadline-keeps-its-turn",
-            "        self._entry_of.pop(item, None)  # so that a moved item is iterated last, too\n",
-            "",
+            "            del dues[offset]  # so that a moved one is iterated last, too\n",
+            "            pass\n",
+            "core/test_deadlines.py",
+        ),
+        (
+            "set-twice-to-one-time",
+            "for offset in reversed(entries) if",
+            "for offset in entries if",
             "core/test_deadlines.py",
         ),
     ),
@@ -290,12 +308,6 @@ WRITING: list[Mutant] = [
             "core/test_retention.py conformance/test_retention.py",
         ),
         (
-            "lease-not-lengthened",
-            "                backlog.extend(offset, backlog.leased.due_of(offset) + ms)",
-            "                backlog.extend(offset, backlog.leased.due_of(offset))",
-            "conformance/test_never_early.py core/test_broker_pulls.py",
-        ),
-        (
             "acks-told-before-the-sync",
             "if synced and (written[2] or written[3] or partition.visible < partition.end):",
             "if synced and (written[2] or partition.visible < partition.end):",
@@ -360,8 +372,8 @@ WRITING: list[Mutant] = [
         "zbus/core/leases.py",
         (
             "ack-of-what-was-never-given",
-            "    count += finish_tried(backlog, ranges)",
-            "    count += sum([finish_all(backlog, r) for r in ranges])",
+            "    return count + finish_tried(backlog, ranges)",
+            "    return count + sum([finish_all(backlog, r) for r in ranges])",
             "conformance/test_ack_and_redelivery.py core/test_broker_pulls.py conformance/test_leases.py",
         ),
         (
@@ -372,9 +384,9 @@ WRITING: list[Mutant] = [
         ),
         (
             "nack-not-written",
-            "    dispatch.schedule(group, partition.index)\n"
-            "    dispatch.tick.change(partition, group)",
-            "    dispatch.schedule(group, partition.index)",
+            "    if not group.backlogs[partition.index].dirty:\n"
+            "        dispatch.tick.change(partition, group)\n",
+            "",
             f"{BROKER} {CAMPAIGN}",
         ),
         (
@@ -387,9 +399,22 @@ WRITING: list[Mutant] = [
         ),
         (
             "extended-too-early-a-wake",
-            "    dispatch.schedule(group, partition.index)\n    dispatch.tick",
-            "    dispatch.tick",
+            "        if not 0 < backlog.wake_ms <= deadline_ms:\n"
+            "            dispatch.schedule(group, partition.index)\n",
+            "",
             "core/test_broker_model.py conformance/test_leases.py",
+        ),
+        (
+            "given-back-for-later-and-not-woken",
+            "        if retried or (later and not 0 < backlog.wake_ms <= due_ms):",
+            "        if retried:",
+            "core/test_broker_model.py conformance/test_leases.py",
+        ),
+        (
+            "ack-of-what-is-redriven",
+            "ranges[0].start in backlog.attempts:",
+            "ranges[0].start in backlog.leased.dues:",
+            "core/test_redriving.py core/test_leases.py",
         ),
     ),
     *mutants_of(
@@ -897,15 +922,21 @@ RETRIED: list[Mutant] = [
         "zbus/core/open_leases.py",
         (
             "holder-of-what-is-over",
-            "            self.holders.pop(item, None)",
+            "            self.holders.pop(offset, None)",
             "            pass",
             "core/test_open_leases.py",
         ),
         (
             "settling-in-the-way",
-            "            self.settling.discard(item)\n",
-            "            pass\n",
+            "            self.settling.discard(offset)\n        if self.untold:",
+            "            pass\n        if self.untold:",
             "core/test_open_leases.py",
+        ),
+        (
+            "lease-not-lengthened",
+            "                self.set(offset, due_ms + ms)",
+            "                self.set(offset, due_ms)",
+            "conformance/test_never_early.py core/test_broker_pulls.py",
         ),
         (
             "unseen-ends-by-time",
@@ -936,9 +967,21 @@ RETRIED: list[Mutant] = [
         ),
         (
             "lease-of-the-group",
-            "pull.wants.lease_ms or group.options.lease_ms",
+            "(wants.lease_ms or group.options.lease_ms)",
             "group.options.lease_ms",
             RETRIES,
+        ),
+        (
+            "at-once-past-the-window",
+            "        if len(leased.dues) >= group.options.window or group.aside is not None:",
+            "        if group.aside is not None:",
+            "conformance/test_leased_at_once.py",
+        ),
+        (
+            "at-once-without-its-own-limit",
+            "        if chunk.attempts is not None:\n            return False",
+            "        if chunk.attempts is not None:\n            pass",
+            "conformance/test_leased_at_once.py",
         ),
     ),
     *mutants_of(

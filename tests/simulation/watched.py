@@ -13,6 +13,7 @@ from zbus.core.limits import Limits
 from zbus.core.outcomes import Delivered, Outcome, Piece
 from zbus.core.recorder import Recorder
 from zbus.core.topic import Group, Partition, Pull, Session, Topic
+from zbus.core.wants import ONE, Wants
 from zbus.testing.records import Record, records_of
 
 Delivery = Callable[[Group, list[Record], Pull | None], None]
@@ -112,9 +113,10 @@ class WatchedBroker(Broker):
         pull.group = group
         super().pull(group, _Tap(pull, self._delivered, self._undelivered), deadline_ms)
 
-    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
-        found = super().take(group, session)
+    def take(self, group: Group, session: Session, wants: Wants = ONE) -> tuple[Chunk, int] | None:
+        found = super().take(group, session, wants)
         if found is not None:
             chunk, at = found
-            self._delivered(group, records_of([Piece(0, chunk, at, at + 1)]), None)
+            attempts = group.backlogs[0].attempts.get(chunk.first + at, 0)
+            self._delivered(group, records_of([Piece(0, chunk, at, at + 1, attempts)]), None)
         return found

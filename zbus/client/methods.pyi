@@ -54,7 +54,8 @@ class BlockingMethods:
 
         Without `group` the group named like the topic is meant. Of the group:
         - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
-          `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
+          `window` (0 to 1,000,000) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes
+          all.
         - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
           `paused`: hands out nothing. `order` "key": messages of one key, one after another.
         - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
@@ -548,7 +549,8 @@ class AsyncMethods:
 
         Without `group` the group named like the topic is meant. Of the group:
         - `ack`: each message is leased for `lease_ms` milliseconds until it is acknowledged, at most
-          `window` (0 to 999) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes all.
+          `window` (0 to 1,000,000) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes
+          all.
         - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
           `paused`: hands out nothing. `order` "key": messages of one key, one after another.
         - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group

@@ -35,6 +35,12 @@ from zbus.core.told import Told
 NO_RANK: Final = 1 << 63
 """Beyond all ranks."""
 
+NEAR: Final = 1_000
+"""Offsets that are looked at before all exceptions are."""
+
+ENDED_MAX: Final = 5_000
+"""Leases that end in one go. The others end in the turns that follow, which come at once."""
+
 BACK_MAX: Final = 1_000
 """Neighbours that are looked for, which is as many as are read at once."""
 
@@ -90,7 +96,7 @@ class Backlog(Told):
 
     def life(self, offset: int) -> Life:
         """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
-        if offset in self.leased:
+        if offset in self.leased.dues:
             return Life.LEASED
         if offset in self.delayed:
             overdue = self.overdue and self.delayed.due_of(offset) <= self.overdue.until_ms
@@ -108,19 +114,24 @@ class Backlog(Told):
 
     def floor(self) -> int:
         """Everything below it is finished. Looks at what is ready and leased, but not again before
-        the lowest exception is finished."""
-        cursor, lowest = self.cursor, self._lowest
-        if not (lowest in self.places or lowest in self.leased or lowest in self.delayed):
+        the lowest exception is finished, and then first at what comes next: mostly messages are
+        finished in their order, and there may be a million leases."""
+        places, dues, lowest = self.places, self.leased.dues, self._lowest
+        if not (lowest in places or lowest in dues or lowest in self.delayed):
             delayed = self.delayed.lowest()
-            lowest = min([min(offsets, default=cursor) for offsets in (self.places, self.leased)])
-            lowest = min(cursor, lowest if delayed is None else min(lowest, delayed))
+            stop = self.cursor if delayed is None else min(self.cursor, delayed)
+            near = range(lowest, min(stop, lowest + NEAR)) if lowest >= 0 else ()
+            found = next((offset for offset in near if offset in dues or offset in places), None)
+            if found is None:
+                found = min([min(offsets, default=stop) for offsets in (places, dues)])
             # New exceptions come from the cursor on, so there will be none below this one.
-            self._lowest = lowest
-        return min(cursor, lowest)
+            self._lowest = lowest = min(stop, found)
+        return min(self.cursor, lowest)
 
     def next_wake(self) -> int:
         """When the next lease ends or delay is over; 0 = never."""
-        leased_ms, delayed_ms = self.leased.next_due() or 0, self.delayed.next_due() or 0
+        leased_ms = self.leased.next_due() or 0
+        delayed_ms = (self.delayed.next_due() or 0) if self.delayed else 0
         if self.overdue and delayed_ms:
             delayed_ms = max(delayed_ms, self.overdue.until_ms + LOOK_MS)
         return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
@@ -129,6 +140,12 @@ class Backlog(Told):
 
     def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
+        if offset in self.leased.dues:
+            if self.fates is not None:
+                self._note_end(offset, fate)
+            self._take(offset)
+            self.attempts.pop(offset, None)
+            return True
         if self.fates is not None and self.life(offset) is not Life.DONE:
             self._note_end(offset, fate)
         if offset == self.cursor and not self.ahead and not self.places:
@@ -153,6 +170,16 @@ class Backlog(Told):
         if place is not None and place[0] != offset:
             self.leased.places[offset] = place
         return attempts
+
+    def lease_next(self, deadline_ms: int) -> int:
+        """READY -> LEASED, of what the cursor is at, where everything is in order and nothing comes
+        back to the front in its order. Returns the offset; it is handed out for the first time."""
+        offset = self.cursor
+        self.cursor = offset + 1
+        self._touched[offset] = None
+        self.attempts[offset] = 1
+        self.leased.set(offset, deadline_ms)
+        return offset
 
     def undo_lease(self, offset: int) -> None:
         """LEASED -> READY, where it was: nobody has seen it, and that was no attempt."""
@@ -181,23 +208,33 @@ class Backlog(Told):
 
     def extend(self, offset: int, deadline_ms: int) -> bool:
         """Move the deadline of a lease; False if there is none."""
-        if offset not in self.leased or offset in self.leased.settling:
+        if offset not in self.leased.dues or offset in self.leased.settling:
             return False
         self.leased.set(offset, deadline_ms)
         self._touch(offset)
         return True
 
+    def lengthen(self, offsets: list[int], ms: int) -> bool:
+        """These leases end so much later, as far as there are such; whether there is any."""
+        touched, found = self._touched, self.leased.lengthen(offsets, ms)
+        touched.update(dict.fromkeys(found))
+        return bool(found)
+
     def delay(self, offset: int, due_ms: int) -> None:
         """READY or LEASED -> DELAYED."""
         self._take(offset)
-        self._touched[offset] = None
+        self._touched[offset] = None  # the cursor's own, too
         self.delayed.set(offset, due_ms)
 
     def put_front(self, offset: int) -> None:
         """READY, LEASED or DELAYED -> READY, before everything else."""
-        label = self._label_of(offset)
+        if self.returns is None:
+            self._take(offset)
+            self._put(offset, self._front())
+            return
+        label = self.returns.label_of(offset)
         self._take(offset)
-        if label and self.returns is not None and self.returns.is_first(label):
+        if label and self.returns.is_first(label):
             self._come_back(offset, label)
         else:
             self._put(offset, self._front())
@@ -260,7 +297,7 @@ class Backlog(Told):
         """Messages whose lease ended go back to their places, or where `expire` puts them; what is
         due, to the end. How many were made ready: of what is due, no more than a lot; the others
         when they are needed."""
-        ended = self.leased.ended(now_ms)
+        ended = self.leased.ended(now_ms, ENDED_MAX)
         if ended and expire is not None:
             expire(ended)
         else:
@@ -356,7 +393,10 @@ class Backlog(Told):
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
-        if self._forget(offset):
+        if offset in self.leased.dues and self.returns is None:
+            self.leased.discard(offset)
+            self._touch(offset)
+        elif self._forget(offset):
             self._touch(offset)
         elif offset == self.cursor:
             self.cursor += 1

@@ -46,6 +46,7 @@ from zbus.core.ticket import Silent, Ticket
 from zbus.core.timers import Timers
 from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
 from zbus.core.transactions import Transactions
+from zbus.core.wants import ONE, Wants
 
 
 class Broker:
@@ -112,7 +113,7 @@ class Broker:
             self.now_ms = self.tick.now_ms = self.following.now_ms = now_ms
         self.turns += 1
         if self.dispatch.leased:
-            self.dispatch.leased = []  # nobody says when replies are sent
+            self.dispatch.leased = {}  # nobody says when replies are sent
         heap = self.timers.heap
         if heap and heap[0][0] <= self.now_ms:
             self.tick.forgotten = 0
@@ -355,7 +356,7 @@ class Broker:
             return
         self.dispatch.pull(group, pull, deadline_ms)
 
-    def take(self, group: Group, session: Session) -> tuple[Chunk, int] | None:
+    def take(self, group: Group, session: Session, wants: Wants = ONE) -> tuple[Chunk, int] | None:
         """The next message of a group, at once: its chunk and row. What is durable may be handed
         out at any time. None if that needs a `pull`: nothing is at hand, others wait, or the group
         does more than read one log in order."""
@@ -376,9 +377,14 @@ class Broker:
             chunk, at = found, cursor - found.first
         if not chunk.plain and chunk.timed:
             return None
+        if group.match is not None and not group.match(chunk.tag_of(at)):
+            return None
+        if not group.lease:
+            backlog.cursor = cursor + 1
+        elif not self.dispatch.lease_next(group, session, wants, chunk):
+            return None
         if not backlog.dirty:
             self.tick.change(partition, group)
-        backlog.cursor = cursor + 1
         return chunk, at
 
     def register(self, session: Session, group: Group) -> BrokerError | None:

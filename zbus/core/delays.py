@@ -171,6 +171,13 @@ class Delays:
             raise KeyError(offset)
         return page[at] // PAGE
 
+    def find(self, offset: int) -> int | None:
+        """When the message is due; None if it is not here."""
+        if offset > self._top or (page := self._pages.get(offset // PAGE)) is None:
+            return None
+        at = _lows(page).find(offset % PAGE)
+        return None if at < 0 else page[at] // PAGE
+
     def set(self, offset: int, due_ms: int) -> None:
         """Add a message, or move it."""
         if offset > self._top:

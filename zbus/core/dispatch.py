@@ -13,6 +13,7 @@ from functools import partial
 from zbus.core import expiring, retries
 from zbus.core.aside import Aside, Line
 from zbus.core.calls import Calls
+from zbus.core.chunk import Chunk
 from zbus.core.endings import Endings
 from zbus.core.errors import BrokerError, too_many_wait
 from zbus.core.fates import Fate
@@ -28,6 +29,7 @@ from zbus.core.recorder import Recorder
 from zbus.core.tick import Tick
 from zbus.core.timers import Timers
 from zbus.core.topic import Group, Partition, Pull, Session
+from zbus.core.wants import Wants
 
 SKIPS_PER_TICK_MAX = 2_000
 """Messages that one group may pass over in one tick (not wanted, not due, expired), so that others
@@ -79,7 +81,8 @@ class Dispatch:
         self.dead: retries.Dead = retries.give_up  # of groups with a dead-letter topic
         self._skips_left = self._all_skips_left = 0  # of the group that is being served, and of all
         self._starved: set[Group] = set()  # were given less than their part of this tick
-        self.leased: list[tuple[Group, int, int]] = []  # in this turn: partition and offset
+        # Offsets leased in this turn, by group and partition.
+        self.leased: dict[tuple[Group, int], list[int]] = {}
         self._leased_ms = 0  # from when on
         self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
@@ -160,7 +163,7 @@ class Dispatch:
 
     def lengthen_leases(self) -> None:
         """The leases of this turn begin now, which is later than was reckoned."""
-        leased, self.leased = self.leased, []
+        leased, self.leased = self.leased, {}
         ms = self._outside.asked_ms() - self._leased_ms
         if ms > 0:
             self.tick.lengthen(leased, ms)
@@ -392,15 +395,14 @@ class Dispatch:
             elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
                 pass  # it waits for others of its key
             elif lease:
-                if not self.leased:
-                    self._leased_ms = self._outside.asked_ms()
-                self.leased.append((group, index, offset))
-                lease_ms = pull.wants.lease_ms or group.options.lease_ms
-                attempts = backlog.lease(offset, self._leased_ms + lease_ms)
+                deadline_ms = self._lease_until(group, index, pull.wants)
+                self.leased[group, index].append(offset)
+                attempts = backlog.lease(offset, deadline_ms)
                 backlog.leased.holders[offset] = pull.session.id
                 if chunk.attempts is not None and (limit := chunk.attempts[at]):
                     backlog.leased.limits[offset] = limit
-                self.schedule(group, index)
+                if not 0 < backlog.wake_ms <= deadline_ms:
+                    self.schedule(group, index)
                 pieces.add(index, chunk, at, attempts)
                 continue
             else:
@@ -410,6 +412,33 @@ class Dispatch:
             self._skips_left -= 1
             if self._skips_left <= 0:
                 return
+
+    def _lease_until(self, group: Group, index: int, wants: Wants) -> int:
+        """When a lease ends that begins now."""
+        if not self.leased:
+            self._leased_ms = self._outside.asked_ms()
+        if (group, index) not in self.leased:
+            self.leased[group, index] = []
+        return self._leased_ms + (wants.lease_ms or group.options.lease_ms)
+
+    def lease_next(self, group: Group, session: Session, wants: Wants, chunk: Chunk) -> bool:
+        """Lease what the cursor of a usual group is at, where everything is in order. False if that
+        needs a `pull`: the window is full, or messages of the chunk have limits of their own."""
+        backlog = group.backlogs[0]
+        leased = backlog.leased
+        if len(leased.dues) >= group.options.window or group.aside is not None:
+            return False
+        if wants.on_loss == retries.FRONT or backlog.returns is not None:
+            return False
+        if chunk.attempts is not None:
+            return False
+        deadline_ms = self._lease_until(group, 0, wants)
+        offset = backlog.lease_next(deadline_ms)
+        self.leased[group, 0].append(offset)
+        leased.holders[offset] = session.id
+        if not 0 < backlog.wake_ms <= deadline_ms:
+            self.schedule(group, 0)
+        return True
 
     def _forget(self, pull: Pull) -> None:
         """A pull that its session knows of waits no more."""

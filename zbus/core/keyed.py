@@ -19,10 +19,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 PARKED_MAX: Final = 10_000
 """Messages parked in a partition. With more, its cursor waits until some key is free."""
+
+
+Offsets: TypeAlias = "tuple[int, ...] | list[int]"
+"""In ascending order. A tuple has one at most: most keys need no list."""
 
 
 class Parks(Protocol):
@@ -48,20 +52,44 @@ class Parks(Protocol):
 
 
 class Line:
-    """What is known of one busy key."""
+    """What is known of one busy key. Nearly all have one message leased and none that waits, and
+    there may be a million: both are small, and in ascending order."""
 
     __slots__ = ("batch", "key", "leased", "waiting")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.leased: set[int] = set()
+        self.leased: Offsets = ()
         self.batch = 0  # that in which they were handed out
-        self.waiting: list[int] = []  # parked, given back, or the next; lowest first
+        self.waiting: Offsets = ()  # parked, given back, or the next
 
     def admits(self, offset: int, batch: int) -> bool:
         """The message may be handed out in this batch."""
         waiting = self.waiting
         return (not self.leased or self.batch == batch) and (not waiting or offset <= waiting[0])
+
+
+def _with(offsets: Offsets, offset: int) -> Offsets:
+    """This one is among them."""
+    if not offsets:
+        return (offset,)
+    if isinstance(offsets, tuple):
+        offsets = list(offsets)
+    insort(offsets, offset)
+    return offsets
+
+
+def _without(offsets: Offsets, offset: int) -> Offsets:
+    """This one, which is among them, is no more."""
+    if isinstance(offsets, tuple):
+        return ()
+    del offsets[bisect_left(offsets, offset)]
+    return offsets
+
+
+def _has(offsets: Offsets, offset: int) -> bool:
+    at = bisect_left(offsets, offset)
+    return at < len(offsets) and offsets[at] == offset
 
 
 class Keyed:
@@ -99,14 +127,14 @@ class Keyed:
             if offset in backlog.leased:
                 continue
             line = self._line_of[offset]
-            if offset in line.leased:
-                line.leased.remove(offset)
+            if _has(line.leased, offset):
+                line.leased = _without(line.leased, offset)
                 if offset in backlog.attempts:
-                    insort(line.waiting, offset)
+                    line.waiting = _with(line.waiting, offset)
                 else:
                     del self._line_of[offset]
             elif offset not in backlog.attempts and offset not in backlog.places:
-                del line.waiting[bisect_left(line.waiting, offset)]
+                line.waiting = _without(line.waiting, offset)
                 del self._line_of[offset]
             if line.leased:
                 continue
@@ -123,9 +151,9 @@ class Keyed:
         line = self._line(key)
         self._line_of[offset] = line
         if offset in backlog.leased:
-            line.leased.add(offset)
+            line.leased = _with(line.leased, offset)
         else:
-            insort(line.waiting, offset)
+            line.waiting = _with(line.waiting, offset)
 
     def admits(self, backlog: Parks, offset: int, key: bytes) -> bool:
         """The message is handed out in the batch that is being made; else it is parked."""
@@ -136,12 +164,12 @@ class Keyed:
         if not line.admits(offset, self.batch):
             backlog.park(offset)
             if not waiting:
-                insort(line.waiting, offset)
+                line.waiting = _with(line.waiting, offset)
             return False
         line.batch = self.batch
-        line.leased.add(offset)
+        line.leased = _with(line.leased, offset)
         if waiting:
-            del line.waiting[0]
+            line.waiting = _without(line.waiting, offset)
         if line.waiting:
             backlog.unpark(line.waiting[0])  # it may come along
         return True
@@ -150,10 +178,10 @@ class Keyed:
         """The message of its key that has to be finished before it; None if there is none."""
         self.settle(backlog)
         line = self._lines.get(key)
-        if line is None or offset in line.leased:
+        if line is None or _has(line.leased, offset):
             return None
         if line.leased:
-            return min(line.leased)
+            return line.leased[0]
         return line.waiting[0] if line.waiting[0] < offset else None
 
     def _line(self, key: bytes) -> Line:
@@ -168,11 +196,12 @@ class Keyed:
         for key, line in self._lines.items():
             assert key == line.key
             assert line.leased or line.waiting, "a free key is kept"
-            assert line.waiting == sorted(set(line.waiting))
-            assert line.leased.isdisjoint(line.waiting)
+            for offsets in (line.leased, line.waiting):
+                assert list(offsets) == sorted(set(offsets))
+            assert set(line.leased).isdisjoint(line.waiting)
             assert all(offset in backlog.leased for offset in line.leased)
             assert not any(o in backlog.leased and o not in settling for o in line.waiting)
             assert line.leased or line.waiting[0] not in parked, "nobody will wake the key"
-            followed |= line.leased | set(line.waiting)
+            followed |= {*line.leased, *line.waiting}
         assert followed == set(self._line_of)
         assert parked <= followed

@@ -6,6 +6,7 @@ is smaller, so that `0-9999` of nothing costs nothing.
 
 from __future__ import annotations
 
+from zbus.core.backlog import Backlog
 from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.fates import Fate
@@ -19,7 +20,23 @@ def ack(
     dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges
 ) -> int:
     """`Broker.ack`."""
-    backlog = group.backlogs[partition.index]
+    tick, backlog = dispatch.tick, group.backlogs[partition.index]
+    if len(ranges) == 1 and len(ranges[0]) == 1 and ranges[0].start in backlog.attempts:
+        count = int(backlog.finish(ranges[0].start))
+    else:
+        count = _finish(backlog, partition, ranges)
+    if count:
+        if not backlog.dirty:
+            tick.change(partition, group)
+        if group.waiting or group.aside is not None:
+            dispatch.activate(group)  # the window opened
+    # What is settled already may not be durable yet.
+    tick.confirm(partition, ticket)
+    return count
+
+
+def _finish(backlog: Backlog, partition: Partition, ranges: Ranges) -> int:
+    """Finish what is leased, or was at some time; how many that made different."""
     first, recovered = partition.first, partition.recovered
     count = 0
     if recovered:
@@ -28,14 +45,7 @@ def ack(
             if begin < recovered and first < stop:
                 count += finish_all(backlog, range(max(begin, first), min(stop, recovered)))
         ranges = [range(max(r.start, recovered), r.stop) for r in ranges if recovered < r.stop]
-    count += finish_tried(backlog, ranges)
-    if count:
-        dispatch.tick.change(partition, group)
-        if group.waiting or group.aside is not None:
-            dispatch.activate(group)  # the window opened
-    # What is settled already may not be durable yet.
-    dispatch.tick.confirm(partition, ticket)
-    return count
+    return count + finish_tried(backlog, ranges)
 
 
 def nack(
@@ -50,18 +60,21 @@ def nack(
     """`Broker.nack`."""
     backlog = group.backlogs[partition.index]
     later = due_ms > dispatch.tick.now_ms
-    leased = _leased(ticket, group, partition, ranges)
+    leased = _leased(ticket, backlog, ranges)
+    retried = False
     # What is put in front last is the first.
     for offset in reversed(leased) if front and not later else leased:
         if retry(dispatch, group, partition.index, offset, GIVEN_BACK, at_once=later):
-            continue
-        if later:
+            retried = True
+        elif later:
             backlog.delay(offset, due_ms)
         elif front:
             backlog.put_front(offset)
         else:
             backlog.put_end(offset, partition.end)
     if leased:
+        if retried or (later and not 0 < backlog.wake_ms <= due_ms):
+            dispatch.schedule(group, partition.index)
         _changed(dispatch, ticket, group, partition)
     return len(leased)
 
@@ -75,6 +88,7 @@ def undo(
     leased = backlog.leased
     if leased.holders.get(offset) == holder and offset not in leased.settling:
         backlog.undo_lease(offset)
+        dispatch.schedule(group, partition.index)
         _changed(dispatch, Silent(), group, partition)
 
 
@@ -86,6 +100,7 @@ def lose(
     leased = group.backlogs[partition.index].leased
     if leased.holders.get(offset) == holder and offset not in leased.settling:
         lose_one(dispatch, group, partition.index, offset)
+        dispatch.schedule(group, partition.index)
         _changed(dispatch, Silent(), group, partition)
 
 
@@ -98,10 +113,13 @@ def extend(
     deadline_ms: int,
 ) -> int:
     """`Broker.extend`."""
-    leased = _leased(ticket, group, partition, ranges)
+    backlog = group.backlogs[partition.index]
+    leased = _leased(ticket, backlog, ranges)
     for offset in leased:
-        group.backlogs[partition.index].extend(offset, deadline_ms)
+        backlog.extend(offset, deadline_ms)
     if leased:
+        if not 0 < backlog.wake_ms <= deadline_ms:
+            dispatch.schedule(group, partition.index)
         _changed(dispatch, ticket, group, partition)
     return len(leased)
 
@@ -118,10 +136,14 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
                 dispatch.activate(group)  # its key may be free
 
 
-def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> list[int]:
+def _leased(ticket: Ticket, backlog: Backlog, ranges: Ranges) -> list[int]:
     """Those that are, in the given order; if none is, the ticket is told."""
-    known = group.backlogs[partition.index].leased
-    found = dict.fromkeys(known_of(ranges, known))
+    known = backlog.leased
+    if len(ranges) == 1 and len(ranges[0]) == 1:
+        offset = ranges[0].start
+        if offset in known.dues and offset not in known.settling:
+            return [offset]
+    found = dict.fromkeys(known_of(ranges, known.dues))
     for offset in known.settling and found.keys() & known.settling:
         del found[offset]
     if not found:
@@ -134,7 +156,8 @@ def _leased(ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) 
 
 
 def _changed(dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition) -> None:
-    dispatch.schedule(group, partition.index)
-    dispatch.tick.change(partition, group)
-    dispatch.activate(group)
+    if not group.backlogs[partition.index].dirty:
+        dispatch.tick.change(partition, group)
+    if not group.active:
+        dispatch.activate(group)
     dispatch.tick.confirm(partition, ticket)

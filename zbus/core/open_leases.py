@@ -11,6 +11,8 @@ lease does not end, is not extended and is not given back. An acknowledgement fi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+from sys import maxsize
 from typing import Final
 
 from zbus.core.deadlines import Deadlines
@@ -22,8 +24,8 @@ _NONE: Final[set[int]] = set()
 """Stays empty: of most backlogs nothing is settling."""
 
 
-class OpenLeases(Deadlines[int]):
-    """See the module. Items are offsets."""
+class OpenLeases(Deadlines):
+    """See the module."""
 
     __slots__ = ("holders", "limits", "places", "settling", "untold")
 
@@ -38,25 +40,40 @@ class OpenLeases(Deadlines[int]):
         # that is being written (`zbus.core.recorded`), or who redrives it.
         self.untold: dict[int, object] | None = None
 
-    def discard(self, item: int) -> bool:
-        if self._entry_of.pop(item, None) is None:
+    def discard(self, offset: int) -> bool:
+        if self.dues.pop(offset, None) is None:
             return False
         if self.holders:
-            self.holders.pop(item, None)
+            self.holders.pop(offset, None)
         if self.limits:
-            self.limits.pop(item, None)
+            self.limits.pop(offset, None)
         if self.places:
-            self.places.pop(item, None)
+            self.places.pop(offset, None)
         if self.settling:
-            self.settling.discard(item)
+            self.settling.discard(offset)
         if self.untold:
-            self.untold.pop(item, None)
+            self.untold.pop(offset, None)
         return True
 
-    def ended(self, now_ms: int) -> list[int]:
-        """Those whose time is over, in order. They stay here until it is said what becomes of them;
-        of those that are settling, or that nobody has seen yet, somebody else says it."""
-        due = self.pop_due(now_ms)
+    def lengthen(self, offsets: Iterable[int], ms: int) -> list[int]:
+        """These end so much later, as far as they are leased; which those are."""
+        dues, found = self.dues, []
+        before: set[int] = set()
+        for offset in offsets:
+            due_ms = dues.get(offset)
+            if due_ms is not None and offset not in self.settling:
+                before.add(due_ms)
+                self.set(offset, due_ms + ms)
+                found.append(offset)
+        for due_ms in before:
+            self._lives(due_ms)  # what was leased last is at the end of its queue
+        return found
+
+    def ended(self, now_ms: int, count_max: int = maxsize) -> list[int]:
+        """Those whose time is over, at most so many, in order. They stay here until it is said what
+        becomes of them; of those that are settling, or that nobody has seen yet, somebody else says
+        it."""
+        due = self.pop_due(now_ms, count_max)
         for offset in due:
             self.set(offset, now_ms + SETTLE_MS)
         if not (self.settling or self.untold):
@@ -66,7 +83,7 @@ class OpenLeases(Deadlines[int]):
 
     def settle_later(self, offset: int) -> None:
         """Somebody is at work on this one, which is leased."""
-        assert offset in self._entry_of
+        assert offset in self.dues
         if self.settling is _NONE:
             self.settling = set()
         self.settling.add(offset)
@@ -81,15 +98,16 @@ class OpenLeases(Deadlines[int]):
         self.untold = self.untold or {}
         self.untold.update(dict.fromkeys(offsets, holder))
 
-    def held_by(self, holder: bytes) -> list[int]:
-        """What a session holds, in the order in which it was handed out."""
+    def held_by(self, holder: bytes, count_max: int = maxsize) -> list[int]:
+        """What a session holds, at most so many, in the order in which it was handed out."""
         settling = self.settling
-        return [o for o, other in self.holders.items() if other == holder and o not in settling]
+        found = (o for o, other in self.holders.items() if other == holder and o not in settling)
+        return list(islice(found, count_max))
 
     def check(self) -> None:
         super().check()
         assert not _NONE
-        assert self.holders.keys() <= self._entry_of.keys(), "somebody holds what is not leased"
-        assert self.limits.keys() <= self._entry_of.keys(), "a limit of what is not leased"
-        assert (self.untold or {}).keys() <= self._entry_of.keys(), "untold is what is leased"
-        assert self.settling <= self._entry_of.keys(), "what is settling is leased"
+        assert self.holders.keys() <= self.dues.keys(), "somebody holds what is not leased"
+        assert self.limits.keys() <= self.dues.keys(), "a limit of what is not leased"
+        assert (self.untold or {}).keys() <= self.dues.keys(), "untold is what is leased"
+        assert self.settling <= self.dues.keys(), "what is settling is leased"

@@ -88,7 +88,7 @@ class Places:
 
     def _front(self) -> int:
         """The rank before everything else."""
-        first = self._ready.peekitem(0)[0][0] if self._ready else 0
+        first = next(iter(self._ready))[0] if self._ready else 0
         return min(first, 0) - 1
 
     def _parked(self) -> set[int]:

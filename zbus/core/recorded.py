@@ -53,7 +53,7 @@ def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> No
     for index, chunk, _, _, _ in delivered.pieces:
         leased = delivered.group.backlogs[index].leased
         leased.keep(range(chunk.first, chunk.end), ticket)
-    indexes = list({piece.partition for piece in delivered.pieces})
+    indexes = {piece.partition for piece in delivered.pieces}
     parts = Parts(ticket, DONE, len(indexes)) if len(indexes) > 1 else None
     for index in indexes:
         part = ticket if parts is None else parts.part()
@@ -146,10 +146,14 @@ class Recorded(Ticket):
     def _fresh(self) -> list[tuple[int, int]]:
         """Partition and offset of what may still be told. The others leave the delivery."""
         group, now_ms = self._delivered.group, self._dispatch.tick.now_ms
-        held = dict.fromkeys(self._held())
+        pieces, found = self._delivered.pieces, self._held()
+        count = sum([piece.stop - piece.start for piece in pieces])
+        if len(found) == count and all([piece.chunk.expires is None for piece in pieces]):
+            return found  # nearly always
+        held = dict.fromkeys(found)
         stale = [
             (index, offset)
-            for index, chunk, start, stop, _ in self._delivered.pieces
+            for index, chunk, start, stop, _ in pieces
             for offset, until_ms in enumerate(
                 (chunk.expires or ())[start:stop], chunk.first + start
             )
@@ -160,8 +164,7 @@ class Recorded(Ticket):
             for index, offset in stale:
                 group.backlogs[index].finish(offset, Fate.EXPIRED)
                 del held[index, offset]
-        pieces = self._delivered.pieces
-        if len(held) < sum([piece.stop - piece.start for piece in pieces]):
+        if len(held) < count:
             self._delivered.pieces = [
                 Piece(index, chunk, at, at + 1, attempts)
                 for index, chunk, start, stop, attempts in pieces

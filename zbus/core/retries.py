@@ -285,7 +285,7 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
     for partition, backlog in zip(group.topic.partitions, group.backlogs, strict=True):
         if count >= most or partition.removed or partition.fenced is not None:
             continue
-        for offset in backlog.leased.held_by(session.id)[: most - count]:
+        for offset in backlog.leased.held_by(session.id, most - count):
             lose_one(dispatch, group, partition.index, offset)
             count += 1
             dispatch.tick.change(partition, group)

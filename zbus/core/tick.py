@@ -134,13 +134,11 @@ class Tick:
             partition.changed.append(group)
             self.touch(partition)
 
-    def lengthen(self, leased: list[tuple[Group, int, int]], ms: int) -> None:
-        """The leases of these (group, partition, offset) end so much later."""
-        for group, index, offset in leased:
-            backlog = group.backlogs[index]
+    def lengthen(self, leased: dict[tuple[Group, int], list[int]], ms: int) -> None:
+        """The leases of these offsets, by group and partition, end so much later."""
+        for (group, index), offsets in leased.items():
             try:
-                if offset in backlog.leased:
-                    backlog.extend(offset, backlog.leased.due_of(offset) + ms)
+                if group.backlogs[index].lengthen(offsets, ms):
                     self.change(group.topic.partitions[index], group)
             except Exception as error:
                 self.faults.blame(group, error)

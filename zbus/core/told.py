@@ -178,28 +178,33 @@ class Told(Places):
         self._touch_keyed()
 
 
-def _no_number(offset: int) -> int:
-    return 0
-
-
 def some_entries(
     offsets: Collection[int],
     attempts: Mapping[int, int],
     places: Mapping[int, Place],
-    leased: Deadlines[int],
+    leased: Deadlines,
     delayed: Delays,
     returns: ReturnOrder | None = None,
 ) -> Entries:
-    """Where these are, in their order."""
-    entries, number = Entries(), _no_number if returns is None else returns.label_of
-    for offset in offsets:
-        count = attempts.get(offset, 0)
-        if offset in leased:
-            entries.add(offset, EntryState.LEASED, leased.due_of(offset), count, number(offset))
-        elif offset in delayed:
-            entries.add(offset, EntryState.DELAYED, delayed.due_of(offset), count)
-        elif offset in places:
-            entries.add(offset, EntryState.READY, number(offset), count, places[offset][0])
+    """Where these are. Those of a state are in their order, which counts among them alone."""
+    entries, number = Entries(), None if returns is None else returns.label_of
+    dues, others = leased.dues, offsets
+    if dues and (out := [offset for offset in offsets if offset in dues]):
+        counts = [attempts.get(offset, 0) for offset in out]
+        labels = None if number is None else map(number, out)
+        entries.add_all(EntryState.LEASED, out, counts, map(dues.__getitem__, out), labels)
+        if len(out) == len(offsets):
+            return entries
+        others = [offset for offset in offsets if offset not in dues]
+    if not (delayed or places):
+        entries.add_all(EntryState.DONE, others)
+        return entries
+    for offset in others:
+        if (place := places.get(offset)) is not None:
+            back = 0 if number is None else number(offset)
+            entries.add(offset, EntryState.READY, back, attempts.get(offset, 0), place[0])
+        elif (due_ms := delayed.find(offset)) is not None:
+            entries.add(offset, EntryState.DELAYED, due_ms, attempts.get(offset, 0))
         else:
             entries.add(offset, EntryState.DONE)
     return entries
@@ -210,22 +215,23 @@ def all_entries(
     attempts: Mapping[int, int],
     ready: Collection[int],
     places: Mapping[int, Place],
-    leased: Deadlines[int],
+    leased: Deadlines,
     delayed: Delays,
     returns: ReturnOrder | None = None,
 ) -> Entries:
     """Where all are that are not in `delayed` alone. `ready` is `places`, in order."""
     entries, count = Entries(), attempts.get
     # To look into `delayed` is dear, and what was tried and is nowhere else is there.
-    retried = sorted([o for o in attempts if not (o in places or o in leased)])
-    known = (o for o in ahead if not (o in places or o in leased or o in attempts))
+    dues = leased.dues
+    retried = sorted([o for o in attempts if not (o in dues or o in places)])
+    known = (o for o in ahead if not (o in places or o in dues or o in attempts))
     done = sorted([offset for offset in known if offset not in delayed])
     counts, ranks = [count(offset, 0) for offset in ready], [places[offset][0] for offset in ready]
     back = None if returns is None else map(returns.label_of, ready)
     entries.add_all(EntryState.READY, ready, counts, back, ranks)
-    counts = [count(offset, 0) for offset in leased]
-    out = None if returns is None else map(returns.label_of, leased)
-    entries.add_all(EntryState.LEASED, list(leased), counts, map(leased.due_of, leased), out)
+    counts = [count(offset, 0) for offset in dues]
+    out = None if returns is None else map(returns.label_of, dues)
+    entries.add_all(EntryState.LEASED, dues, counts, dues.values(), out)
     counts = [attempts[offset] for offset in retried]
     entries.add_all(EntryState.DELAYED, retried, counts, map(delayed.due_of, retried))
     entries.add_all(EntryState.DONE, done)

@@ -180,9 +180,10 @@ class Group:
             backlog.keep_fates(kept)
             if not self.ordered:
                 backlog.order_no_more()
-        # It does nothing but read one log.
-        usual = len(self.backlogs) == 1 and self.match is None and not (self.lease or kept)
-        self.usual = usual and not self.paused and self.rate is None
+        # It does nothing but read one log, and hand out one message at a time, perhaps leased.
+        special = self.paused or self.rate is not None or len(self.backlogs) > 1
+        leases = self.recorded or self.ordered or options.one_batch or options.on_loss != "keep"
+        self.usual = not (special or (leases if self.lease else kept))
 
     @property
     def gone(self) -> bool:
@@ -227,7 +228,9 @@ class Group:
     # Counted over all partitions.
 
     def leased_count(self) -> int:
-        return sum(len(backlog.leased) for backlog in self.backlogs)
+        if len(self.backlogs) == 1:  # it is asked for with every lease
+            return len(self.backlogs[0].leased.dues)
+        return sum([len(backlog.leased.dues) for backlog in self.backlogs])
 
     def delayed_count(self) -> int:
         return sum(len(backlog.delayed) for backlog in self.backlogs)

@@ -11,7 +11,7 @@ from zbus.faces.native.group_options import loss_of
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken, lines_bytes_max
 from zbus.faces.native.replies import NativeReply
-from zbus.faces.peer import Peer
+from zbus.faces.peer import LARGE_BYTES, Peer
 
 
 class GroupPlan:
@@ -31,7 +31,9 @@ class GroupPlan:
         topic = self.face.broker.topics.get(self.topic_key)
         if topic is None:
             return topic_unknown(self.params.topic)
-        group = topic.group(self.group_key)
+        group = topic.groups.get(self.group_key)
+        if topic.competing:
+            group = topic.group(self.group_key)
         if group is None:
             return group_unknown(self.params.group or self.params.topic)
         return topic, group
@@ -92,6 +94,9 @@ class Consume(GroupPlan):
         self.waits_max = face.settings.tickets_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        if self.offset is not None:
+            self.read_one(peer, id, self.partition or 0, self.offset)
+            return
         topic = self.topics.get(self.topic_key)
         if topic is None or topic.competing or not self.plain:
             self._run_with_care(peer, id)
@@ -101,7 +106,7 @@ class Consume(GroupPlan):
             self._run_with_care(peer, id)
             return
         if self.at_once and not (peer.turns or peer.together):
-            found = self.take(group, peer)
+            found = self.take(group, peer, self.wants)
             if found is not None:
                 params = self.params
                 if params.multiplexed:
@@ -116,35 +121,67 @@ class Consume(GroupPlan):
         deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
         broker.pull(group, PullReply(self, peer, id), deadline_ms)
 
+    def read_one(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
+        """The message at an offset: what `run` does with a plan that names one, of one that stands
+        in place of the plan's."""
+        topic = self.topics.get(self.topic_key)
+        group = None if topic is None else topic.groups.get(self.group_key)
+        if topic is None or group is None or len(topic.partitions) > 1 or topic.competing:
+            self._read_with_care(peer, id, partition, offset)
+            return
+        home, params = topic.partitions[0], self.params
+        simple = params.plain and not self.container and peer in group.readers
+        there = home.first <= offset < home.visible and not partition and home.fenced is None
+        if simple and there and not (peer.turns or peer.together):
+            chunk = home.log.find(offset)
+            if chunk is not None and peer.open_waits < self.waits_max:
+                at = offset - chunk.first
+                if len(chunk.bodies[at]) <= LARGE_BYTES:
+                    if params.multiplexed:
+                        peer.multiplexed = True
+                    id = id or params.id or self.broker.new_id()
+                    peer.write(encode_taken(self, id, group, chunk, at))
+                    return
+        self._read_with_care(peer, id, partition, offset)
+
+    def _read_with_care(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
+        found = self._admit(peer, id, partition)
+        if found is None:
+            return
+        topic, group = found
+        ticket = PeekReply(self, peer, id)
+        peer.held_bytes += PEEK_BYTES
+        if (taken := self.broker.register(peer, group)) is not None:
+            ticket.settle(taken)
+            return
+        self.broker.peek(ticket, topic.partitions[partition], offset, group)
+
     def _run_with_care(self, peer: Peer, id: bytes) -> None:
         """The whole of it, the fast path's cases included."""
-        face, params, broker = self.face, self.params, self.broker
+        found = self._admit(peer, id, self.partition or 0)
+        if found is not None:
+            broker = self.broker
+            deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
+            broker.pull(found[1], PullReply(self, peer, id), deadline_ms)
+
+    def _admit(self, peer: Peer, id: bytes, partition: int) -> tuple[Topic, Group] | None:
+        """The topic and the group. None if there are none, or it cannot be now: it is answered."""
         found = self.find()
         if isinstance(found, BrokerError):
             quiet = self.quiet and found.refusal is Refusal.TOPIC_UNKNOWN
-            NativeReply(face, params, peer, id, quiet).settle(found)
-            return
-        topic, group = found
-        if (problem := self._problem(peer, topic)) is not None:
-            reply = NativeReply(face, params, peer, id)
+            NativeReply(self.face, self.params, peer, id, quiet).settle(found)
+            return None
+        if (problem := self._problem(peer, found[0], partition)) is not None:
+            reply = NativeReply(self.face, self.params, peer, id)
             reply.tell(problem.status, body=problem.text.encode())
-            return
-        if self.offset is not None:
-            ticket = PeekReply(self, peer, id)
-            peer.held_bytes += PEEK_BYTES
-            if (taken := broker.register(peer, group)) is not None:
-                ticket.settle(taken)
-                return
-            broker.peek(ticket, topic.partitions[self.partition or 0], self.offset, group)
-            return
-        deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
-        broker.pull(group, PullReply(self, peer, id), deadline_ms)
+            return None
+        return found
 
-    def _problem(self, peer: Peer, topic: Topic) -> BadRequest | None:
+    def _problem(self, peer: Peer, topic: Topic, partition: int) -> BadRequest | None:
         if peer.open_waits >= self.waits_max:
             return BadRequest(429, "429: too many open calls and pulls on this connection")
-        if self.partition is not None and self.partition >= len(topic.partitions):
-            return BadRequest(404, f"404: Partition({self.partition}) Not Found")
+        if partition >= len(topic.partitions):
+            return BadRequest(404, f"404: Partition({partition}) Not Found")
         return None
 
 

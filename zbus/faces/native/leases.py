@@ -7,6 +7,7 @@ group's state however many they are.
 from __future__ import annotations
 
 from zbus.core.errors import BrokerError, Refusal
+from zbus.core.ranges import Ranges
 from zbus.core.topic import Group, Partition
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
@@ -29,7 +30,7 @@ class Settling(GroupPlan):
     def __init__(self, face: Context, params: Params) -> None:
         super().__init__(face, params)
         self.quiet = not params.flag(b"ack")
-        self.offsets = params.ranges(b"offset")
+        self.offsets: Ranges = params.ranges(b"offset")
         if not self.offsets:
             raise BadRequest(400, "400: Bad Format, Missing offset")
         self.partition = params.number(b"partition") or 0
@@ -48,23 +49,29 @@ class Ack(Settling):
         self.strict = params.flag(b"strict")
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        self._settle(peer, id, self.partition, self.offsets, self.looks)
+
+    def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
+        """What `run` does, of one offset that stands in place of the plan's."""
+        self._settle(peer, id, partition, (range(offset, offset + 1),), 0)
+
+    def _settle(self, peer: Peer, id: bytes, index: int, offsets: Ranges, looks: int) -> None:
         ticket = NativeReply(self.face, self.params, peer, id, self.quiet)
         found = self.find()
         if isinstance(found, BrokerError):
             if self.strict or found.refusal is Refusal.TOPIC_UNKNOWN:
                 ticket.settle(found)
             else:
-                ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
-        elif self.partition >= len(found[0].partitions):
-            if self.strict:
-                ticket.settle(partition_unknown(self.partition))
-            else:
-                ticket.tell(200, body=b"%d" % self.face.broker.now_ms)
+                ticket.tell_done()
+            return
+        topic, group = found
+        if index < len(topic.partitions):
+            count = self.face.broker.ack(ticket, group, topic.partitions[index], offsets)
+            peer.work -= count + looks
+        elif self.strict:
+            ticket.settle(partition_unknown(index))
         else:
-            topic, group = found
-            partition = topic.partitions[self.partition]
-            count = self.face.broker.ack(ticket, group, partition, self.offsets)
-            peer.work -= count + self.looks
+            ticket.tell_done()
 
 
 class Leased(Settling):
@@ -72,21 +79,21 @@ class Leased(Settling):
 
     __slots__ = ()
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def begin(
+        self, peer: Peer, id: bytes, index: int
+    ) -> tuple[SettledReply, Group, Partition] | None:
+        """The ticket, and what it is about; None if there is no such group or partition, which is
+        answered."""
         ticket = SettledReply(self.face, self.params, peer, id, self.quiet)
         found = self.find()
         if isinstance(found, BrokerError):
             ticket.settle(found)
-            return
+            return None
         topic, group = found
-        if self.partition >= len(topic.partitions):
-            ticket.settle(partition_unknown(self.partition))
-            return
-        ticket.count = self.settle(ticket, group, topic.partitions[self.partition])
-        peer.work -= ticket.count + self.looks
-
-    def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
-        raise NotImplementedError
+        if index >= len(topic.partitions):
+            ticket.settle(partition_unknown(index))
+            return None
+        return ticket, group, topic.partitions[index]
 
 
 class Nack(Leased):
@@ -99,10 +106,24 @@ class Nack(Leased):
         self.front = params.flag(b"front")
         self.delay_ms = params.duration(b"delay") or 0
 
-    def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        self._settle(peer, id, self.partition, self.offsets, self.delay_ms, self.looks)
+
+    def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int, delay_ms: int) -> None:
+        """What `run` does, of one offset and a delay that stand in place of the plan's."""
+        self._settle(peer, id, partition, (range(offset, offset + 1),), delay_ms, 0)
+
+    def _settle(
+        self, peer: Peer, id: bytes, index: int, offsets: Ranges, delay_ms: int, looks: int
+    ) -> None:
+        begun = self.begin(peer, id, index)
+        if begun is None:
+            return
+        ticket, group, partition = begun
         broker = self.face.broker
-        due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
-        return broker.nack(ticket, group, partition, self.offsets, self.front, due_ms)
+        due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
+        ticket.count = broker.nack(ticket, group, partition, offsets, self.front, due_ms)
+        peer.work -= ticket.count + looks
 
 
 class Extend(Leased):
@@ -114,8 +135,25 @@ class Extend(Leased):
         super().__init__(face, params)
         self.lease_ms = params.duration(b"group_lease")
 
-    def settle(self, ticket: SettledReply, group: Group, partition: Partition) -> int:
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        self._settle(peer, id, self.partition, self.offsets, self.lease_ms, self.looks)
+
+    def settle_one(
+        self, peer: Peer, id: bytes, partition: int, offset: int, lease_ms: int | None
+    ) -> None:
+        """What `run` does, of one offset and a lease that stand in place of the plan's; None = a
+        lease as the group has it."""
+        self._settle(peer, id, partition, (range(offset, offset + 1),), lease_ms, 0)
+
+    def _settle(
+        self, peer: Peer, id: bytes, index: int, offsets: Ranges, lease_ms: int | None, looks: int
+    ) -> None:
+        begun = self.begin(peer, id, index)
+        if begun is None:
+            return
+        ticket, group, partition = begun
         broker = self.face.broker
-        lease_ms = group.options.lease_ms if self.lease_ms is None else self.lease_ms
+        lease_ms = group.options.lease_ms if lease_ms is None else lease_ms
         deadline_ms = broker.outside.asked_ms() + lease_ms
-        return broker.extend(ticket, group, partition, self.offsets, deadline_ms)
+        ticket.count = broker.extend(ticket, group, partition, offsets, deadline_ms)
+        peer.work -= ticket.count + looks

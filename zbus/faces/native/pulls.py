@@ -14,21 +14,13 @@ from zbus.faces.native import containers
 from zbus.faces.native.context import Context
 from zbus.faces.native.header_lines import OF_BROKER_BYTES, omit
 from zbus.faces.native.params import Params
-from zbus.faces.native.replies import NativeAnswering
+from zbus.faces.native.replies import REPLY, NativeAnswering, encode_plain
 from zbus.faces.peer import LARGE_BYTES, Peer
-from zbus.wire.replies import KEEP_ALIVE
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
 
-_DELIVERY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%bid: %b\r\n"
-_DELIVERED = _DELIVERY + b"%b\r\n%b"
-_PLAIN = _DELIVERY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
-
-
-def encode_delivery(params: Params, id: bytes, lines: bytes, body: bytes) -> bytes:
-    """What `Params.reply` does, for the usual 200."""
-    return _DELIVERED % (len(body), params.topic_line, id, lines, body)
+_PLAIN = REPLY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 
 
 def head_bytes_max(face: Context, params: Params) -> int:
@@ -45,7 +37,7 @@ _PLACE_BYTES_MAX = 500
 
 def lines_bytes_max(face: Context, params: Params) -> int:
     """Of the lines of a plain delivery, beside those that frame it and name it."""
-    frame = _DELIVERED % (0, params.topic_line, b"", b"", b"")
+    frame = encode_plain(params, b"", b"", b"")
     return head_bytes_max(face, params) - len(frame) - _ID_BYTES - _NUMBER_BYTES
 
 
@@ -56,7 +48,7 @@ def encode_taken(plan: PullPlan, id: bytes, group: Group, chunk: Chunk, at: int)
     if not chunk.plain or len(headers) > plan.lines_bytes_max - _PLACE_BYTES_MAX:
         lines = containers.message_lines(group.topic, group, 0, chunk, at, 0, params.form)
         lines = omit(lines, len(lines) - plan.lines_bytes_max)
-        return encode_delivery(params, id, lines, body)
+        return encode_plain(params, id, lines, body)
     offset = chunk.first + at  # what `message_lines` does, nearly always, without a call
     return _PLAIN % (
         len(body),
@@ -155,10 +147,10 @@ class PullReply(NativeAnswering, Pull):
             if (over_bytes := len(lines) - self.plan.lines_bytes_max) > 0:
                 lines = omit(lines, over_bytes)
             if len(body) > LARGE_BYTES and not self.open:
-                head = _DELIVERED % (len(body), params.topic_line, self.id, lines, b"")
+                head = encode_plain(params, self.id, lines, b"", len(body))
                 self.send_large(head, body)
                 return
-            data = encode_delivery(params, self.id, lines, body)
+            data = encode_plain(params, self.id, lines, body)
         else:
             data = self._reply(lines, body)
         if self.open:
