@@ -20,8 +20,6 @@ from __future__ import annotations
 import argparse
 import os
 import select
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import zbus
+from tests.bench.others import installed, redis_server
 from zbus.client import BlockingClient
 
 ROWS = ("one by one", "pipelined", "batches", "consume one by one", "consume")
@@ -62,27 +61,12 @@ def broker(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def redis_server(folder: Path, fsync: str) -> Iterator[Any]:
-    """A Redis with an append-only file; a connected client."""
+def redis_client(folder: Path, fsync: str) -> Iterator[Any]:
+    """A client of a Redis with an append-only file."""
     import redis
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--dir", str(folder), "--save", ""]
-    command += ["--appendonly", "yes", "--appendfsync", fsync]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    client = redis.Redis(port=port)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "Ready to accept connections" in line:
-                break
+    with redis_server(folder, fsync) as server, redis.Redis(port=server.port) as client:
         yield client
-    finally:
-        client.close()
-        process.terminate()
-        process.wait(30)
 
 
 def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
@@ -199,9 +183,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append")
     parser.add_argument("--folder", help="where the data goes: a directory on the disk to measure")
     arguments = parser.parse_args()
-    missing = shutil.which("redis-server") is None
-    if missing:
-        print("redis-server is missing (apt-get install redis-server): zbus is measured alone")
+    missing = not installed("redis-server")
     print("| bytes | sync | what               | zbus /s   | redis /s  | ratio  |")
     print("|---|---|---|---|---|---|")
     for level, fsync in (("disk", "always"), ("os", "everysec")):
@@ -209,7 +191,7 @@ def main() -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.folder)))
             (folder / "zbus").mkdir()
             url = stack.enter_context(broker(folder / "zbus"))
-            client = None if missing else stack.enter_context(redis_server(folder, fsync))
+            client = None if missing else stack.enter_context(redis_client(folder, fsync))
             for size in arguments.size or (100, 1024):
                 compare(url, level, client, size, arguments.seconds)
 
