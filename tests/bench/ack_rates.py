@@ -46,7 +46,7 @@ def is_resp(data: bytes) -> bool:
 
 def acked_in_redis(number: int, reply: bytes) -> bytes:
     """The id is the first text after the stream's name."""
-    return command(b"XACK", b"A", b"g", reply.split(b"\r\n")[8])
+    return command(b"XACK", b"A", b"g", reply.split(b"\r\n")[7])
 
 
 def redis_kinds() -> list[Kind]:
@@ -83,7 +83,7 @@ def message_at(data: bytes) -> int:
 def is_nats(data: bytes) -> bool:
     """PONG, or a message that has come in whole."""
     assert b"-ERR" not in data, data
-    if data.endswith(b"PONG\r\n"):
+    if data.endswith(b"\nPONG\r\n"):
         return True
     at = message_at(data)
     end = data.find(b"\r\n", at)
@@ -130,11 +130,11 @@ def nats_kinds() -> list[Kind]:
 # -- all of them -------------------------------------------------------------------------------
 
 
-def zbus_kinds() -> list[Kind]:
-    plain = ask("/A?cmd=query")
-    steps = [always(ask("/A/g?cmd=consume")), settled("A/g")]
+def zbus_kinds(topic: str = "A") -> list[Kind]:
+    plain = ask(f"/{topic}?cmd=query")
+    steps = [always(ask(f"/{topic}/g?cmd=consume")), settled(f"{topic}/g")]
     return [
-        Kind("put", plain, [always(ask("/A?cmd=produce", BODY))], is_http),
+        Kind("put", plain, [always(ask(f"/{topic}?cmd=produce", BODY))], is_http),
         Kind("take and ack", plain, steps, is_http, pulls=True),
     ]
 

@@ -86,6 +86,7 @@ def wrk(
     assert "Socket errors" not in printed, printed
     found = re.search(r"Requests/sec:\s+([\d.]+)", printed)
     assert found is not None, printed
+    assert float(found[1]), printed
     return float(found[1])
 
 

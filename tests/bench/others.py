@@ -38,7 +38,7 @@ def started(command: Sequence[str], ready: str, port: int) -> Iterator[Server]:
             printed += line
         yield Server(port, process.pid)
     finally:
-        process.terminate()
+        process.kill()  # what it stored goes with its folder
         process.wait(30)
 
 
