@@ -10,6 +10,7 @@ ratios, never absolute times. Redis with `appendfsync always` stands beside dura
 |---|---|---|
 | produce one by one | `produce` | `xadd` |
 | produce, pipelined | `pipeline`, 256 in flight | pipelines of 256 `xadd` |
+| the same, each with a key and a trace | header `traceparent` | two fields more |
 | produce, batches of 100 | `produce_many` | transactions of 100 `xadd` |
 | consume one by one | `pull`, `ack` | `xreadgroup` of 1, `xack` |
 | consume | `consume` (batches of 100) | `xreadgroup` of 100, one `xack` for all |
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import select
 import subprocess
 import sys
@@ -33,7 +35,7 @@ import zbus
 from tests.bench.others import installed, redis_server
 from zbus.client import BlockingClient
 
-ROWS = ("one by one", "pipelined", "batches", "consume one by one", "consume")
+ROWS = ("one by one", "pipelined", "keys, traces", "batches", "consume one by one", "consume")
 BATCH = 100
 IN_FLIGHT = 256
 
@@ -69,6 +71,13 @@ def redis_client(folder: Path, fsync: str) -> Iterator[Any]:
         yield client
 
 
+def values(count: int) -> Iterator[tuple[str, str]]:
+    """Keys and traces of messages: each another."""
+    for _ in range(count):
+        trace = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-01"
+        yield f"user-{random.randrange(100_000)}", trace
+
+
 def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
     def one_by_one(until: float) -> int:
         count = 0
@@ -83,6 +92,15 @@ def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
             while time.perf_counter() < until:
                 for _ in range(50):
                     pipe.produce(topic, body)
+                count += 50
+        return count
+
+    def with_traces(until: float) -> int:
+        count = 0
+        with bus.pipeline(IN_FLIGHT) as pipe:
+            while time.perf_counter() < until:
+                for key, trace in values(50):
+                    pipe.produce(topic, body, key=key, headers={"traceparent": trace})
                 count += 50
         return count
 
@@ -113,7 +131,7 @@ def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
                     break
         return count
 
-    yield from (one_by_one, pipelined, batches, consume_one_by_one, consume)
+    yield from (one_by_one, pipelined, with_traces, batches, consume_one_by_one, consume)
 
 
 def redis_works(client: Any, topic: str, body: bytes) -> Iterator[Work]:
@@ -124,6 +142,16 @@ def redis_works(client: Any, topic: str, body: bytes) -> Iterator[Work]:
         while time.perf_counter() < until:
             client.xadd(topic, fields)
             count += 1
+        return count
+
+    def with_traces(until: float) -> int:
+        count = 0
+        while time.perf_counter() < until:
+            pipe = client.pipeline(transaction=False)
+            for key, trace in values(IN_FLIGHT):
+                pipe.xadd(topic, {"body": body, "key": key, "traceparent": trace})
+            pipe.execute()
+            count += IN_FLIGHT
         return count
 
     def in_pipes(until: float, size: int, transaction: bool) -> int:
@@ -149,6 +177,7 @@ def redis_works(client: Any, topic: str, body: bytes) -> Iterator[Work]:
 
     yield one_by_one
     yield lambda until: in_pipes(until, IN_FLIGHT, False)
+    yield with_traces
     yield lambda until: in_pipes(until, BATCH, True)
     yield lambda until: consume(until, 1)
     yield lambda until: consume(until, BATCH)

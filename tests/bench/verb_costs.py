@@ -1,4 +1,4 @@
-"""What each request costs the broker as clients send it, beside one that is always the same.
+"""What a request costs the broker as programs send it, beside one that is always the same.
 
     python -m tests.bench.verb_costs [COMMIT] [--rounds 15] [--only WORD]     (make bench-cpu)
 
@@ -64,7 +64,7 @@ class JsonSocket:
 
 
 def exchange(link: Link, requests: Iterable[bytes]) -> Iterator[Reply]:
-    """Send all of them, some at once; each must be a success."""
+    """Send all of them, `PIPELINED` at once; each must be a success."""
     left = iter(requests)
     while some := list(islice(left, PIPELINED)):
         link.send(b"".join(some))
@@ -82,13 +82,13 @@ def pull(place: str) -> bytes:
 
 
 def nothing(pipe: Pipe, number: int) -> list[Given]:
-    """Of a request for which nothing has to be there."""
+    """For a request that needs nothing in place."""
     return [{}] * number
 
 
 def put_before(*texts: bytes, group: str = "") -> Callable[[Pipe, int], list[Given]]:
-    """Each of them so many times: what is put is then taken. `group`: it begins at their first,
-    and forgets what it has leased out."""
+    """Puts the messages that the requests then take. A `group` begins at the first of them, and
+    forgets its leases."""
     templates = [Template.of(text) for text in texts]
 
     def put(pipe: Pipe, number: int) -> list[Given]:
@@ -168,7 +168,7 @@ class Verb(NamedTuple):
     before: Callable[[Pipe, int], list[Given]] = nothing
     connect: Callable[[int], Link] = Pipe
     wrapped: Callable[[bytes], bytes] = bytes  # one on the wire
-    part: int = 1  # so many times fewer than others: each does as much as many
+    part: int = 1  # a round has one in `part` as many: each does the work of many
 
 
 def verb(name: str, *texts: bytes, before: Callable[[Pipe, int], list[Given]] = nothing) -> Verb:
@@ -232,7 +232,7 @@ def cost_us(server: Server, verb: Verb, number: int = ROUND) -> float:
     """Of one request, in one round."""
     number = max(1, number // verb.part)
     templates, random = [Template.of(text) for text in verb.texts], Random()
-    first = random.getrandbits(40)  # what is counted was not in the round before
+    first = random.getrandbits(40)  # numbers of this round were in none before
     with closing(Pipe(server.port)) as pipe:
         given = verb.before(pipe, number)
         requests = [
