@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +38,8 @@ def started(command: Sequence[str], ready: str, port: int) -> Iterator[Server]:
             line = process.stdout.readline()
             assert line, f"{command[0]} ended: {printed}"
             printed += line
+        # What it prints from now on is of no use, but a full pipe would stop it.
+        threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
         yield Server(port, process.pid)
     finally:
         process.kill()  # what it stored goes with its folder
@@ -70,7 +74,8 @@ def original(folder: Path, archives: Path) -> Iterator[Server]:
     configuration = folder / "zbus.xml"
     configuration.write_text(CONFIGURATION.format(port=port, folder=folder / "data"))
     command = [*JAVA, "-cp", f"{archives}/*", "io.zbus.mq.server.MqServer"]
-    with started([*command, "-conf", str(configuration)], f":{port}) started", port) as server:
+    ready = f"Server(127.0.0.1:{port}) started"
+    with started([*command, "-conf", str(configuration)], ready, port) as server:
         yield server
 
 

@@ -84,7 +84,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zbus-rates-")))
         found = servers(stack, folder, chosen.commit, chosen.original)
         first, *others = found
-        print(f"| what differs | {first} | " + "".join(f"{name} | ratio | " for name in others))
+        print(f"| what differs | {first} |" + "".join(f" {name} | ratio |" for name in others))
         print("|---|---|" + "---|---|" * len(others))
         for mode in MODES:
             ours, *theirs = measured(list(found.values()), mode, chosen.seconds, chosen.rounds)

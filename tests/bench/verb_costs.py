@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows with this in their names")
     chosen = parser.parse_args()
     print(
-        "| request | us | beside the fixed one |" + " before | now / before |" * bool(chosen.commit)
+        "| request | µs | beside the fixed one |" + " before | now / before |" * bool(chosen.commit)
     )
     print("|---|---|---|" + "---|---|" * bool(chosen.commit))
     with (
