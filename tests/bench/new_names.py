@@ -5,8 +5,8 @@
 What the broker learns about the form of requests must stay bounded, and must not become dearer for
 that client or for others. After each step: requests a second and the broker's processor time for
 one, the memory of its process, and what a usual client's put with a key costs then. With a commit
-each step is also made with that version, in turn. Durability `memory`, and the topic is emptied
-after each step, so that messages do not count.
+each step is also made with that version, in turn. Durability `memory`, and the topic is made
+anew after each step, so that messages do not count.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ TEMPLATES = tuple(
     )
 )
 USUAL = verb("put, `key` differs", post("/N", "key: {user}"))
+DECLARE = get("/N?cmd=declare&durability=memory")
 MIB = 1 << 20
 
 
@@ -50,7 +51,7 @@ def step(server: Server, name: str, sent: list[bytes]) -> None:
         for _ in exchange(pipe, sent):
             pass
         took_s, ran_s = time.perf_counter() - began, run_seconds(server.pid) - ran
-        list(exchange(pipe, [get("/N?cmd=empty")]))
+        list(exchange(pipe, [get("/N?cmd=remove"), DECLARE]))
     cells = [
         f"{len(sent) / took_s:,.0f}/s",
         f"{ran_s / len(sent) * 1e6:.1f}",
@@ -74,7 +75,7 @@ def main() -> None:
     ):
         for server in servers:
             with closing(Pipe(server.port)) as pipe:
-                list(exchange(pipe, [get("/N?cmd=declare&durability=memory")]))
+                list(exchange(pipe, [DECLARE]))
         print("| new names | rate | µs each | MiB of the process | a usual put, µs |")
         print("|---|---|---|---|---|")
         for number in range(1, chosen.steps + 1):
