@@ -36,6 +36,7 @@ TEMPLATES = tuple(
 )
 USUAL = verb("put, `key` differs", post("/N", "key: {user}"))
 DECLARE = get("/N?cmd=declare&durability=memory")
+SMALL_CACHE = ("--set", "cache_bytes_max=4 MiB")  # it keeps messages of topics that are gone
 MIB = 1 << 20
 
 
@@ -70,7 +71,7 @@ def main() -> None:
     each = chosen.requests // chosen.steps
     with (
         tempfile.TemporaryDirectory(prefix="zbus-names-") as folder,
-        brokers(Path(folder), chosen.commit) as servers,
+        brokers(Path(folder), chosen.commit, *SMALL_CACHE) as servers,
         one_core(*(server.pid for server in servers)),
     ):
         for server in servers:

@@ -131,7 +131,7 @@ def _client(fixed: list[str], target: str, host: str, random: Random) -> list[by
 def crowd_requests(target: str, host: str, connections: int) -> Iterator[bytes]:
     """Requests for the connections in turn, without end."""
     clients = [[Template.of(text) for text in texts] for texts in crowd(target, host, connections)]
-    random = Random(1)
+    random = Random()  # an idempotency key of a round before would store nothing
     for n in count():
         texts = clients[n % connections]
         yield texts[n // connections % len(texts)].fill(n, random)

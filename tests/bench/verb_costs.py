@@ -247,14 +247,14 @@ def cost_us(server: Server, verb: Verb, number: int = ROUND) -> float:
 
 
 @contextmanager
-def brokers(folder: Path, commit: str) -> Iterator[list[Server]]:
+def brokers(folder: Path, commit: str, *options: str) -> Iterator[list[Server]]:
     """This version, and the one of the commit if there is one; both with all topics."""
     with ExitStack() as stack:
         checkouts = [None, *([stack.enter_context(checkout(commit))] if commit else [])]
         found = []
         for number, files in enumerate(checkouts):
             data = folder / f"data-{number}"
-            broker = BrokerProcess(data, "--durability", "os", checkout=files)
+            broker = BrokerProcess(data, "--durability", "os", *options, checkout=files)
             stack.enter_context(broker)
             with closing(Pipe(broker.port)) as pipe:
                 list(exchange(pipe, (Template.of(text).fill(0, Random()) for text in DECLARED)))
