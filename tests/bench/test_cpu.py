@@ -25,8 +25,8 @@ RATIOS_MAX = {
     "pull": 1.6,
     "put, unique ids": 1.9,
     "pull, unique ids": 1.9,
-    "put, a crowd of clients": 2.6,
-    "pull of that": 1.9,
+    "put, a crowd of clients": 3.0,
+    "pull of that": 2.6,
 }
 ALONE_US_MAX = 60.0
 
