@@ -10,6 +10,7 @@ SEEDS ?= 10000
 N ?= 100000
 SEED ?= 1
 FUZZ_S ?= 300
+ORIGINAL ?= $(VENV)/stock/java
 MATRIX := 3.11 3.12 3.13 3.14
 
 # What is quick comes first, what writes 10 GB last.
@@ -18,9 +19,9 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
   tests/process/test_idle_connections.py tests/bench/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against \
+.PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
   bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
-  stock-clients stock-python clean system-packages load-generators
+  stock-clients stock-python clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -66,13 +67,20 @@ lint: $(VENV)/test.stamp ## ruff and mypy alone
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: load-generators $(VENV)/test.stamp ## Run the benchmarks (wants a quiet machine)
+bench-page: load-generators other-brokers $(VENV)/test.stamp ## Print the first tables of docs/explanation/performance.md anew (five minutes)
+	$(BIN)/python -m tests.bench.verb_costs $(COMMIT)
+	$(BIN)/python -m tests.bench.produce_rates $(COMMIT) --original $(ORIGINAL)
+	$(BIN)/python -m tests.bench.ack_rates
+
+bench: bench-page ## Run the benchmarks (wants a quiet machine)
+	$(BIN)/python -m tests.bench.new_names
 	$(BIN)/python -m tests.bench.dialect_rates
 	$(BIN)/python -m tests.bench.large_fanout --quick
 	$(BIN)/python -m tests.bench.large_replay --quick
 	$(BIN)/python -m pytest -m bench -s $(BENCHES) $(ARGS)
 
-bench-cpu: $(VENV)/test.stamp ## Run those of processor time: a minute, on a busy machine too
+bench-cpu: $(VENV)/test.stamp ## Run those of processor time, beside COMMIT=... if it is given: two minutes, on a busy machine too
+	$(BIN)/python -m tests.bench.verb_costs $(COMMIT)
 	$(BIN)/python -m pytest -m bench -s $(BENCHES_OF_CPU) $(ARGS)
 
 bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live, 10 million delays (20 minutes; 10 GB of disk)
@@ -93,6 +101,9 @@ bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 10
 	$(BIN)/python -m tests.bench.large_fanout $(ARGS)
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn
+	$(BIN)/python -m tests.bench.verb_costs $(COMMIT)
+	$(BIN)/python -m tests.bench.produce_rates $(COMMIT) --original $(ORIGINAL)
+	$(BIN)/python -m tests.bench.new_names $(COMMIT)
 	$(BIN)/python -m tests.bench.against $(COMMIT) $(ARGS)
 
 docs: $(VENV)/test.stamp build/docs/stamp ## Make the documentation's site in build/site, and check its links
@@ -238,6 +249,10 @@ system-packages:
 load-generators:
 	@command -v ab >/dev/null || $(call debian-package,apache2-utils)
 	@command -v wrk >/dev/null || $(call debian-package,wrk)
+
+other-brokers:
+	@command -v redis-server >/dev/null || $(call debian-package,redis-server)
+	@command -v nats-server >/dev/null || $(call debian-package,nats-server)
 
 define debian-package
 { if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +20,8 @@ from typing import NamedTuple
 
 from tests.bench.drain import drain, fill
 from tests.bench.lockstep import LINES, Line, cost, one_core
-from tests.bench.measure import HERE, Server, ab, show, wrk_unique_ids
+from tests.bench.measure import HERE, Server, ab, checkout, show, wrk
+from tests.bench.templates import MODES, produces
 from tests.bench.test_speed import load
 from tests.process.broker import BrokerProcess
 
@@ -49,6 +49,10 @@ def cpu_us(line: Line, broker: BrokerProcess) -> float:
         return cost(Server.of(broker), line).us
 
 
+def sent(mode: str, broker: BrokerProcess) -> float:
+    return wrk(broker.port, produces(mode, "Os", broker.port), seconds=2)
+
+
 def drained(field: str, broker: BrokerProcess) -> float:
     """Messages that were put just before."""
     assert broker.get("/Drain?cmd=declare&durability=os").status == 200
@@ -64,7 +68,12 @@ ROWS = (
     Row("batches of 1000 from memory", partial(drained, "messages_s")),
     Row("ab produce, os", lambda broker: ab(broker.port, "/Os?cmd=produce", 200_000 // QUICK)),
     Row("ab consume, os", lambda broker: ab(broker.port, "/Os?cmd=consume", 200_000 // QUICK)),
-    Row("unique ids, os", lambda broker: wrk_unique_ids(broker.port, "Os", seconds=2)),
+    *(
+        Row(
+            f"wrk, {mode} differs, os" if mode != "fixed" else "wrk, fixed, os", partial(sent, mode)
+        )
+        for mode in MODES
+    ),
     *(
         Row(
             f"produce, disk, {connections} connections",
@@ -121,18 +130,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows with this in their names")
     chosen = parser.parse_args()
     rows = [row for row in ROWS if chosen.only in row.name]
-    with tempfile.TemporaryDirectory(prefix="zbus-against-") as folder:
-        other = Path(folder) / "checkout"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", other, chosen.commit], check=True)
-        try:
-            with (
-                start(Path(folder) / "here", ROOT) as here,
-                start(Path(folder) / "there", other) as there,
-            ):
-                compare(here, there, chosen.rounds, rows)
-        finally:
-            subprocess.run([*git, "remove", "--force", other], check=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="zbus-against-") as folder,
+        checkout(chosen.commit) as other,
+        start(Path(folder) / "here", ROOT) as here,
+        start(Path(folder) / "there", other) as there,
+    ):
+        compare(here, there, chosen.rounds, rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ ratios, never absolute times. Redis with `appendfsync always` stands beside dura
 |---|---|---|
 | produce one by one | `produce` | `xadd` |
 | produce, pipelined | `pipeline`, 256 in flight | pipelines of 256 `xadd` |
+| the same, each with a key and a trace | header `traceparent` | two fields more |
 | produce, batches of 100 | `produce_many` | transactions of 100 `xadd` |
 | consume one by one | `pull`, `ack` | `xreadgroup` of 1, `xack` |
 | consume | `consume` (batches of 100) | `xreadgroup` of 100, one `xack` for all |
@@ -19,9 +20,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import select
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import zbus
+from tests.bench.others import installed, redis_server
 from zbus.client import BlockingClient
 
-ROWS = ("one by one", "pipelined", "batches", "consume one by one", "consume")
+ROWS = ("one by one", "pipelined", "keys, traces", "batches", "consume one by one", "consume")
 BATCH = 100
 IN_FLIGHT = 256
 
@@ -62,27 +63,19 @@ def broker(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def redis_server(folder: Path, fsync: str) -> Iterator[Any]:
-    """A Redis with an append-only file; a connected client."""
+def redis_client(folder: Path, fsync: str) -> Iterator[Any]:
+    """A client of a Redis with an append-only file."""
     import redis
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--dir", str(folder), "--save", ""]
-    command += ["--appendonly", "yes", "--appendfsync", fsync]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    client = redis.Redis(port=port)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "Ready to accept connections" in line:
-                break
+    with redis_server(folder, fsync) as server, redis.Redis(port=server.port) as client:
         yield client
-    finally:
-        client.close()
-        process.terminate()
-        process.wait(30)
+
+
+def values(count: int) -> Iterator[tuple[str, str]]:
+    """Keys and traces of messages: each another."""
+    for _ in range(count):
+        trace = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-01"
+        yield f"user-{random.randrange(100_000)}", trace
 
 
 def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
@@ -99,6 +92,15 @@ def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
             while time.perf_counter() < until:
                 for _ in range(50):
                     pipe.produce(topic, body)
+                count += 50
+        return count
+
+    def with_traces(until: float) -> int:
+        count = 0
+        with bus.pipeline(IN_FLIGHT) as pipe:
+            while time.perf_counter() < until:
+                for key, trace in values(50):
+                    pipe.produce(topic, body, key=key, headers={"traceparent": trace})
                 count += 50
         return count
 
@@ -129,7 +131,7 @@ def zbus_works(bus: BlockingClient, topic: str, body: bytes) -> Iterator[Work]:
                     break
         return count
 
-    yield from (one_by_one, pipelined, batches, consume_one_by_one, consume)
+    yield from (one_by_one, pipelined, with_traces, batches, consume_one_by_one, consume)
 
 
 def redis_works(client: Any, topic: str, body: bytes) -> Iterator[Work]:
@@ -140,6 +142,16 @@ def redis_works(client: Any, topic: str, body: bytes) -> Iterator[Work]:
         while time.perf_counter() < until:
             client.xadd(topic, fields)
             count += 1
+        return count
+
+    def with_traces(until: float) -> int:
+        count = 0
+        while time.perf_counter() < until:
+            pipe = client.pipeline(transaction=False)
+            for key, trace in values(IN_FLIGHT):
+                pipe.xadd(topic, {"body": body, "key": key, "traceparent": trace})
+            pipe.execute()
+            count += IN_FLIGHT
         return count
 
     def in_pipes(until: float, size: int, transaction: bool) -> int:
@@ -165,6 +177,7 @@ def redis_works(client: Any, topic: str, body: bytes) -> Iterator[Work]:
 
     yield one_by_one
     yield lambda until: in_pipes(until, IN_FLIGHT, False)
+    yield with_traces
     yield lambda until: in_pipes(until, BATCH, True)
     yield lambda until: consume(until, 1)
     yield lambda until: consume(until, BATCH)
@@ -199,9 +212,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append")
     parser.add_argument("--folder", help="where the data goes: a directory on the disk to measure")
     arguments = parser.parse_args()
-    missing = shutil.which("redis-server") is None
-    if missing:
-        print("redis-server is missing (apt-get install redis-server): zbus is measured alone")
+    missing = not installed("redis-server")
     print("| bytes | sync | what               | zbus /s   | redis /s  | ratio  |")
     print("|---|---|---|---|---|---|")
     for level, fsync in (("disk", "always"), ("os", "everysec")):
@@ -209,7 +220,7 @@ def main() -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.folder)))
             (folder / "zbus").mkdir()
             url = stack.enter_context(broker(folder / "zbus"))
-            client = None if missing else stack.enter_context(redis_server(folder, fsync))
+            client = None if missing else stack.enter_context(redis_client(folder, fsync))
             for size in arguments.size or (100, 1024):
                 compare(url, level, client, size, arguments.seconds)
 

@@ -15,17 +15,19 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from itertools import count, repeat
+from random import Random
+from typing import Literal, NamedTuple
 
 from tests.bench.measure import Server, run_seconds, system_seconds
+from tests.bench.templates import BODY_END, Template, crowd_requests, get, post
 
 CONNECTIONS = 32
 REQUESTS = 6_400  # of a round
 ALONE = 1_000  # of a round in which each comes alone
 OK = b"HTTP/1.1 200 "
 BLANK = b"\r\n\r\n"
-BODY_END = b"\n--end--"  # what a request with the body below ends with, and has nowhere else
-BODY = BODY_END.rjust(128, b"x")
+BODY = BODY_END.rjust(128, b"x").decode()
 
 
 class Line(NamedTuple):
@@ -34,36 +36,37 @@ class Line(NamedTuple):
     name: str
     topic: str
     command: str
-    ids: bool = False  # each has its own, and what puts has a body of 128 bytes
+    sent: Literal["alike", "ids", "crowd"] = "alike"  # the latter two put bodies with an end
     connections: int = CONNECTIONS
 
     @property
     def end(self) -> bytes:
         """What every request ends with."""
-        return BODY_END if self.ids and self.command == "produce" else BLANK
+        return BODY_END if self.sent != "alike" and self.command == "produce" else BLANK
 
     def requests(self) -> Iterator[bytes]:
-        head = f" /{self.topic}?cmd={self.command} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode()
-        if not self.ids:
-            request = b"GET" + head + b"\r\n"
-            while True:
-                yield request
-        method, tail = b"GET", BLANK
+        """Without end; for the connections in turn."""
+        target, host = f"/{self.topic}?cmd={self.command}", "127.0.0.1"
+        if self.sent == "crowd" and self.command == "produce":
+            return crowd_requests(target, host, self.connections)
+        if self.sent != "ids":
+            return repeat(get(target, host=host))
+        line = "id: {id}"
+        text = get(target, line, host=host)
         if self.command == "produce":
-            method, tail = b"POST", b"\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
-        start = b"%b%bid: %b-" % (method, head, os.urandom(4).hex().encode())
-        number = 0
-        while True:
-            yield b"%b%d%b" % (start, number, tail)
-            number += 1
+            text = post(target, line, body=BODY, host=host)
+        template, random = Template.of(text), Random()
+        return (template.fill(n, random) for n in count())
 
 
 # A pull takes what the put above it has put.
 LINES = (
     Line("put", "Plain", "produce"),
     Line("pull", "Plain", "consume"),
-    Line("put, unique ids", "Ids", "produce", ids=True),
-    Line("pull, unique ids", "Ids", "consume", ids=True),
+    Line("put, unique ids", "Ids", "produce", "ids"),
+    Line("pull, unique ids", "Ids", "consume", "ids"),
+    Line("put, a crowd of clients", "Crowd", "produce", "crowd"),
+    Line("pull of that", "Crowd", "consume", "crowd"),
     Line("put, one a turn", "Alone", "produce", connections=1),
     Line("pull, one a turn", "Alone", "consume", connections=1),
 )
@@ -130,8 +133,8 @@ def cost(server: Server, line: Line) -> Cost:
         exchange(socks, requests, rounds)
         after = run_seconds(server.pid), system_seconds(server.pid)
     run_s, system_s = (end - begin for begin, end in zip(before, after, strict=True))
-    count = rounds * line.connections
-    return Cost(run_s / count * 1e6, system_s / count * 1e6)
+    sent = rounds * line.connections
+    return Cost(run_s / sent * 1e6, system_s / sent * 1e6)
 
 
 def costs(

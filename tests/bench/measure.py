@@ -10,14 +10,16 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.bench.templates import SCRIPT, for_wrk, produces
 from tests.process.broker import BrokerProcess
 
 HERE = Path(__file__).parent
@@ -68,16 +70,42 @@ def ab(
     return float(found[1])
 
 
-def wrk_unique_ids(port: int, topic: str, seconds: int = 4, connections: int = 32) -> float:
-    """Requests a second of wrk, each with an id of its own."""
+def wrk(
+    port: int, clients: Sequence[Sequence[bytes]], seconds: int = 4, connections: int = 32
+) -> float:
+    """Requests a second of wrk, where each of the clients has a thread: the templates that it sends
+    in turn (`tests/bench/templates.py`)."""
     need("wrk")
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s"]
-    command += [str(HERE / "unique_ids.lua"), f"http://127.0.0.1:{port}", "--", topic]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(for_wrk(clients))
+        file.flush()
+        command = ["wrk", f"-t{len(clients)}", f"-c{connections}", f"-d{seconds}s"]
+        command += ["-s", str(SCRIPT), f"http://127.0.0.1:{port}", "--", file.name]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Non-2xx" not in printed, printed
+    assert "Socket errors" not in printed, printed
     found = re.search(r"Requests/sec:\s+([\d.]+)", printed)
     assert found is not None, printed
+    assert float(found[1]), printed
     return float(found[1])
+
+
+def wrk_unique_ids(port: int, topic: str, seconds: int = 4) -> float:
+    """Requests a second of wrk, each with an id of its own."""
+    return wrk(port, produces("id", topic, port), seconds)
+
+
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """The files of another version."""
+    git = ["git", "-C", str(HERE), "worktree"]
+    with tempfile.TemporaryDirectory(prefix="zbus-against-") as folder:
+        other = Path(folder) / "checkout"
+        subprocess.run([*git, "add", "--quiet", "--detach", other, commit], check=True)
+        try:
+            yield other
+        finally:
+            subprocess.run([*git, "remove", "--force", other], check=True)
 
 
 def alternate(rounds: int, *measures: Callable[[], float]) -> list[float]:
