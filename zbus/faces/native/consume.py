@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zbus.core.errors import BrokerError, Refusal, group_unknown, topic_unknown
 from zbus.core.topic import Group, Topic
 from zbus.core.wants import Wants
 from zbus.faces.native.containers import wanted_container
 from zbus.faces.native.context import Context
 from zbus.faces.native.group_options import loss_of
+from zbus.faces.native.number_shapes import NumberShape, slots_of_numbers
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken, lines_bytes_max
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import LARGE_BYTES, Peer
+from zbus.faces.slots import Filled
+from zbus.wire.shapes import Slots
 
 
 class GroupPlan:
@@ -120,6 +125,19 @@ class Consume(GroupPlan):
         broker = self.broker
         deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
         broker.pull(group, PullReply(self, peer, id), deadline_ms)
+
+    def slots(self) -> Slots | None:
+        names = () if self.offset is None else (b"partition", b"offset")
+        return slots_of_numbers(self.params, names)
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        if self.offset is None:
+            return NumberShape(self, self.params, self._run_by_id, {}, names, unshaped)
+        numbers = {b"partition": self.partition or 0, b"offset": self.offset}
+        return NumberShape(self, self.params, self.read_one, numbers, names, unshaped)
+
+    def _run_by_id(self, peer: Peer, id: bytes) -> None:
+        self.run(peer, id, b"")
 
     def read_one(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
         """The message at an offset: what `run` does with a plan that names one, of one that stands

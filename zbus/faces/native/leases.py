@@ -6,14 +6,19 @@ group's state however many they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.ranges import Ranges
 from zbus.core.topic import Group, Partition
 from zbus.faces.native.consume import GroupPlan
 from zbus.faces.native.context import Context
+from zbus.faces.native.number_shapes import NumberShape, slots_of_numbers
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.replies import NativeReply, SettledReply, partition_unknown
 from zbus.faces.peer import Peer
+from zbus.faces.slots import Filled
+from zbus.wire.shapes import Slots
 
 _LOOKS_BITS = 5
 """To look at 32 offsets costs a connection as much of its turn as to change one."""
@@ -37,6 +42,12 @@ class Settling(GroupPlan):
         looks = sum(map(len, self.offsets)) >> _LOOKS_BITS
         self.looks = looks + (len(self.offsets) >> _RANGES_BITS)
 
+    @property
+    def one(self) -> int | None:
+        """The offset, if it is one."""
+        first = self.offsets[0]
+        return first.start if len(self.offsets) == 1 and len(first) == 1 else None
+
 
 class Ack(Settling):
     """Settles deliveries, by whichever connection; an unknown one is settled already. So is all of
@@ -50,6 +61,15 @@ class Ack(Settling):
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.looks)
+
+    def slots(self) -> Slots | None:
+        if self.one is None:
+            return None
+        return slots_of_numbers(self.params, (b"partition", b"offset"))
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        numbers = {b"partition": self.partition, b"offset": self.one or 0}
+        return NumberShape(self, self.params, self.settle_one, numbers, names, unshaped)
 
     def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
         """What `run` does, of one offset that stands in place of the plan's."""
@@ -108,6 +128,19 @@ class Nack(Leased):
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.delay_ms, self.looks)
+
+    def slots(self) -> Slots | None:
+        if self.one is None:
+            return None
+        return slots_of_numbers(self.params, (b"partition", b"offset", b"delay"))
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        numbers = {
+            b"partition": self.partition,
+            b"offset": self.one or 0,
+            b"delay": self.delay_ms,
+        }
+        return NumberShape(self, self.params, self.settle_one, numbers, names, unshaped)
 
     def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int, delay_ms: int) -> None:
         """What `run` does, of one offset and a delay that stand in place of the plan's."""

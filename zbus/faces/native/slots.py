@@ -19,6 +19,7 @@ from zbus.faces.native.vocabulary import (
     NUMBER_MAX,
     TAG_BYTES_MAX,
     Duration,
+    Form,
     Number,
     Time,
 )
@@ -100,6 +101,8 @@ def bounds_of(params: Params, name: bytes) -> tuple[int, int]:
     if isinstance(kind, Duration):
         return kind.minimum_ms, kind.maximum_ms
     if isinstance(kind, Time):
+        return 0, NUMBER_MAX
+    if kind is Form.OFFSETS:  # one of them
         return 0, NUMBER_MAX
     assert isinstance(kind, Number)
     assert isinstance(kind.maximum, int)
