@@ -18,6 +18,7 @@ from zbus.wire.head import Head, make_head
 from zbus.wire.http import HttpReader, Request
 from zbus.wire.limits import WireLimits
 from zbus.wire.replies import encode_reply
+from zbus.wire.shapes import Shape
 from zbus.wire.websocket import (
     BINARY,
     CLOSE,
@@ -204,7 +205,8 @@ class WebSocket:
         if len(request[2]) > self._limits.body_bytes_max:
             self.refused = request[0]
             text = f"a body has at most {self._limits.body_bytes_max} bytes"
-            raise WireError(TOO_BIG, text, request[1])
+            head, given, _ = request
+            raise WireError(TOO_BIG, text, head.id_of(given) if type(head) is Shape else given)
         return request
 
     # -- as a framing ---------------------------------------------------------------------

@@ -201,8 +201,9 @@ def _pattern(raw: bytes, slots: Slots) -> tuple[bytes, tuple[bytes, ...]]:
     """What matches heads like this, and the names of its groups."""
     start, *lines = raw.split(b"\r\n")
     names: list[bytes] = []
-    present = {line.partition(b":")[0].lower() for line in lines}
-    taken = {slot.name for name, slot in slots.lines.items() if name in present}
+    spellings = [line.partition(b":")[0].lower() for line in lines]
+    once = {name: slot for name, slot in slots.lines.items() if spellings.count(name) == 1}
+    taken = {slot.name for name, slot in slots.lines.items() if name in spellings}
     query = {name: slot for name, slot in slots.query.items() if slot.name not in taken}
     found = [_start(start, slots._replace(query=query), names)]
     for line in lines:
@@ -211,7 +212,7 @@ def _pattern(raw: bytes, slots: Slots) -> tuple[bytes, tuple[bytes, ...]]:
         if name == b"content-length":
             slot = Slot(name, _LENGTH[1:-1])
         else:
-            slot = slots.lines.get(name, _NO_SLOT)
+            slot = once.get(name, _NO_SLOT)
         found.append(_piece(spelled + b": ", value, slot, names) or re.escape(line))
     return b"\r\n".join(found), tuple(names)
 

@@ -8,6 +8,7 @@ from zbus.faces.upgrade import WebSocket, planned
 from zbus.wire.errors import WireError
 from zbus.wire.heads import Heads
 from zbus.wire.http import Request
+from zbus.wire.shapes import Shape
 from zbus.wire.websocket import INVALID_DATA, encode_message
 
 
@@ -42,14 +43,15 @@ class Frames:
         if end < 0:
             raise WireError(INVALID_DATA, "a frame is one HTTP message or one JSON object")
         try:
-            head, id_ = self._heads.contained.read(message[:end])
+            head, id_ = self._heads.contained.read(message[:end], True)
         except WireError as error:
             raise WireError(INVALID_DATA, error.text) from None
         if head.chunked:
             raise WireError(INVALID_DATA, "a message in a frame has no transfer-encoding")
         body = message[end + 4 :]
-        if len(body) != head.content_length:
-            text = f"the content-length is {head.content_length}, the body has {len(body)} bytes"
+        length = head.length_of(id_) if type(head) is Shape else head.content_length
+        if len(body) != length:
+            text = f"the content-length is {length}, the body has {len(body)} bytes"
             raise WireError(INVALID_DATA, text)
         return head, id_, body
 

@@ -71,13 +71,13 @@ def read_request(frame: bytes, heads: Heads) -> Request:
         head = b"\r\n".join(lines)
         if is_json and b"\r\ncontent-type:" not in head.lower():
             head += _JSON_LINE
-        found, id_ = heads.read(head)
+        found, id_ = heads.read(head, True)
     except ValueError as error:
         raise BadFrame(str(error), _id_of(raw_id)) from None
     except WireError as error:
         raise BadFrame(error.text, _id_of(raw_id), error.status) from None
     if found.target == b"/" and not (b"cmd" in found.fields or b"topic" in found.fields):
-        raise BadFrame("a request says `cmd` or `topic`, or both", id_)
+        raise BadFrame("a request says `cmd` or `topic`, or both", _id_of(raw_id))
     return found, id_, body
 
 

@@ -1,0 +1,159 @@
+"""Heads that are taken by their shape, and those that must not be."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.faces.shape_fuzz import Pair, round_of
+from zbus.faces.native.slots import may_differ
+from zbus.testing.world import World
+from zbus.wire.errors import WireError
+from zbus.wire.heads import Heads
+from zbus.wire.limits import WireLimits
+from zbus.wire.shapes import SHAPES_MAX, Shape
+
+PUT = b"POST /A HTTP/1.1\r\nhost: localhost\r\nkey: %b\r\ncontent-length: 2\r\n\r\nhi"
+
+
+def shape_of(world: World, head: bytes) -> Shape | None:
+    """By which it would be taken."""
+    try:
+        found = world.face.heads.read(head.partition(b"\r\n\r\n")[0], True)[0]
+    except WireError:
+        return None
+    return found if isinstance(found, Shape) else None
+
+
+def learned(head: bytes, *values: bytes) -> World:
+    """A world that has seen the head with these values."""
+    world = World()
+    client = world.connect()
+    client.request(b"GET /A?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    client.request(b"GET /L/g?cmd=declare&ack=true HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    for value in values:
+        client.exchange(head % value)
+    return world
+
+
+HEADS = {
+    "key": (PUT, b"a", b"b", b"c"),
+    "url": (b"GET /A?body=%b HTTP/1.1\r\nhost: localhost\r\n\r\n", b"a", b"b", b"c%20d"),
+    "trace": (PUT.replace(b"key", b"TraceParent"), b"00-1-2-01", b"00-2-3-01", b"00-4-5-01"),
+    "quoted": (PUT.replace(b"key", b"Idempotency-Key"), b'"1"', b'"2"', b'"3"'),
+    "delay": (b"GET /A?delay=%b HTTP/1.1\r\nhost: localhost\r\n\r\n", b"1", b"2", b"3"),
+    "ack": (b"GET /L/g?cmd=ack&offset=%b HTTP/1.1\r\nhost: localhost\r\n\r\n", b"1", b"2", b"3"),
+    "nack": (b"GET /L/g?cmd=nack&offset=%b HTTP/1.1\r\nhost: localhost\r\n\r\n", b"1", b"2", b"3"),
+    "read": (b"GET /A?cmd=consume&offset=%b HTTP/1.1\r\nhost: localhost\r\n\r\n", b"1", b"2", b"3"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_has_a_shape_from_its_second_sight_on(name: str) -> None:
+    head, first, second, third = HEADS[name]
+    assert shape_of(learned(head, first), head % third) is None
+    assert shape_of(learned(head, first, second), head % third) is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("cmd: ack", "host: other", "connection: close", "expect: 100-continue", "token: b"),
+        *("authorization: Bearer b", "cookie: token=b", "content-type: application/x-ndjson"),
+        *("content-encoding: gzip", "origin: http://evil.example", "sec-fetch-site: cross-site"),
+        *("upgrade: websocket", "transfer-encoding: chunked", "user-agent: Mozilla/5.0", "id: 7"),
+        *("accept: text/html", "key: twice", "Key: twice", "cron: * * * * *", "ack_topic: L"),
+    ],
+)
+def test_a_line_more_is_another_head(line: str) -> None:
+    world = learned(PUT, b"a", b"b")
+    assert shape_of(world, PUT % b"c") is not None
+    assert shape_of(world, (PUT % b"c").replace(b"key", line.encode() + b"\r\nkey")) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["token", "authorization", "cookie", "content-type", "host", "origin", "accept"]
+)
+def test_what_steers_is_never_free(name: str) -> None:
+    head = b"POST /A HTTP/1.1\r\nkey: %b\r\n" + name.encode() + b": %b\r\ncontent-length: 0\r\n\r\n"
+    world = World()
+    client = world.connect()
+    client.request(b"GET /A?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    for key in (b"a", b"b", b"c"):
+        client.exchange(head % (key, b"localhost"))
+        if client.closed:
+            client = world.connect()
+    assert shape_of(world, head % (b"d", b"other")) is None
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_by_shape_and_without_all_is_the_same(guarded: bool) -> None:
+    """`tests.faces.shape_fuzz` does it for as many heads as one likes."""
+    random, pair = Random(20261126), Pair(guarded)
+    for _ in range(10):
+        round_of(random, pair, 150)
+    pair.check()
+    assert pair.shapes.count > 10
+
+
+def test_split_at_every_byte_it_is_the_same() -> None:
+    pair = Pair(guarded=False)
+    for number in range(3):
+        pair.exchange([PUT % b"k%d" % number])
+    whole = PUT % b"k4"
+    for at in range(1, len(whole)):
+        pair.exchange([whole[:at], whole[at:]])
+    pair.exchange([whole[at : at + 1] for at in range(len(whole))])
+    pair.check()
+
+
+def test_limits_hold_for_what_has_a_shape() -> None:
+    limits = WireLimits(line_bytes_max=256, head_bytes_max=512)
+    world = World(wire_limits=limits)
+    client = world.connect()
+    client.request(b"GET /A?cmd=declare HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    for key in (b"a", b"b", b"c"):
+        assert client.request(PUT % key).status == 200
+    assert client.request(PUT % (b"x" * 250)).status == 200
+    assert client.request(PUT % (b"x" * 252)).status == 431
+
+
+def test_shapes_are_bounded_and_forgotten() -> None:
+    """A client that makes up names for ever: each of its heads comes often enough to be learned."""
+    world = learned(PUT, b"a", b"b")
+    shapes = world.face.heads.shapes
+    assert shapes is not None
+    client = world.connect()
+    head = PUT.replace(b"\r\nhost", b"\r\nx-%d: 1\r\nhost")
+    for number in range(SHAPES_MAX + 50):
+        for key in range(9):
+            client.send(head % (number, b"%d" % key))
+        client.world.turn()
+    client.world.settle()
+    assert shapes.count <= SHAPES_MAX
+    world.face.heads.forget()
+    assert shapes.count == 0
+    client.received = b""
+    assert client.request(head % (SHAPES_MAX, b"z")).status == 200, "a connection has it still"
+
+
+def test_what_is_not_remembered_any_more_is_done_all_the_same() -> None:
+    world = learned(PUT, b"a", b"b", b"c")
+    found = world.face.heads.read((PUT % b"d").partition(b"\r\n\r\n")[0], True)
+    shape, match = found
+    assert isinstance(shape, Shape)
+    world.face.heads.forget()
+    assert shape.match(PUT % b"e") is None
+    client = world.connect()
+    world.posted.append(lambda: shape.plan.run(client.peer, match, b"hi"))  # type: ignore[attr-defined]
+    world.settle()
+    assert client.replies()[0].status == 200
+
+
+def test_readers_of_messages_in_bodies_get_heads() -> None:
+    """What reads fields has no use for a shape."""
+    heads = Heads(contained=True, may_differ=may_differ)
+    for number in range(5):
+        head, _ = heads.read(b"POST / HTTP/1.1\r\nkey: %d" % number)
+        assert not isinstance(head, Shape)
