@@ -99,6 +99,7 @@ class Shapes:
         self._shapes: dict[Outline, list[Shape]] = {}
         self._sightings: set[int] = set()
         self._credit = _CREDIT_MAX
+        self._last: tuple[bytes, Outline] = b"", ()  # what was looked for last, and its outline
         self.forgotten: object = None  # the plan of those that are not remembered any more
         self.count = 0
 
@@ -109,6 +110,11 @@ class Shapes:
 
     def outline(self, raw: bytes) -> Outline:
         """The head without values that may be free; () = it has too many parts to look at."""
+        if self._last[0] is not raw:
+            self._last = raw, self._outline(raw)
+        return self._last[1]
+
+    def _outline(self, raw: bytes) -> Outline:
         lines = raw.split(b"\r\n", _PARTS_MAX)
         if len(lines) > _PARTS_MAX:
             return ()
@@ -191,6 +197,7 @@ class Shapes:
         self._shapes.clear()
         self._sightings.clear()
         self._lines.clear()
+        self._last = b"", ()
 
     def _drop(self, shape: Shape) -> None:
         shape.forget(self.forgotten)

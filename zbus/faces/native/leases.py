@@ -7,6 +7,7 @@ group's state however many they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.ranges import Ranges
@@ -170,6 +171,16 @@ class Extend(Leased):
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.lease_ms, self.looks)
+
+    def slots(self) -> Slots | None:
+        if self.one is None:
+            return None
+        return slots_of_numbers(self.params, (b"partition", b"offset"))
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        numbers = {b"partition": self.partition, b"offset": self.one or 0}
+        call = partial(self.settle_one, lease_ms=self.lease_ms)
+        return NumberShape(self, self.params, call, numbers, names, unshaped)
 
     def settle_one(
         self, peer: Peer, id: bytes, partition: int, offset: int, lease_ms: int | None
