@@ -152,7 +152,11 @@ class Pair:
         quick, careful = self.clients
         for client in self.clients:
             client.world.settle()
-        assert quick.received == careful.received, (pieces, quick.received, careful.received)
+        if quick.received != careful.received:
+            both = zip(quick.received, careful.received, strict=False)
+            at = next((at for at, (one, other) in enumerate(both) if one != other), 0)
+            near = slice(max(0, at - 300), at + 200)
+            raise AssertionError((pieces, quick.received[near], careful.received[near]))
         closed = quick.peer.closing, quick.peer.broken
         assert closed == (careful.peer.closing, careful.peer.broken), pieces
         quick.received = careful.received = b""

@@ -108,6 +108,12 @@ def test_split_at_every_byte_it_is_the_same() -> None:
     pair.check()
 
 
+def test_an_id_that_is_no_slot_is_not_lost() -> None:
+    head = b"GET /L/g?cmd=ack&offset=%b HTTP/1.1\r\nhost: localhost\r\nid: a b\r\n\r\n"
+    client = learned(head, b"1", b"2").connect()
+    assert client.request(head % b"3").headers["id"] == "a b"
+
+
 def test_limits_hold_for_what_has_a_shape() -> None:
     limits = WireLimits(line_bytes_max=256, head_bytes_max=512)
     world = World(wire_limits=limits)

@@ -77,16 +77,18 @@ def learn(head: Head, plan: Plan) -> None:
     (heads, raw), head.origin = head.origin, None
     assert isinstance(heads, Heads)
     shapes = heads.shapes
-    if shapes is None or not isinstance(plan, Slotted):
+    if shapes is None:
         return
     if not head.direct or head.expects_continue or head.method not in _METHODS:
         return
-    if not shapes.sees(raw):
+    if not shapes.sees(raw) or not isinstance(plan, Slotted):
         return
     slots = plan.slots()
     if slots is None or not (slots.lines or slots.query):
         return
     shape = Shape(head, raw, slots, shapes.bytes_max)
+    if not shape.names or (not shape.id_at and b"\r\nid:" in raw.lower()):
+        return  # an id is not in the fields of a head, so that a literal one would be lost
     unshaped = Unshaped(heads, head.json)
     if shapes.forgotten is None:
         shapes.forgotten = unshaped
