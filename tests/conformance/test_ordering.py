@@ -171,3 +171,12 @@ def test_a_put_of_many_peers_that_goes_on_with_something_else() -> None:
     assert len(given[1]) == 3
     assert given[2] == ["known", "0-5", "0-8"]
     world.broker.check()
+
+
+def test_puts_of_one_ticket_keep_their_own_ids() -> None:
+    """Those without an id, behind one that has it in its query, are answered by where they went,
+    also if something else is to be answered in between."""
+    _, client = declared("T")
+    puts = [http(target, method="POST", body=b"x") for target in ("/T?id=a", "/T", "/T?id=b", "/T")]
+    replies = client.exchange(b"".join([*puts, http("/?cmd=ping")]))
+    assert sorted(reply.headers["id"] for reply in replies[:4]) == ["0-1", "0-3", "a", "b"]

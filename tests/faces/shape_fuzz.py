@@ -31,6 +31,7 @@ NASTY = [
 WORDS: Make = lambda r: b"v%d" % r.randint(0, 99)  # noqa: E731
 SMALL: Make = lambda r: b"%d" % r.randint(0, 20)  # noqa: E731
 PLAIN: dict[bytes, Make] = {
+    b"x-forwarded-for": lambda r: b"192.0.2.%d" % r.randint(0, 99),
     b"partition": lambda r: b"%d" % r.randint(0, 3),
     b"offset": SMALL,
     b"expected_offset": SMALL,
@@ -48,13 +49,15 @@ CLIENTS = [
     b"connection: keep-alive\r\naccept-encoding: gzip\r\n", b"x-forwarded-for: 192.0.2.1\r\n",
     b"authorization: Bearer one\r\n", b"token: two\r\n", b"token: one\r\n",
     b"token: no\r\n", b"cookie: a=b\r\n", b"zbus-header-x: y\r\n",
-    b"connection: x-hop\r\nx-hop: 1\r\n", b"ack: false\r\n", b"idempotent: true\r\n",
+    b"x-long: " + b"y" * 1200 + b"\r\n", b"connection: x-hop\r\nx-hop: 1\r\n",
+    b"ack: false\r\n", b"idempotent: true\r\n",
     b"content-type: application/json\r\n", b"content-type: application/x-ndjson\r\n",
 ]  # fmt: skip
 PUT = [
     b"key", b"tag", b"id", b"idempotency-key", b"traceparent", b"x-request-id", b"ce-id", b"delay",
     b"ttl", b"deliver_at", b"deliver-at", b"partition", b"max_attempts", b"max-attempts",
-    b"expected_offset", b"expected-offset", b"timeout", b"body", b"x-real-ip", b"X-App", b"offset",
+    b"expected_offset", b"expected-offset", b"timeout", b"body", b"x-real-ip",
+    b"x-forwarded-for", b"X-App", b"offset",
 ]  # fmt: skip
 TAKE = [b"offset", b"partition", b"delay", b"id", b"x-request-id", b"timeout", b"cf-ray"]
 TOPICS = [b"A", b"a", b"P", b"S", b"D", b"R", b"L", b"L/g", b"P/g", b"nope"]

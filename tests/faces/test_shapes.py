@@ -91,7 +91,7 @@ def test_what_steers_is_never_free(name: str) -> None:
 def test_by_shape_and_without_all_is_the_same(guarded: bool) -> None:
     """`tests.faces.shape_fuzz` does it for as many heads as one likes."""
     random, pair = Random(20261126), Pair(guarded)
-    for _ in range(10):
+    for _ in range(25):
         round_of(random, pair, 150)
     pair.check()
     assert pair.shapes.count > 10

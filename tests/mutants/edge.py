@@ -12,7 +12,147 @@ EXCHANGE = "client/test_exchange.py"
 ABANDONED = "client/test_abandoned.py"
 LOOP = "server/test_loop_parts.py"
 
+SHAPES = "faces/test_shapes.py"
+
 WIRE: list[Mutant] = [
+    *mutants_of(
+        "zbus/wire/shapes.py",
+        (
+            "shape-of-a-line-given-twice",
+            "if spellings.count(name) == 1}",
+            "if spellings.count(name)}",
+            SHAPES,
+        ),
+        (
+            "shape-of-another-token",
+            "or re.escape(line))",
+            'or re.escape(spelled) + rb": [^\\r]*+")',
+            SHAPES,
+        ),
+        (
+            "shape-of-an-id-in-the-query",
+            "if name in spellings}",
+            "if not spellings}",
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/wire/http.py",
+        (
+            "shape-of-any-length",
+            "                if end - at > shape.bytes_max or length",
+            "                if length",
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/slots.py",
+        (
+            "shape-without-its-id",
+            "    if not shape.names or (not shape.id_at and",
+            "    if not shape.names or (shape.id_at and",
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/rights.py",
+        (
+            "shape-for-anybody",
+            "        refused = self._guarded.refusal(peer, body)",
+            "        refused: Plan | None = None",
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/proxied.py",
+        (
+            "shape-of-another-client",
+            "for name, slot in found.lines.items() if name not in _OF_CLIENT}",
+            "for name, slot in found.lines.items()}",
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/native/slots.py",
+        (
+            "slot-of-a-key-that-ends-with-a-blank",
+            '{0,%d}+(?<! )" % (KEY',
+            '{0,%d}+" % (KEY',
+            SHAPES,
+        ),
+        (
+            "slot-of-a-tag-that-is-encoded",
+            'rb"[!-$&-~]{1,%d}+" % TAG',
+            'rb"[!-~]{1,%d}+" % TAG',
+            SHAPES,
+        ),
+        (
+            "slot-in-a-query-with-a-plus",
+            '_WORD = rb"[!$\'-*,-~]"',
+            '_WORD = rb"[!$\'-~]"',
+            SHAPES,
+        ),
+        (
+            "slot-of-a-number-with-a-unit",
+            '_NUMBER = rb"[0-9]{1,15}+"',
+            '_NUMBER = rb"[0-9s]{1,15}+"',
+            SHAPES,
+        ),
+        (
+            "slot-of-seconds",
+            '_TIME = rb"[1-9][0-9]{11,14}+"',
+            '_TIME = rb"[1-9][0-9]{1,14}+"',
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/native/stored.py",
+        (
+            "slot-of-a-content-type",
+            "            and KINDS[name] <= Kind.STANDARD",
+            "            and KINDS[name] <= Kind.TYPE",
+            SHAPES,
+        ),
+    ),
+    *mutants_of(
+        "zbus/faces/native/put_shapes.py",
+        (
+            "shape-over-the-limit-of-lines",
+            "        if used_bytes > self._budget_bytes or len",
+            "        if len",
+            SHAPES,
+        ),
+        (
+            "shape-with-any-target",
+            " or len(target) > ORIGIN_URL_BYTES_MAX:",
+            ":",
+            SHAPES,
+        ),
+        (
+            "shape-without-how-a-message-came",
+            " or topic.careful or not topic.bare:",
+            " or topic.careful:",
+            SHAPES,
+        ),
+        (
+            "shape-that-stores-an-id-twice",
+            " or topic.careful or not topic.bare:",
+            " or not topic.bare:",
+            SHAPES,
+        ),
+        (
+            "shape-with-a-number-out-of-bounds",
+            "            if not least <= number <= most:",
+            "            if number < 0:",
+            SHAPES,
+        ),
+        (
+            "shape-with-a-body-as-it-is-written",
+            "        if self._decodes:",
+            "        if not self._decodes:",
+            SHAPES,
+        ),
+    ),
     *mutants_of(
         "zbus/wire/heads.py",
         (
@@ -63,8 +203,8 @@ WIRE: list[Mutant] = [
         "zbus/wire/http.py",
         (
             "body-at-the-limit-refused",
-            "        if length > self._limits.body_bytes_max:",
-            "        if length >= self._limits.body_bytes_max:",
+            "        if length > self._limits.body_bytes_max:\n            if type(head)",
+            "        if length >= self._limits.body_bytes_max:\n            if type(head)",
             HTTP,
         ),
         (
@@ -447,8 +587,8 @@ FACES: list[Mutant] = [
         ),
         (
             "parted-takes-any-place",
-            "if other is peer and not id)",
-            "if other is peer)",
+            "if other is peer and not id]",
+            "if other is peer]",
             "conformance/test_ordering.py conformance/test_produce.py",
         ),
         (

@@ -30,7 +30,9 @@ class PutKind:
         cover = b""
         if browser is not None:
             cover = browser.cover(_LINES, b"0", params.policy).removesuffix(_LINES)
-        known = params.topic_line, params.multiplexed, quiet, cover
+        # Of a head with an id in its query no message is without one, and of others each that
+        # came without: a reply may be made by what the head of another says.
+        known = params.topic_line, params.multiplexed, quiet, cover, bool(params.id)
         kind = kinds.get(known)
         if kind is None:
             if len(kinds) >= _KINDS_MAX:

@@ -85,7 +85,6 @@ class PutShape(OfShape):
         "_decodes",
         "_lines",
         "_numbers",
-        "_origin_bytes",
         "_pick",
         "_pick_lines",
         "_rare",
@@ -119,10 +118,9 @@ class PutShape(OfShape):
         self._lines = said.format(own) + escaped if picked else said.of_batch() + origin
         self._pick_lines: Callable[[Any], Any] | None = itemgetter(*picked) if picked else None
         labels_bytes = len(plan.tag) + len(plan.key) + len(plan.once)
-        self._origin_bytes = len(
-            origin % b"" if self._target_at >= 0 else origin_lines(head, ORIGIN_URL_BYTES_MAX)
-        )
-        self._budget_bytes = said.left_bytes + len(said.of_batch()) + labels_bytes
+        origin_bytes = len(origin % b"" if self._target_at >= 0 else origin)
+        own_bytes = len(said.of_batch())
+        self._budget_bytes = said.left_bytes + own_bytes + labels_bytes + origin_bytes
 
     def run(self, peer: Peer, found: Found, body: bytes) -> None:
         plan = self.plan
@@ -143,20 +141,15 @@ class PutShape(OfShape):
         if self._numbers and (rare := self._read_numbers(values)) is None:
             self._unshaped.run(peer, found, body)
             return
-        pick = self._pick_lines
+        pick, target = self._pick_lines, values[self._target_at] if self._target_at >= 0 else b""
+        lines = self._lines if pick is None else self._lines % pick(values)
+        used_bytes = len(lines) - len(target) + len(tag) + len(key) + len(once)
+        if used_bytes > self._budget_bytes or len(target) > ORIGIN_URL_BYTES_MAX:
+            self._unshaped.run(peer, found, body)
+            return
         if pick is None:
-            lines = plan.with_sender(peer, self._lines, True)
+            lines = plan.with_sender(peer, lines, True)
         else:
-            lines = self._lines % pick(values)
-            used_bytes = len(lines) - self._origin_bytes + len(tag) + len(key) + len(once)
-            if (at := self._target_at) >= 0:
-                target_bytes = len(values[at])
-                used_bytes -= target_bytes
-                if target_bytes > ORIGIN_URL_BYTES_MAX:
-                    used_bytes = self._budget_bytes + 1
-            if used_bytes > self._budget_bytes:
-                self._unshaped.run(peer, found, body)
-                return
             lines += plan.sender_lines(peer, True)
         if self._decodes:
             text = decode_percent(text.replace(b"+", b" "))
