@@ -160,6 +160,7 @@ class Pair:
             at = next((at for at, (one, other) in enumerate(both) if one != other), 0)
             near = slice(max(0, at - 300), at + 200)
             raise AssertionError((pieces, quick.received[near], careful.received[near]))
+        assert quick.peer.address == careful.peer.address, pieces
         closed = quick.peer.closing, quick.peer.broken
         assert closed == (careful.peer.closing, careful.peer.broken), pieces
         quick.received = careful.received = b""

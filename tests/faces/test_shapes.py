@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.faces.shape_fuzz import Pair, round_of
+from tests.faces.shape_fuzz import NASTY, PLAIN, WORDS, Pair, round_of
+from tests.faces.shape_fuzz import PUT as PUT_NAMES
 from zbus.faces.native.slots import may_differ
 from zbus.testing.world import World
 from zbus.wire.errors import WireError
@@ -87,11 +88,83 @@ def test_what_steers_is_never_free(name: str) -> None:
     assert shape_of(world, head % (b"d", b"other")) is None
 
 
+def head_of(topic: bytes, *lines: bytes, query: bytes = b"", rest: bytes = b"") -> bytes:
+    head = b"POST /%b%b HTTP/1.1\r\nhost: localhost\r\n%b%bcontent-length: 0\r\n\r\n"
+    return head % (topic, query, rest, b"".join([line + b"\r\n" for line in lines]))
+
+
+@pytest.mark.parametrize("in_query", [False, True])
+@pytest.mark.parametrize("topic", [b"A", b"P", b"S", b"D", b"R"])
+def test_every_value_of_every_name_is_taken_as_without_shapes(topic: bytes, in_query: bool) -> None:
+    random, pair = Random(1), Pair(guarded=False)
+    for name in PUT_NAMES:
+        plain = [PLAIN.get(name, WORDS)(random) for _ in range(4)]
+        for value in (*plain, *NASTY, *plain):
+            if in_query:
+                pair.exchange([head_of(topic, query=b"?%b=%b" % (name, value))])
+            else:
+                pair.exchange([head_of(topic, b"%b: %b" % (name, value))])
+    assert pair.shapes.count > 5
+    pair.check()
+
+
+OTHERS = {
+    "token": [b"token: one", b"token: two", b"token: no"],
+    "authorization": [b"authorization: Bearer one", b"authorization: Bearer no"],
+    "cookie": [b"cookie: token=one", b"cookie: token=no"],
+    "client": [b"x-forwarded-for: 192.0.2.1", b"x-forwarded-for: 192.0.2.2"],
+    "type": [b"content-type: text/plain", b"content-type: text/html"],
+    "container": [b"content-type: text/plain", b"content-type: application/x-ndjson"],
+    "way": [b"accept: */*", b"accept: text/html"],
+    "connection": [b"connection: keep-alive", b"connection: key", b"connection: close"],
+    "prefixed": [b"zbus-header-key: a", b"zbus-header-x-app: b"],
+}
+
+
+@pytest.mark.parametrize("topic", [b"A", b"S"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_value_of_a_line_that_steers_is_another_head(name: str, topic: bytes) -> None:
+    pair = Pair(guarded=name in ("token", "authorization", "cookie", "client"))
+    token = b"" if name in ("token", "authorization", "cookie") else b"token: one\r\n"
+    for line in (*OTHERS[name], *OTHERS[name]):
+        for number in range(4):
+            pair.exchange([head_of(topic, line, b"key: k%d" % number, rest=token)])
+            pair.exchange([head_of(topic, b"x-app: v%d" % number, line, rest=token)])
+    pair.check()
+
+
+def test_names_that_come_twice() -> None:
+    pair = Pair(guarded=False)
+    for number in range(4):
+        value = b"v%d" % number
+        for lines, query in (
+            ([b"key: " + value, b"Key: w" + value], b""),
+            ([b"id: " + value], b"?id=w" + value),
+            ([b"id: a b"], b"?id=w" + value),
+            ([b"key: " + value], b"?key=w" + value),
+            ([b"deliver_at: 1800000000000"], b"?deliver-at=%d" % (1_800_000_000_000 + number)),
+            ([b"x-app: " + value, b"zbus-header-x-app: w"], b""),
+            ([b"x-app: " + value], b"?x-app=w" + value),
+        ):
+            pair.exchange([head_of(b"A", *lines, query=query)])
+    pair.check()
+
+
+@pytest.mark.parametrize("size", [100, 900, 1000, 1024])
+def test_the_limit_of_header_lines_holds(size: int) -> None:
+    pair = Pair(guarded=False)
+    rest = b"x-long: " + b"y" * 1_000 + b"\r\n"
+    for length in (1, 2, 3, size, size // 2):
+        for name in (b"key", b"x-app"):
+            pair.exchange([head_of(b"A", b"%b: %b" % (name, b"x" * length), rest=rest)])
+    pair.check()
+
+
 @pytest.mark.parametrize("guarded", [False, True])
 def test_by_shape_and_without_all_is_the_same(guarded: bool) -> None:
     """`tests.faces.shape_fuzz` does it for as many heads as one likes."""
     random, pair = Random(20261126), Pair(guarded)
-    for _ in range(25):
+    for _ in range(10):
         round_of(random, pair, 150)
     pair.check()
     assert pair.shapes.count > 10
