@@ -39,6 +39,10 @@ PLAIN: dict[bytes, Make] = {
     b"delay": lambda r: b"%d" % r.randint(0, 9000),
     b"ttl": lambda r: b"%d" % r.randint(1000, 90000),
     b"timeout": lambda r: b"0",
+    **dict.fromkeys((b"batch", b"consume_window"), lambda r: b"%d" % r.randint(1, 20)),
+    **dict.fromkeys((b"lease", b"group_lease"), lambda r: b"%d" % r.randint(1, 9000)),
+    **dict.fromkeys((b"on_loss", b"on-loss"), lambda r: r.choice((b"front", b"keep"))),
+    **dict.fromkeys((b"strict", b"standby", b"front"), lambda r: r.choice((b"true", b"false"))),
     b"deliver_at": lambda r: b"%d" % (1_800_000_000_000 + r.randint(0, 10**7)),
     b"body": lambda r: r.choice((b"hello%d", b"a%%20b%d", b"a+b%d")) % r.randint(0, 9),
 }
@@ -59,7 +63,11 @@ PUT = [
     b"expected_offset", b"expected-offset", b"timeout", b"body", b"x-real-ip",
     b"x-forwarded-for", b"X-App", b"offset",
 ]  # fmt: skip
-TAKE = [b"offset", b"partition", b"delay", b"id", b"x-request-id", b"timeout", b"cf-ray"]
+TAKE = [
+    b"offset", b"partition", b"delay", b"id", b"x-request-id", b"timeout", b"cf-ray", b"batch",
+    b"lease", b"group_lease", b"consume_window", b"strict", b"standby", b"on_loss", b"on-loss",
+    b"front", b"count", b"ack",
+]  # fmt: skip
 TOPICS = [b"A", b"a", b"P", b"S", b"D", b"R", b"L", b"L/g", b"P/g", b"nope"]
 COMMANDS = [b"", b"", b"", b"ack", b"nack", b"consume", b"extend", b"peek", b"read"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.faces.shape_fuzz import NASTY, PLAIN, WORDS, Pair, round_of
 from tests.faces.shape_fuzz import PUT as PUT_NAMES
+from zbus.faces.native.commands import DASHED, TABLE
 from zbus.faces.native.slots import may_differ
 from zbus.testing.world import World
 from zbus.wire.errors import WireError
@@ -86,6 +87,37 @@ def test_what_steers_is_never_free(name: str) -> None:
         if client.closed:
             client = world.connect()
     assert shape_of(world, head % (b"d", b"other")) is None
+
+
+FREE = {
+    b"produce": {
+        *(b"key", b"tag", b"id", b"idempotency-key", b"body", b"partition", b"expected_offset"),
+        *(b"delay", b"deliver_at", b"ttl", b"max_attempts", b"timeout"),
+    },
+    b"consume": {b"id", b"partition", b"offset"},
+    b"ack": {b"id", b"partition", b"offset"},
+    b"nack": {b"id", b"partition", b"offset", b"delay"},
+    b"extend": {b"id", b"partition", b"offset"},
+}
+"""Parameters of which the plan of a shape reads the value of each head."""
+
+
+@pytest.mark.parametrize(
+    ("cmd", "name"),
+    [
+        pytest.param(cmd, name, id=f"{cmd.decode()}-{name.decode()}")
+        for cmd in FREE
+        for name in (*TABLE[cmd].kinds, *TABLE[cmd].former, *TABLE[cmd].dashed)
+        if DASHED.get(name, name) not in FREE[cmd]
+    ],
+)
+def test_a_parameter_that_the_plan_has_read_is_never_free(cmd: bytes, name: bytes) -> None:
+    """`batch: 10` and `batch: 9` of a consume: then `batch: 1` is not one of them."""
+    line = b"GET /L/g?cmd=%b%b HTTP/1.1\r\nhost: localhost\r\n%b: %%b\r\n\r\n"
+    query = b"" if cmd in (b"produce", b"consume") else b"&offset=1"
+    head = line % (cmd, query, name)
+    for values in ((b"10", b"9", b"1"), (b"true", b"1", b"false"), (b"front", b"keep", b"x")):
+        assert shape_of(learned(head, *values[:2]), head % values[2]) is None
 
 
 def head_of(topic: bytes, *lines: bytes, query: bytes = b"", rest: bytes = b"") -> bytes:

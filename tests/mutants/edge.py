@@ -104,6 +104,12 @@ WIRE: list[Mutant] = [
             '_TIME = rb"[1-9][0-9]{1,14}+"',
             SHAPES,
         ),
+        (
+            "shape-of-a-parameter",
+            " for name in names if not params.takes(name)}",
+            " for name in names}",
+            SHAPES,
+        ),
     ),
     *mutants_of(
         "zbus/faces/native/stored.py",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from zbus.faces.native.header_lines import KINDS, Kind
 from zbus.faces.native.params import Params
-from zbus.faces.native.slots import bounds_of, line_slot, slots_of
+from zbus.faces.native.slots import bounds_of, own_slots, slots_of
 from zbus.faces.peer import Peer
 from zbus.faces.slots import Filled, Found, OfShape
 from zbus.wire.header_names import nominated
@@ -21,12 +21,8 @@ def slots_of_numbers(params: Params, names: Sequence[bytes]) -> Slots:
     application's own, which nothing reads."""
     found, fields = slots_of(params, (b"id", *names)), params.head.fields
     hop = nominated(fields)
-    own = {
-        name: line_slot(name)
-        for name in fields
-        if KINDS[name] in (Kind.OWN, Kind.STANDARD) and name not in hop
-    }
-    return Slots({**own, **found.lines}, found.query)
+    own = [name for name in fields if KINDS[name] <= Kind.STANDARD and name not in hop]
+    return Slots({**own_slots(params, own), **found.lines}, found.query)
 
 
 class NumberShape(OfShape):

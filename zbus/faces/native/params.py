@@ -231,6 +231,10 @@ class Params:
 
     # Which names there are, of what kind and with which bounds, is said by the table of commands.
 
+    def takes(self, name: bytes) -> bool:
+        """Whether the command has a parameter of this name, in any spelling."""
+        return name in self._kinds or name in self._others or name in self._dashed
+
     def kind(self, name: bytes) -> Kind:
         """What values of a parameter are."""
         return self._kinds[name]
@@ -326,14 +330,11 @@ class Params:
     def check_query(self) -> None:
         """Refuse a query that holds a name which the command does not know, nor all commands. (In
         headers, others than the sender put names of their own.)"""
-        known = self._kinds
         for name in self.query_names:
-            if name in known or name in _EVERYWHERE or name in self._others:
-                continue
-            if name in self._dashed or name in _EVERYWHERE_DASHED:
+            if self.takes(name) or name in _EVERYWHERE or name in _EVERYWHERE_DASHED:
                 continue
             if not name.startswith(b"_"):
-                names = [each.decode() for each in (*known, *self._dashed)]
+                names = [each.decode() for each in (*self._kinds, *self._dashed)]
                 near = get_close_matches(name.decode("latin-1"), names, 1)
                 hint = f"; is it {near[0]}?" if near else ""
                 shown = name[:40].decode("utf-8", "replace")

@@ -10,7 +10,7 @@ from zbus.core.broker import Broker
 from zbus.core.topic import Topic
 from zbus.faces.native.params import Params
 from zbus.faces.native.puts import NOT_RARE, Rare
-from zbus.faces.native.slots import bounds_of, line_slot, slots_of
+from zbus.faces.native.slots import bounds_of, own_slots, slots_of
 from zbus.faces.native.stored import (
     OF_KEYS,
     ORIGIN_URL_BYTES_MAX,
@@ -70,7 +70,7 @@ def slots_of_put(params: Params, said: RequestLines) -> Slots | None:
     if without_secrets(target) != target:
         return None
     found = slots_of(params, (*_LABELS, *_NUMBERS))
-    own = {name: line_slot(name) for name in said.own_names(params.head.fields)}
+    own = own_slots(params, said.own_names(params.head.fields))
     return Slots({**own, **found.lines}, found.query, bool(found.query))
 
 

@@ -109,6 +109,7 @@ def bounds_of(params: Params, name: bytes) -> tuple[int, int]:
     return kind.minimum if kind.none else 0, kind.maximum
 
 
-def line_slot(name: bytes) -> Slot:
-    """Of a line that is the application's own."""
-    return Slot(name, _LINE)
+def own_slots(params: Params, names: Iterable[bytes]) -> dict[bytes, Slot]:
+    """Slots for those of these lines that nothing reads. A name that is the application's own in a
+    message may be a parameter of this command, as `batch` is of a consume."""
+    return {name: Slot(name, _LINE) for name in names if not params.takes(name)}
