@@ -31,6 +31,25 @@ def test_a_reply() -> None:
     }
 
 
+@pytest.mark.parametrize("topic", ["T", 'a"id":""b', "\u00e4 offset", "back\\slash"])
+def test_replies_that_are_made_together_are_those_that_are_made_alone(topic: str) -> None:
+    """A put to a certain offset has a reply of its own."""
+    _, socket = dialogue()
+    assert socket.ask({"cmd": "declare", "topic": topic, "partitions": 1})["status"] == 200
+    ids = ["a", 'q"', "b\\", "%41", "<>", "0-7", 7, None, ""]
+    puts = [{"cmd": "produce", "topic": topic, "id": id, "body": "b"} for id in ids]
+    alone = [socket.ask({**put, "expected_offset": at}) for at, put in enumerate(puts)]
+    frames = [socket.frame(msgspec.json.encode(put).decode()) for put in puts]
+    together = [read_json(message) for message in socket.exchange(b"".join(frames))]
+    for at, (one, other) in enumerate(zip(alone, together, strict=True)):
+        places = [int(reply["headers"].pop("offset")) for reply in (one, other)]
+        assert places == [at, at + len(ids)]
+        if one["id"] == f"0-{at}":
+            one["id"] = f"0-{places[1]}"
+        assert list(one.items()) == list(other.items())
+        assert other["headers"] == {"topic": topic, "durability": "disk"}
+
+
 def test_a_delivery() -> None:
     world, socket = dialogue("T")
     ok(world.connect(), http("/T", "id: m", "x-own: ä", "tag: t", body=b"hi", method="POST"))

@@ -9,15 +9,24 @@ or that looks like something else.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from hashlib import sha256
 from random import Random
 
+from tests.wire.websocket_frames import frame
 from zbus.faces.access import Access, Entry, make_grant
 from zbus.testing.world import Client, World
 
 Make = Callable[[Random], bytes]
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"token: one\r\n\r\n"
+)
+"""What comes after it stands in frames."""
 
 NASTY = [
     b"", b" ", b"a b", b"a ", b" a", b"\t", b"a\tb", b"a\x00b", b"a\rb", b"a\nb", b"\xe4",
@@ -113,6 +122,25 @@ class Template:
             head += b"content-length: %b\r\n" % length
         return head + b"\r\n" + body
 
+    def make_frame(self, random: Random) -> bytes:
+        """The same as a message of a WebSocket."""
+        return frame(1, self.make(random))
+
+    def make_json(self, random: Random) -> bytes:
+        """The same as a JSON object."""
+        members: dict[str, object] = {"cmd": (self.cmd or b"produce").decode()}
+        members["topic"], _, group = self.topic.decode().partition("/")
+        if group:
+            members["consume_group"] = group
+        for name in (*self.query, *self.lines):
+            value: object = self._value(name, random).decode("latin-1")
+            if random.random() < self.nasty:
+                value = random.choice((None, True, 7, 1.5, {}, [1], "a\nb", "\u00e4", '"', "\\"))
+            members[self.spelling(name).decode()] = value
+        if random.random() < 0.5:
+            members["body"] = random.choice(("b", "a\\nb", {"a": 1}, [1], 7, None, "\u20ac", ""))
+        return frame(1, json.dumps(members, ensure_ascii=random.random() < 0.5).encode())
+
     def _value(self, name: bytes, random: Random) -> bytes:
         if random.random() < self.nasty:
             return random.choice(NASTY)
@@ -146,7 +174,7 @@ class Pair:
                 head = b"GET /%b%bcmd=declare HTTP/1.1\r\nhost: localhost\r\ntoken: one\r\n\r\n"
                 head %= target, mark
                 assert declare.request(head).status == 200
-        self.clients = self._connect()
+        self.clients, self.opening = self._connect(), b""
         shapes = self.quick.face.heads.shapes
         assert shapes is not None
         self.shapes = shapes
@@ -173,12 +201,15 @@ class Pair:
         assert closed == (careful.peer.closing, careful.peer.broken), pieces
         quick.received = careful.received = b""
         if any(closed):
-            self.reconnect()
+            self.reconnect(self.opening)
 
-    def reconnect(self) -> None:
+    def reconnect(self, opening: bytes = b"") -> None:
+        """New connections, which begin with these bytes."""
         for client in self.clients:
             client.vanish()
-        self.clients = self._connect()
+        self.clients, self.opening = self._connect(), opening
+        if opening:
+            self.exchange([opening])
 
     def check(self) -> None:
         """What is stored is the same, too."""
@@ -197,13 +228,23 @@ class Pair:
             client.world.advance(ms)
 
 
+PLAIN_HTTP, IN_FRAMES = [Template.make], [Template.make_frame, Template.make_json]
+
+
 def round_of(random: Random, pair: Pair, count: int) -> int:
     """A client with a few heads; returns how many it sent."""
     templates = [Template(random) for _ in range(random.choice((1, 2, 3, 5)))]
+    kinds = random.choice(
+        (PLAIN_HTTP, PLAIN_HTTP, [Template.make_frame], [Template.make_json], IN_FRAMES)
+    )
+    if kinds is not PLAIN_HTTP:
+        pair.reconnect(UPGRADE)
     sent = 0
     while sent < count:
         burst = random.choice((1, 1, 2, 5, 20))
-        data = b"".join([random.choice(templates).make(random) for _ in range(burst)])
+        data = b"".join(
+            [random.choice(kinds)(random.choice(templates), random) for _ in range(burst)]
+        )
         sent += burst
         cuts = sorted(random.randint(0, len(data)) for _ in range(random.choice((0, 0, 0, 1, 3))))
         pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]

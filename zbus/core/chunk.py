@@ -11,6 +11,7 @@ such a value. All columns have one length. Equal headers are mostly one object, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import TypeAlias, TypeVar
 
 from zbus.core.message import Message
@@ -114,18 +115,31 @@ class Chunk:
             if not (tag or key or due_ms or expires_ms or once or attempts_max):
                 return
             self.plain = False
-        if tag or self.tags is not None:
-            self.tags = _with(self.tags, count, b"", (tag,))
-        if key or self.keys is not None:
-            self.keys = _with(self.keys, count, b"", (key,))
-        if due_ms or self.due is not None:
-            self.due = _with(self.due, count, 0, (due_ms,))
-        if expires_ms or self.expires is not None:
-            self.expires = _with(self.expires, count, 0, (expires_ms,))
-        if once or self.once is not None:
-            self.once = _with(self.once, count, b"", (once,))
-        if attempts_max or self.attempts is not None:
-            self.attempts = _with(self.attempts, count, 0, (attempts_max,))
+        # Mostly a message has what the one before it has: then no call is needed.
+        if self.tags is not None:
+            self.tags.append(tag)
+        elif tag:
+            self.tags = [*repeat(b"", count), tag]
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key:
+            self.keys = [*repeat(b"", count), key]
+        if self.due is not None:
+            self.due.append(due_ms)
+        elif due_ms:
+            self.due = [*repeat(0, count), due_ms]
+        if self.expires is not None:
+            self.expires.append(expires_ms)
+        elif expires_ms:
+            self.expires = [*repeat(0, count), expires_ms]
+        if self.once is not None:
+            self.once.append(once)
+        elif once:
+            self.once = [*repeat(b"", count), once]
+        if self.attempts is not None:
+            self.attempts.append(attempts_max)
+        elif attempts_max:
+            self.attempts = [*repeat(0, count), attempts_max]
 
     def fill(
         self,

@@ -144,7 +144,8 @@ class Peer(Session):
         out_bytes_max: int = 256 << 10,
     ) -> None:
         super().__init__(id, address)
-        self.lines = b""  # that the dialect adds to what comes from here, once it is known
+        # That the dialect adds to what comes from here, once it is known; and what is left of it.
+        self.lines: tuple[bytes, bytes] | None = None
         self.principal = ""  # whom the client certificate names; "" = there is none
         self.secure = False  # what is said stays between the two: TLS
         self.source: Source | None = None  # before any proxy's word; None = not looked at yet
@@ -241,7 +242,7 @@ class Peer(Session):
         """What is asked from now on is asked from this address."""
         if address != self.address:
             self.address = address
-            self.lines, self.put_lines = b"", None  # they say the former one
+            self.lines = self.put_lines = None  # they say the former one
 
     def begin(self, steps: Iterator[int]) -> None:
         """Do the request that is being run in steps, each of which tells what work it was. What

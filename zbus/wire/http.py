@@ -23,7 +23,7 @@ from zbus.wire.fields import TOKEN
 from zbus.wire.head import Head, Request
 from zbus.wire.heads import Heads
 from zbus.wire.limits import WireLimits
-from zbus.wire.shapes import Shape
+from zbus.wire.shapes import Shape, used_last
 
 __all__ = ["HttpReader", "Request"]
 
@@ -32,7 +32,6 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUESTS_PER_STEP = 100
 _WORK_PER_STEP = 200
-_SHAPES_MAX = 4  # that are tried first, since a connection has used them last
 
 
 class _LengthBody(Body):
@@ -216,7 +215,9 @@ class HttpReader:
                 return
             pending = self._pending
             if pending is None:
-                at = self._begin(data, at, requests)
+                began, at = at, self._take_shaped(data, at, requests) if self._shapes else at
+                if at == began:
+                    at = self._begin(data, at, requests)
             else:
                 at = pending.body.feed(data, at)
                 self.spent += pending.body.spent
@@ -231,19 +232,37 @@ class HttpReader:
         if self.done and requests[-1][0].websocket:
             self.behind = data[at:]
 
+    def _take_shaped(self, data: bytes, at: int, requests: list[Request]) -> int:
+        """Take the whole requests that begin here, as long as their heads are of shapes that this
+        connection used last; return where another begins."""
+        size, length_max = len(data), self._limits.body_bytes_max
+        room = _REQUESTS_PER_STEP - len(requests)
+        while at < size and room > 0:
+            for shape in self._shapes:
+                found = shape.match(data, at)
+                if found is not None:
+                    break
+            else:
+                break
+            end = found.end()
+            stop = end + (int(found[shape.length_at]) if shape.length_at else shape.content_length)
+            if stop > size or stop - end > length_max or end - at > shape.bytes_max:
+                break
+            requests.append((shape, found, data[end:stop]))
+            self._blank = False
+            at = stop
+            room -= 1
+        return at
+
     def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read the head that begins here, and its body if that is here too; return the end."""
         for shape in self._shapes:
             found = shape.match(data, at)
             if found is not None:
-                end = found.end()
-                length = int(found[shape.length_at]) if shape.length_at else shape.content_length
+                end, length = found.end(), shape.length_of(found)
                 if end - at > shape.bytes_max or length > self._limits.body_bytes_max:
                     break
                 self._blank = False
-                if end + length <= len(data):
-                    requests.append((shape, found, data[end : end + length]))
-                    return end + length
                 # The match of a copy: it is not to hold all that has come.
                 self._pending = _Pending(shape, shape.match(data[at:end]), _LengthBody(length))
                 return end
@@ -277,7 +296,7 @@ class HttpReader:
 
     def _note(self, shape: Shape, found: re.Match[bytes]) -> int:
         """This shape is to be tried first from now on. Returns the length of the body."""
-        self._shapes = (shape, *self._shapes[: _SHAPES_MAX - 1])
+        self._shapes = used_last(shape, self._shapes)
         return shape.length_of(found)
 
     def _begin_oddly(self, data: bytes, at: int, requests: list[Request]) -> int:

@@ -31,6 +31,7 @@ _SHAPE_BYTES = 8_000  # of one with its plan, about
 _PER_OUTLINE_MAX = 16  # that differ in values which steer
 _SIGHTINGS_MAX = 4096
 _MISSES_PER_SHAPE, _CREDIT_MAX = 8, 256
+_USED_LAST_MAX = 4
 _PARTS_MAX = 64  # lines, or parameters of a query
 _LENGTH = rb"([0-9]{1,15}+)"
 
@@ -86,6 +87,11 @@ class Shape(Head):
         """It is not remembered any more. A connection that still has it finds nothing with it, and
         what was found before is done by this plan."""
         self.match, self.plan, self.fields, self.names = _find_nothing, plan, {}, ()
+
+
+def used_last(shape: Shape, before: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """The few shapes that a reader tries before anything else, once it has used this one."""
+    return shape, *before[: _USED_LAST_MAX - 1]
 
 
 class Shapes:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from zbus.faces.native.json_frames import BadFrame, encode_json, read_request
 from zbus.faces.peer import Peer, Reply
 from zbus.faces.upgrade import WebSocket, planned
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads import Head, Heads
 from zbus.wire.http import Request
-from zbus.wire.shapes import Shape
+from zbus.wire.shapes import Shape, used_last
 from zbus.wire.websocket import INVALID_DATA, encode_message
 
 
 class Frames:
     """The codec of one WebSocket."""
 
-    __slots__ = ("_heads", "json")
+    __slots__ = ("_heads", "_shapes", "_shapes_of_json", "json")
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
+        self._shapes: tuple[Shape, ...] = ()  # used last
+        self._shapes_of_json: tuple[Shape, ...] = ()
         self.json = False  # the last request was a JSON object: so is what nobody asked for
 
     def read(self, kind: int, message: bytes) -> Request:
         self.json = message[:1] == b"{"
         if self.json:
             try:
-                request = read_request(message, self._heads.json)
+                request = read_request(message, self._heads.json, self._shapes_of_json)
             except BadFrame as error:
                 return _bad_frame(error)
+            if type(request[0]) is Shape and request[0] not in self._shapes_of_json:
+                self._shapes_of_json = used_last(request[0], self._shapes_of_json)
         else:
             request = self._read_http(message)
         head = request[0]
@@ -42,10 +48,7 @@ class Frames:
         end = message.find(b"\r\n\r\n")
         if end < 0:
             raise WireError(INVALID_DATA, "a frame is one HTTP message or one JSON object")
-        try:
-            head, id_ = self._heads.contained.read(message[:end], True)
-        except WireError as error:
-            raise WireError(INVALID_DATA, error.text) from None
+        head, id_ = self._read_head(message, end)
         if head.chunked:
             raise WireError(INVALID_DATA, "a message in a frame has no transfer-encoding")
         body = message[end + 4 :]
@@ -54,6 +57,19 @@ class Frames:
             text = f"the content-length is {length}, the body has {len(body)} bytes"
             raise WireError(INVALID_DATA, text)
         return head, id_, body
+
+    def _read_head(self, message: bytes, end: int) -> tuple[Head, Any]:
+        for shape in self._shapes:
+            found = shape.match(message)
+            if found is not None and found.end() <= shape.bytes_max:
+                return shape, found
+        try:
+            head, id_ = self._heads.contained.read(message[:end], True)
+        except WireError as error:
+            raise WireError(INVALID_DATA, error.text) from None
+        if type(head) is Shape:
+            self._shapes = used_last(head, self._shapes)
+        return head, id_
 
 
 def speaks_json(peer: Peer) -> bool:

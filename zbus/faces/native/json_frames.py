@@ -10,16 +10,18 @@ the same memo, the same plan.
 from __future__ import annotations
 
 import binascii
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from zbus.faces.native.header_lines import split_lines
+from zbus.faces.native.header_lines import split_lines, text_of
 from zbus.wire.errors import WireError
 from zbus.wire.fields import TOKEN, VISIBLE
 from zbus.wire.heads import Heads
 from zbus.wire.http import Request
+from zbus.wire.shapes import Shape
 
 _OBJECT: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
@@ -36,6 +38,7 @@ _OF_CONNECTION = frozenset(
 _NAME_LENGTH_MAX = 64
 """Of a name that is remembered."""
 
+_START = b"POST / HTTP/1.1"
 _JSON_LINE = b"\r\ncontent-type: application/json"
 
 
@@ -49,8 +52,9 @@ class BadFrame(Exception):
         self.status = status
 
 
-def read_request(frame: bytes, heads: Heads) -> Request:
-    """A request out of a JSON object. `heads` read nothing but such requests."""
+def read_request(frame: bytes, heads: Heads, shapes: Sequence[Shape] = ()) -> Request:
+    """A request out of a JSON object. `heads` read nothing but such requests; these shapes are
+    tried first."""
     try:
         if not frame.isascii():
             frame.decode()
@@ -64,13 +68,19 @@ def read_request(frame: bytes, heads: Heads) -> Request:
     try:
         body, is_json = _take_body(members)
         members.pop("status", None)  # a reply that is sent on says one
-        lines = [_request_line(members.pop("method", None), members.pop("url", None))]
+        lines = [_START]
+        if "method" in members or "url" in members:
+            lines = [_request_line(members.pop("method", None), members.pop("url", None))]
         if headers:
             _add_lines(lines, headers)
         _add_lines(lines, members)  # of a name in both the last one wins
         head = b"\r\n".join(lines)
         if is_json and b"\r\ncontent-type:" not in head.lower():
             head += _JSON_LINE
+        for shape in shapes:
+            match = shape.match(head + b"\r\n\r\n")
+            if match is not None and match.end() <= shape.bytes_max:
+                return shape, match, body
         found, id_ = heads.read(head, True)
     except ValueError as error:
         raise BadFrame(str(error), _id_of(raw_id)) from None
@@ -176,6 +186,20 @@ def encode_json(status: int, lines: bytes, body: bytes) -> bytes:
     else:
         reply["body"] = _value(body, text) if media_type == "application/json" else text
     return msgspec.json.encode(reply)
+
+
+def stored_as_json(topic_line: bytes, lines: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
+    """What `encode_json` makes of the reply to a put with these lines: what is before its id, what
+    is between that and the offset, and what is behind."""
+    whole = encode_json(200, b"%bid: \r\n%boffset: \r\n" % (topic_line, lines), body)
+    start, _, rest = whole.partition(b'"id":""')
+    between, _, end = rest.rpartition(b'"offset":""')
+    return start + b'"id":"', b'"%b"offset":"' % between, b'"' + end
+
+
+def quoted(value: bytes) -> bytes:
+    """The inside of a JSON string."""
+    return value if value.isalnum() else msgspec.json.encode(text_of(value))[1:-1]
 
 
 def _value(body: bytes, text: str) -> Any:  # noqa: ANN401  # whatever JSON holds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, Row
 from zbus.core.errors import BrokerError, topic_unknown
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
@@ -197,29 +197,38 @@ class Produce:
         along."""
         if rare is None:
             partition = topic.partition_for(key)
-            row = (id, lines, body, tag, key, 0, 0, once, 0)
-        else:
-            try:
-                partition = rare.place(topic, key)
-                due_ms, expires_ms = rare.times(self.broker)
-            except BadRequest as error:
-                self._refuse(peer, id, error)
-                return None
-            row = (id, lines, body, tag, key, due_ms, expires_ms, once, rare.attempts_max)
-            if rare.expected_offset is not None:
-                chunk = Chunk()
-                chunk.add(*row)
-                ticket = PutReply(self.face, self.params, peer, id, self.quiet)
-                self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
-                return None
-        kind, puts = self.kind, partition.last
+            return self.put_row(partition, peer, (id, lines, body, tag, key, 0, 0, once, 0))
+        try:
+            partition = rare.place(topic, key)
+            due_ms, expires_ms = rare.times(self.broker)
+        except BadRequest as error:
+            self._refuse(peer, id, error)
+            return None
+        row = (id, lines, body, tag, key, due_ms, expires_ms, once, rare.attempts_max)
+        if rare.expected_offset is None:
+            return self.put_row(partition, peer, row)
+        chunk = Chunk()
+        chunk.add(*row)
+        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+        self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
+        return None
+
+    def put_row(self, partition: Partition, peer: Peer, row: Row) -> Partition | None:
+        """The same, of what is all decided."""
+        id, kind, puts = row[0], self.kind, partition.last
         if (
             type(puts) is Puts
             and puts.kind is kind
             and (id or self.multiplexed or (peer.turns or peer.together) in (None, puts))
             and self.broker.put_along(partition, puts, row)
         ):
-            puts.add(peer, id)
+            puts.peers.append(peer)  # as `add` does, without a call
+            puts.ids.append(id)
+            peer.open_tickets += 1
+            if self.multiplexed:
+                peer.multiplexed = True
+            elif not id:
+                peer.together = puts
             return partition
         if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
             self.broker.put(partition, PutReply(self.face, self.params, peer, id, self.quiet), row)
@@ -261,10 +270,11 @@ class Produce:
     def sender_lines(self, peer: Peer, bare: bool) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
-        if not lines:
-            known = peer.id, self.face.settings.address.encode(), peer.address.encode()
-            lines = peer.lines = b"sender: %b\r\nhost: %b\r\nremote-addr: /%b\r\n" % known
-        return lines[: lines.index(b"host: ")] if bare else lines
+        if lines is None:
+            address, sender = self.face.settings.address.encode(), b"sender: %b\r\n" % peer.id
+            way = b"host: %b\r\nremote-addr: /%b\r\n" % (address, peer.address.encode())
+            lines = peer.lines = sender + way, sender
+        return lines[bare]
 
     def _refuse(self, peer: Peer, id: bytes, error: BadRequest) -> None:
         reply = NativeReply(self.face, self.params, peer, id, self.quiet)

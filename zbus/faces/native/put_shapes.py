@@ -7,9 +7,11 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from zbus.core.broker import Broker
-from zbus.core.topic import Topic
+from zbus.core.chunk import Row
+from zbus.core.limits import DELAY_MS_MAX
+from zbus.core.topic import Partition, Topic
 from zbus.faces.native.params import Params
-from zbus.faces.native.puts import NOT_RARE, Rare
+from zbus.faces.native.puts import NOT_RARE, Rare, due_after
 from zbus.faces.native.slots import bounds_of, own_slots, slots_of
 from zbus.faces.native.stored import (
     OF_KEYS,
@@ -45,6 +47,9 @@ class Put(Protocol):
     idempotent: bool
     rare: Rare | None
     said: RequestLines
+    multiplexed: bool
+
+    def put_row(self, partition: Partition, peer: Peer, row: Row) -> object: ...
 
     def put(
         self,
@@ -83,6 +88,7 @@ class PutShape(OfShape):
         "_budget_bytes",
         "_constants",
         "_decodes",
+        "_delay_at",
         "_lines",
         "_numbers",
         "_pick",
@@ -106,6 +112,9 @@ class PutShape(OfShape):
             for at, name in enumerate(_NUMBERS)
             if name in names
         ]
+        alone = Rare(delay_ms=plan.rare.delay_ms) if plan.rare is not None else None
+        delayed = len(self._numbers) == 1 and b"delay" in names and plan.rare == alone
+        self._delay_at = names.index(b"delay") if delayed else -1
         head, said = plan.params.head, plan.said
         own = [name for name in said.own_names(head.fields) if name in names]
         self._target_at = names.index(TARGET) if TARGET in names else -1
@@ -137,8 +146,14 @@ class PutShape(OfShape):
                 return
         elif once:
             once = once.strip(b'"')
-        rare = self._rare
-        if self._numbers and (rare := self._read_numbers(values)) is None:
+        rare, due_ms = self._rare, 0
+        if self._delay_at >= 0:  # that is all that it has, mostly
+            rare, delay_ms = None, int(values[self._delay_at])
+            if delay_ms > DELAY_MS_MAX:
+                self._unshaped.run(peer, found, body)
+                return
+            due_ms = due_after(plan.broker, delay_ms)
+        elif self._numbers and (rare := self._read_numbers(values)) is None:
             self._unshaped.run(peer, found, body)
             return
         pick, target = self._pick_lines, values[self._target_at] if self._target_at >= 0 else b""
@@ -153,7 +168,12 @@ class PutShape(OfShape):
             lines += plan.sender_lines(peer, True)
         if self._decodes:
             text = decode_percent(text.replace(b"+", b" "))
-        plan.put(topic, peer, id, lines, body or text, tag, key, once, rare)
+        body = body or text
+        if rare is None:
+            partition = topic.partition_for(key)
+            plan.put_row(partition, peer, (id, lines, body, tag, key, due_ms, 0, once, 0))
+        else:
+            plan.put(topic, peer, id, lines, body, tag, key, once, rare)
 
     def _read_numbers(self, values: Sequence[bytes]) -> Rare | None:
         """None = one is out of its bounds."""

@@ -11,6 +11,7 @@ from zbus.core.outcomes import Duplicate, Outcome, Stored
 from zbus.core.ticket import Ticket
 from zbus.core.topic import Partition, Topic
 from zbus.faces.native.context import Context
+from zbus.faces.native.json_frames import quoted, stored_as_json
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.put_kinds import PutKind
 from zbus.faces.native.replies import NativeReply
@@ -63,13 +64,19 @@ class Rare(NamedTuple):
         if due_ms > now_ms + DELAY_MS_MAX:
             raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
         if self.delay_ms is not None:
-            due_ms = broker.outside.asked_ms() + self.delay_ms if self.delay_ms else 0
+            due_ms = due_after(broker, self.delay_ms)
         if due_ms <= now_ms:
             due_ms = 0
         return due_ms, 0 if self.ttl_ms is None else broker.outside.asked_ms() + self.ttl_ms
 
 
 NOT_RARE = Rare()
+
+
+def due_after(broker: Broker, delay_ms: int) -> int:
+    """When a message is due that waits for so long; 0 = at once."""
+    due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
+    return due_ms if due_ms > broker.now_ms else 0
 
 
 class PutPlan(Protocol):
@@ -173,11 +180,16 @@ class Puts(Ticket):
         partition = outcome.partition
         index, offset = partition.index, self.offset
         now = b"%d" % self.plan.broker.now_ms
-        start = _STORED % (len(now), kind.cover, kind.line)
-        where = b"\r\n%boffset: " % partition_lines(partition)
-        end = b"\r\n\r\n" + now
+        where = partition_lines(partition)
+        if kind.json:
+            start, where, end = stored_as_json(kind.line, where, now)
+        else:
+            start = _STORED % (len(now), kind.cover, kind.line)
+            where, end = b"\r\n%boffset: " % where, b"\r\n\r\n" + now
         for peer, id in zip(self.peers, self.ids, strict=True):
             id = id or b"%d-%d" % (index, offset)
+            if kind.json:
+                id = quoted(id)
             data = b"%b%b%b%d%b" % (start, id, where, offset, end)
             offset += 1
             peer.open_tickets -= 1
