@@ -423,7 +423,8 @@ class Dispatch:
 
     def lease_next(self, group: Group, session: Session, wants: Wants, chunk: Chunk) -> bool:
         """Lease what the cursor of a usual group is at, where everything is in order. False if that
-        needs a `pull`: the window is full, or messages of the chunk have limits of their own."""
+        needs a `pull`: the window is full, its key is busy, or messages of the chunk have limits of
+        their own."""
         backlog = group.backlogs[0]
         leased = backlog.leased
         if len(leased.dues) >= group.options.window or group.aside is not None:
@@ -432,6 +433,11 @@ class Dispatch:
             return False
         if chunk.attempts is not None:
             return False
+        if group.ordered:
+            keyed, offset = backlog.keyed, backlog.cursor
+            key = chunk.key_of(offset - chunk.first)
+            if keyed is None or not keyed.admits_alone(backlog, offset, key):
+                return False
         deadline_ms = self._lease_until(group, 0, wants)
         offset = backlog.lease_next(deadline_ms)
         self.leased[group, 0].append(offset)

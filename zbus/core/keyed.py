@@ -174,6 +174,15 @@ class Keyed:
             backlog.unpark(line.waiting[0])  # it may come along
         return True
 
+    def admits_alone(self, backlog: Parks, offset: int, key: bytes) -> bool:
+        """The same for a batch of one that the cursor is at, where nothing is parked; but nothing
+        is changed if it has to wait."""
+        self.settle(backlog)
+        if self.unknown or key in self._lines:
+            return False
+        self.batch += 1
+        return self.admits(backlog, offset, key)
+
     def waits_for(self, backlog: Parks, offset: int, key: bytes) -> int | None:
         """The message of its key that has to be finished before it; None if there is none."""
         self.settle(backlog)

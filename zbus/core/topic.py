@@ -182,7 +182,7 @@ class Group:
                 backlog.order_no_more()
         # It does nothing but read one log, and hand out one message at a time, perhaps leased.
         special = self.paused or self.rate is not None or len(self.backlogs) > 1
-        leases = self.recorded or self.ordered or options.one_batch or options.on_loss != "keep"
+        leases = self.recorded or options.one_batch or options.on_loss != "keep"
         self.usual = not (special or (leases if self.lease else kept))
 
     @property

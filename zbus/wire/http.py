@@ -31,6 +31,7 @@ _HEAD_END = b"\r\n\r\n"
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUESTS_PER_STEP = 100
+_MISSES_MAX = 8  # heads in a row that have none of the shapes that are tried first
 _WORK_PER_STEP = 200
 
 
@@ -80,6 +81,7 @@ class HttpReader:
         "_heads",
         "_idle",
         "_limits",
+        "_misses",
         "_pending",
         "_rest",
         "_shapes",
@@ -104,6 +106,7 @@ class HttpReader:
         self._rest: bytearray | None = None  # the beginning of a head
         self._pending: _Pending | None = None
         self._shapes: tuple[Shape, ...] = ()
+        self._misses = 0
         self._unread = b""  # came, and is for the next step
         # Work that the requests themselves do not show, in units of about a microsecond: whoever
         # has counted it sets it to 0.
@@ -137,6 +140,7 @@ class HttpReader:
                     break
                 if length > self._limits.body_bytes_max:
                     break
+                self._misses = 0
                 return [(shape, found, data[end:])]
         raw, ended, body = data.partition(_HEAD_END)
         if ended:
@@ -145,7 +149,7 @@ class HttpReader:
             except WireError:
                 pass  # comes up again below, where it is recorded
             else:
-                length = self._note(head, id_) if type(head) is Shape else head.content_length
+                length = self._note(head, id_)
                 if length == len(body) <= self._limits.body_bytes_max and head.direct:
                     requests = [(head, id_, body)]
                     if not (length or id_):
@@ -233,8 +237,8 @@ class HttpReader:
             self.behind = data[at:]
 
     def _take_shaped(self, data: bytes, at: int, requests: list[Request]) -> int:
-        """Take the whole requests that begin here, as long as their heads are of shapes that this
-        connection used last; return where another begins."""
+        """Take the requests that begin here, as long as their heads are of shapes that this
+        connection used last; return where another begins, or the rest of a body."""
         size, length_max = len(data), self._limits.body_bytes_max
         room = _REQUESTS_PER_STEP - len(requests)
         while at < size and room > 0:
@@ -246,26 +250,21 @@ class HttpReader:
                 break
             end = found.end()
             stop = end + (int(found[shape.length_at]) if shape.length_at else shape.content_length)
-            if stop > size or stop - end > length_max or end - at > shape.bytes_max:
+            if stop - end > length_max or end - at > shape.bytes_max:
                 break
+            self._misses, self._blank = 0, False
+            if stop > size:
+                # The match of a copy: it is not to hold all that has come.
+                body = _LengthBody(stop - end)
+                self._pending = _Pending(shape, shape.match(data[at:end]), body)
+                return end
             requests.append((shape, found, data[end:stop]))
-            self._blank = False
             at = stop
             room -= 1
         return at
 
     def _begin(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Read the head that begins here, and its body if that is here too; return the end."""
-        for shape in self._shapes:
-            found = shape.match(data, at)
-            if found is not None:
-                end, length = found.end(), shape.length_of(found)
-                if end - at > shape.bytes_max or length > self._limits.body_bytes_max:
-                    break
-                self._blank = False
-                # The match of a copy: it is not to hold all that has come.
-                self._pending = _Pending(shape, shape.match(data[at:end]), _LengthBody(length))
-                return end
         end = data.find(_HEAD_END, at)
         if end < 0:
             return self._begin_oddly(data, at, requests) or self._keep_rest(data, at)
@@ -279,7 +278,7 @@ class HttpReader:
             return after
         self._blank = False
         end += 4
-        length = self._note(head, id_) if type(head) is Shape else head.content_length
+        length = self._note(head, id_)
         if length > self._limits.body_bytes_max:
             if type(head) is Shape:  # what is refused is looked at
                 head, id_ = self._heads.read(raw)
@@ -294,10 +293,16 @@ class HttpReader:
             self.interim = _CONTINUE
         return end
 
-    def _note(self, shape: Shape, found: re.Match[bytes]) -> int:
-        """This shape is to be tried first from now on. Returns the length of the body."""
-        self._shapes = used_last(shape, self._shapes)
-        return shape.length_of(found)
+    def _note(self, head: Head, given: Any) -> int:  # noqa: ANN401
+        """This head was none of the shapes that are tried first. Returns the length of the body."""
+        if type(head) is Shape:
+            self._shapes, self._misses = used_last(head, self._shapes), 0
+            return head.length_of(given)
+        if self._shapes:
+            self._misses += 1
+            if self._misses > _MISSES_MAX:  # what comes now has no values that differ
+                self._shapes, self._misses = (), 0
+        return head.content_length
 
     def _begin_oddly(self, data: bytes, at: int, requests: list[Request]) -> int:
         """Take what no head begins with, an empty line, or has in it, bare line feeds; return the

@@ -278,9 +278,11 @@ class Speaker:
         return read_binary(data) if self.is_binary else read_json(data)
 
     def next(self) -> Told:
-        """The next reply of a WebSocket."""
+        """The next reply of a WebSocket. A slow machine may be asked for a sign of life first."""
         assert self.socket is not None
-        kind, data = self.socket.read()
+        while (got := self.socket.read())[0] == PING:
+            self.socket.tell(PONG, got[1])
+        kind, data = got
         assert kind == (BINARY if self.is_binary else TEXT), (kind, data)
         return self.read(data)
 
