@@ -11,7 +11,7 @@ from zbus.core.dispatch import Dispatch
 from zbus.core.errors import BrokerError, Refusal
 from zbus.core.fates import Fate
 from zbus.core.ranges import Ranges, distinct, finish_all, finish_tried, known_of
-from zbus.core.retries import GIVEN_BACK, lose_one, retry
+from zbus.core.retries import GIVEN_BACK, lose_one, may_retry, retry
 from zbus.core.ticket import Silent, Ticket
 from zbus.core.topic import Group, Partition
 
@@ -61,10 +61,10 @@ def nack(
     backlog = group.backlogs[partition.index]
     later = due_ms > dispatch.tick.now_ms
     leased = _leased(ticket, backlog, ranges)
-    retried = False
+    retried, limited = False, may_retry(group, backlog, at_once=later)
     # What is put in front last is the first.
     for offset in reversed(leased) if front and not later else leased:
-        if retry(dispatch, group, partition.index, offset, GIVEN_BACK, at_once=later):
+        if limited and retry(dispatch, group, partition.index, offset, GIVEN_BACK, at_once=later):
             retried = True
         elif later:
             backlog.delay(offset, due_ms)

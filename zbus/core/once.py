@@ -90,11 +90,9 @@ def remember_along(tick: Tick, partition: Partition, row: Row) -> bool:
     """Remember one more message with an idempotency key of its own, which is put behind one that
     `put_with_key` staged in this turn; False if it is stored already."""
     name = key_name(row[7])
-    for other in partition.topic.partitions:
-        if name in other.originals:
-            return False
-    _remember(tick, partition, name, 1, fingerprint_of(row[3], row[4], row[2]))
-    return True
+    if len(partition.topic.partitions) > 1 and _find(partition.topic, name) is not None:
+        return False
+    return _remember(tick, partition, name, 1, fingerprint_of(row[3], row[4], row[2]))
 
 
 def _put_with_key(
@@ -130,11 +128,14 @@ def _answer_known(
         _answer(tick, partition, Chunk(), [place], count, ticket)
 
 
-def _remember(tick: Tick, partition: Partition, name: bytes, count: int, digest: int) -> None:
-    """What is put now has this name."""
-    partition.originals.remember(Original(name, partition.end, count, tick.now_ms, digest))
+def _remember(tick: Tick, partition: Partition, name: bytes, count: int, digest: int) -> bool:
+    """What is put now has this name; False if something has it already."""
+    entry = Original(name, partition.end, count, tick.now_ms, digest)
+    if not partition.originals.remember(entry):
+        return False
     if partition not in tick.dedup_timer.entries:
         remind(tick, partition)
+    return True
 
 
 def remind(tick: Tick, partition: Partition) -> None:

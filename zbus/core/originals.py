@@ -124,11 +124,15 @@ class Originals:
     def _key_of(chunk: Chunk, at: int) -> bytes:
         return b"" if chunk.once is None else chunk.once[at]
 
-    def remember(self, original: Original) -> None:
-        """Add an entry, unless there is one of that name: the first stays the original."""
+    def remember(self, original: Original) -> bool:
+        """Add an entry, unless there is one of that name: the first stays the original. Whether it
+        was added."""
         originals = self._originals
-        if originals.setdefault(original[0], original) is original and len(originals) > COUNT_MAX:
+        if originals.setdefault(original[0], original) is not original:
+            return False
+        if len(originals) > COUNT_MAX:
             originals.popitem(last=False)
+        return True
 
     def oldest_ms(self) -> int | None:
         """When the first of all was stored."""

@@ -140,6 +140,13 @@ def _lead_to(topics: Mapping[str, Topic], start: str, goal: str) -> bool:
     return False
 
 
+def may_retry(group: Group, backlog: Backlog, at_once: bool) -> bool:
+    """Whether `retry` may have something to say of any message; mostly it has not."""
+    options, leased = group.options, backlog.leased
+    pauses = options.backoff_ms and not at_once
+    return bool(options.attempts_max or pauses or leased.limits or leased.untold)
+
+
 def retry(
     dispatch: Dispatching, group: Group, index: int, offset: int, reason: str, at_once: bool = False
 ) -> bool:

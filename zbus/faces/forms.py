@@ -20,9 +20,12 @@ def read_form(body: bytes, bytes_max: int = FORM_BYTES_MAX) -> dict[bytes, bytes
     if len(body) > bytes_max or body.count(b"&") >= _FIELDS_MAX:
         return {}
     fields: dict[bytes, bytes] = {}
+    encoded = b"%" in body
     for piece in body.strip().replace(b"+", b" ").split(b"&"):
         name, _, value = piece.partition(b"=")
-        fields.setdefault(unquote_to_bytes(name), unquote_to_bytes(value))
+        if encoded:
+            name, value = unquote_to_bytes(name), unquote_to_bytes(value)
+        fields.setdefault(name, value)
     return fields
 
 

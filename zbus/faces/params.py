@@ -54,10 +54,11 @@ class Params:
 
     def number(self, name: bytes, largest: int, default: int | None = None) -> int:
         """A whole number, perhaps negative; without a default it must be given."""
-        value = self.required(name) if default is None else self.optional(name)
-        value = value.strip()
-        if not value and default is not None:
-            return default
+        value = self.required(name) if default is None else self._fields.get(name)
+        if not value or not (value := value.strip()):
+            if default is not None:
+                return default
+            value = b""
         negative = value.startswith(b"-")
         digits = value[1:] if negative or value.startswith(b"+") else value
         number = parse_number(digits, largest + negative)
@@ -66,8 +67,8 @@ class Params:
         return -number if negative else number
 
     def flag(self, name: bytes, default: bool) -> bool:
-        value = self.optional(name).strip().lower()
-        if not value:
+        value = self._fields.get(name)
+        if not value or not (value := value.strip().lower()):
             return default
         flag = _FLAGS.get(value)
         if flag is None:

@@ -76,6 +76,10 @@ def _portions(chunk: Chunk, puts: Sequence[Ticket]) -> Iterator[Chunk]:
 
     A piece ends only where a put begins: a write that is torn must not leave half of one.
     """
+    bytes_count = sum(map(len, chunk.bodies)) + sum(map(len, chunk.headers))
+    if len(chunk) <= _PORTION_MESSAGES and bytes_count <= _PORTION_BYTES:
+        yield chunk
+        return
     start = size = 0
     begins: set[int] = set()
     for at, (body, headers) in enumerate(zip(chunk.bodies, chunk.headers, strict=True)):

@@ -33,7 +33,7 @@ _SIGHTINGS_MAX = 4096
 _MISSES_PER_SHAPE, _CREDIT_MAX = 8, 256
 _USED_LAST_MAX = 4
 _PARTS_MAX = 64  # lines, or parameters of a query
-_LENGTH = rb"([0-9]{1,15}+)"
+_LENGTH = rb"[0-9]{1,15}+"
 
 _find_nothing = re.compile(rb"(?!)").match
 
@@ -47,14 +47,17 @@ class Slot(NamedTuple):
 
 class Slots(NamedTuple):
     """Which values of one head are free: by lower-case names of header lines and of parameters in
-    its query. `target`: the whole target is wanted as well, as a value named `:target`."""
+    its query. `target`: the whole target is wanted as well, as a value named `:target`. `block`: if
+    these header lines follow each other in the head, as they are here, they are wanted as one value
+    named `:block`, and what is free in them is not."""
 
     lines: Mapping[bytes, Slot]
     query: Mapping[bytes, Slot]
     target: bool = False
+    block: bytes = b""
 
 
-TARGET = b":target"
+TARGET, BLOCK = b":target", b":block"
 
 
 class Shape(Head):
@@ -70,7 +73,7 @@ class Shape(Head):
         super().__init__(start, head.fields, head.content_length, False, True, False)
         self.contained, self.json, self.kept = head.contained, head.json, True
         pattern, names = _pattern(raw, slots)
-        self.match = re.compile(pattern + rb"\r\n\r\n").match
+        self.match = re.compile(pattern).match
         self.bytes_max = bytes_max
         self.names = names  # of the groups: that of group 1 comes first
         self.length_at = names.index(b"content-length") + 1 if b"content-length" in names else 0
@@ -218,16 +221,36 @@ def _pattern(raw: bytes, slots: Slots) -> tuple[bytes, tuple[bytes, ...]]:
     once = {name: slot for name, slot in slots.lines.items() if spellings.count(name) == 1}
     taken = {slot.name for name, slot in slots.lines.items() if name in spellings}
     query = {name: slot for name, slot in slots.query.items() if slot.name not in taken}
-    found = [_start(start, slots._replace(query=query), names)]
-    for line in lines:
+    found = [_start(start, slots._replace(query=query), names), b"\r\n"]
+    block = _find_block(raw, slots.block)
+    for at, line in enumerate(lines):
         spelled, _, value = line.partition(b": ")
         name = spelled.lower()
         if name == b"content-length":
-            slot = Slot(name, _LENGTH[1:-1])
+            slot = Slot(name, _LENGTH)
         else:
             slot = once.get(name, _NO_SLOT)
-        found.append(_piece(spelled + b": ", value, slot, names) or re.escape(line))
-    return b"\r\n".join(found), tuple(names)
+        if at == block.start and block:
+            names.append(BLOCK)
+            found.append(b"(")
+        if not _is_free(value, slot):
+            found.append(re.escape(line))
+        elif at in block:
+            found.append(re.escape(spelled + b": ") + slot.pattern)
+        else:
+            names.append(slot.name)
+            found.append(re.escape(spelled + b": ") + b"(%b)" % slot.pattern)
+        found.append(b"\r\n)" if block and at + 1 == block.stop else b"\r\n")
+    return b"".join([*found, b"\r\n"]), tuple(names)
+
+
+def _find_block(raw: bytes, block: bytes) -> range:
+    """Which of the lines behind the first one are these, in their order."""
+    at = (raw + b"\r\n").find(b"\r\n" + block) if block else -1
+    if at < 0:
+        return range(0)
+    first = raw.count(b"\r\n", 0, at)
+    return range(first, first + block.count(b"\r\n"))
 
 
 _NO_SLOT = Slot(b"", b"")
@@ -243,15 +266,16 @@ def _start(start: bytes, slots: Slots, names: list[bytes]) -> bytes:
     for pair in query.split(b"&"):
         spelled, sign, value = pair.partition(b"=")
         slot = slots.query.get(spelled.lower(), _NO_SLOT) if sign else _NO_SLOT
-        parts.append(_piece(spelled + b"=", value, slot, names) or re.escape(pair))
+        if _is_free(value, slot):
+            names.append(slot.name)
+            parts.append(re.escape(spelled + b"=") + b"(%b)" % slot.pattern)
+        else:
+            parts.append(re.escape(pair))
     asked = re.escape(path + mark) + b"&".join(parts)
     asked = b"(%b)" % asked if slots.target else asked
     return re.escape(method + b" ") + asked + re.escape(b" " + version)
 
 
-def _piece(before: bytes, value: bytes, slot: Slot, names: list[bytes]) -> bytes:
-    """The pattern of one part; empty = it is literal."""
-    if not slot.name or re.fullmatch(slot.pattern, value) is None:
-        return b""
-    names.append(slot.name)
-    return re.escape(before) + b"(%b)" % slot.pattern
+def _is_free(value: bytes, slot: Slot) -> bool:
+    """The value is one that may differ."""
+    return bool(slot.name) and re.fullmatch(slot.pattern, value) is not None

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from zbus.core import single, timely
-from zbus.core.chunk import Chunk
+from zbus.core.chunk import Chunk, make_row
 from zbus.core.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.life import Life
 from zbus.core.limits import DELAY_MS_MAX
@@ -248,8 +248,7 @@ def _put(
     # The delay counts from when the broker has the request, which may be late in a turn.
     due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)
-    chunk = Chunk()
-    chunk.add(
+    row = make_row(
         *(id, delay_lines(delay_ms), body),
         due_ms=due_ms,
         expires_ms=expires_ms,
@@ -266,7 +265,12 @@ def _put(
         0,
         Status.WAITING if due_ms else Status.READY,
     )
-    timely.put(broker.dispatch, broker.puts, partition, chunk, reply)
+    if id or due_ms:
+        chunk = Chunk()
+        chunk.add(*row)
+        timely.put(broker.dispatch, broker.puts, partition, chunk, reply)
+    else:
+        broker.put(partition, reply, row)
     face.monitor.watch(topic.group(topic.name))
     face.queues.sent_to(topic.name)
     face.parking.open(topic.name)

@@ -124,6 +124,8 @@ def _put(
 
 def _due_ms(params: Params, face: Context) -> int:
     """When the message is to be delivered; 0 = at once."""
+    if not (params.optional(b"delayLevel") or params.optional(b"deliveryTimestamp")):
+        return 0
     level = params.number(b"delayLevel", LONG_MAX, 0)
     given = bool(params.optional(b"delayLevel").strip())
     if given and not 1 <= level < len(_LEVELS_MS):

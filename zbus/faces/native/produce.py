@@ -213,6 +213,21 @@ class Produce:
         self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
         return None
 
+    def put_plain(
+        self, partition: Partition, peer: Peer, id: bytes, lines: bytes, body: bytes
+    ) -> None:
+        """The same for a message that has nothing but these."""
+        puts = partition.last
+        if (
+            type(puts) is Puts
+            and puts.kind is self.kind
+            and (id or self.multiplexed or (peer.turns or peer.together) in (None, puts))
+            and self.broker.put_plain_along(partition, puts, id, lines, body)
+        ):
+            puts.add(peer, id)
+        else:
+            self.put_row(partition, peer, (id, lines, body, b"", b"", 0, 0, b"", 0))
+
     def put_row(self, partition: Partition, peer: Peer, row: Row) -> Partition | None:
         """The same, of what is all decided."""
         id, kind, puts = row[0], self.kind, partition.last

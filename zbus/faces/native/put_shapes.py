@@ -22,7 +22,7 @@ from zbus.faces.native.stored import (
 )
 from zbus.faces.peer import Peer
 from zbus.faces.slots import Filled, Found, OfShape
-from zbus.wire.shapes import TARGET, Slots
+from zbus.wire.shapes import BLOCK, TARGET, Slots
 from zbus.wire.target import decode_percent
 
 _LABELS = (b"id", b"tag", b"key", b"body", b"idempotency-key")
@@ -48,6 +48,10 @@ class Put(Protocol):
     rare: Rare | None
     said: RequestLines
     multiplexed: bool
+
+    def put_plain(
+        self, partition: Partition, peer: Peer, id: bytes, lines: bytes, body: bytes
+    ) -> object: ...
 
     def put_row(self, partition: Partition, peer: Peer, row: Row) -> object: ...
 
@@ -76,7 +80,8 @@ def slots_of_put(params: Params, said: RequestLines) -> Slots | None:
         return None
     found = slots_of(params, (*_LABELS, *_NUMBERS))
     own = own_slots(params, said.own_names(params.head.fields))
-    return Slots({**own, **found.lines}, found.query, bool(found.query))
+    block = said.of_batch() if own else b""
+    return Slots({**own, **found.lines}, found.query, bool(found.query), block)
 
 
 class PutShape(OfShape):
@@ -89,11 +94,13 @@ class PutShape(OfShape):
         "_constants",
         "_decodes",
         "_delay_at",
+        "_is_plain",
         "_lines",
         "_numbers",
         "_pick",
         "_pick_lines",
         "_rare",
+        "_short_bytes",
         "_target_at",
         "_unshaped",
     )
@@ -118,18 +125,25 @@ class PutShape(OfShape):
         head, said = plan.params.head, plan.said
         own = [name for name in said.own_names(head.fields) if name in names]
         self._target_at = names.index(TARGET) if TARGET in names else -1
-        picked = [places.index(name) for name in own]
+        if BLOCK in names:  # as they are stored
+            picked, own_lines = [names.index(BLOCK)], b"%b"
+        else:
+            picked, own_lines = [places.index(name) for name in own], said.format(own)
         origin = origin_lines(head, ORIGIN_URL_BYTES_MAX)
-        escaped = origin.replace(b"%", b"%%")
-        if self._target_at >= 0:
+        escaped, target = origin.replace(b"%", b"%%"), self._target_at >= 0
+        if target:
             picked.append(self._target_at)
             origin = escaped = b"origin_method: %b\r\norigin_url: %%b\r\n" % head.method
-        self._lines = said.format(own) + escaped if picked else said.of_batch() + origin
+        self._lines = own_lines + escaped if picked else said.of_batch() + origin
         self._pick_lines: Callable[[Any], Any] | None = itemgetter(*picked) if picked else None
         labels_bytes = len(plan.tag) + len(plan.key) + len(plan.once)
         origin_bytes = len(origin % b"" if self._target_at >= 0 else origin)
         own_bytes = len(said.of_batch())
         self._budget_bytes = said.left_bytes + own_bytes + labels_bytes + origin_bytes
+        # All that differs is in the head, so a short one cannot be over.
+        short_bytes = self._budget_bytes - len(self._lines)
+        self._short_bytes = min(short_bytes, ORIGIN_URL_BYTES_MAX) if target else short_bytes
+        self._is_plain = not (plan.once or plan.idempotent or plan.tag or plan.key)
 
     def run(self, peer: Peer, found: Found, body: bytes) -> None:
         plan = self.plan
@@ -158,20 +172,27 @@ class PutShape(OfShape):
             return
         pick, target = self._pick_lines, values[self._target_at] if self._target_at >= 0 else b""
         lines = self._lines if pick is None else self._lines % pick(values)
-        used_bytes = len(lines) - len(target) + len(tag) + len(key) + len(once)
-        if used_bytes > self._budget_bytes or len(target) > ORIGIN_URL_BYTES_MAX:
-            self._unshaped.run(peer, found, body)
-            return
+        if found.end() - found.start() > self._short_bytes:
+            used_bytes = len(lines) - len(target) + len(tag) + len(key) + len(once)
+            if used_bytes > self._budget_bytes or len(target) > ORIGIN_URL_BYTES_MAX:
+                self._unshaped.run(peer, found, body)
+                return
         if pick is None:
             lines = plan.with_sender(peer, lines, True)
+        elif (sender := peer.lines) is not None:
+            lines += sender[1]
         else:
             lines += plan.sender_lines(peer, True)
-        if self._decodes:
+        if self._decodes and (b"%" in text or b"+" in text):
             text = decode_percent(text.replace(b"+", b" "))
         body = body or text
         if rare is None:
-            partition = topic.partition_for(key)
-            plan.put_row(partition, peer, (id, lines, body, tag, key, due_ms, 0, once, 0))
+            partitions = topic.partitions
+            partition = partitions[0] if len(partitions) == 1 else topic.partition_for(key)
+            if self._is_plain and not due_ms:
+                plan.put_plain(partition, peer, id, lines, body)
+            else:
+                plan.put_row(partition, peer, (id, lines, body, tag, key, due_ms, 0, once, 0))
         else:
             plan.put(topic, peer, id, lines, body, tag, key, once, rare)
 
