@@ -3,6 +3,7 @@ while its request is run, and a plan that is run with an offset in place of its 
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -83,10 +84,49 @@ def test_what_is_leased_at_once_is_leased_as_any_other(
     assert told(query, puts) == at_once
 
 
-def test_a_lease_is_given_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the test before would show nothing."""
-    world, client = leased("group_filter=a.*", 0)
-    put(client, "T", b"1", b"2", query="tag=a.b")
+def keyed(seed: int) -> list[Any]:
+    """What consumers of a group in order of each key are told, who do what comes to their minds."""
+    random = Random(seed)
+    world, client = declared("T/g?ack=true&group_order=key&group_lease=1000")
+    consumers = [client, world.connect()]
+    found: list[Any] = []
+    out: list[int] = []
+    for _ in range(150):
+        match random.randrange(8):
+            case 0 | 1:
+                key = f"key: {random.choice('abc')}" if random.random() < 0.8 else "x-own: 1"
+                found += client.exchange(http("/T", key, body=b"m", method="POST"))
+            case 2 | 3 | 4:
+                replies = random.choice(consumers).exchange(PULL)
+                found += replies
+                out += [int(reply.headers["offset"]) for reply in replies if reply.status == 200]
+            case 5 if out:
+                found += client.exchange(http(f"/T/g?cmd=ack&offset={random.choice(out)}"))
+            case 6 if out:
+                place = random.choice(("", "&front=0", "&delay=300"))
+                nack = f"/T/g?cmd=nack&offset={random.choice(out)}{place}"
+                found += client.exchange(http(nack))
+            case _:
+                world.advance(random.choice((1, 100, 1_100)))
+        world.broker.check()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_have_their_order_at_once_as_any_other_time(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = keyed(seed)
+    monkeypatch.setattr(Broker, "take", lambda *asked: None)
+    assert keyed(seed) == at_once
+
+
+@pytest.mark.parametrize("query", ["group_filter=a.*", "group_order=key"])
+def test_a_lease_is_given_at_once(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the tests before would show nothing."""
+    world, client = leased(query, 0)
+    for key in (1, 2):
+        put(client, "T", b"%d" % key, query=f"tag=a.b&key={key}")
     assert pull(client, "/T/g").headers["consume_group"] == "g"
     monkeypatch.setattr(world.broker.dispatch, "pull", None)
     assert pull(client, "/T/g").body == b"2"
