@@ -472,8 +472,8 @@ ONCE_ONLY: list[Mutant] = [
         ),
         (
             "put-along-in-this-partition",
-            "    for other in partition.topic.partitions:",
-            "    for other in (partition,):",
+            "    if len(partition.topic.partitions) > 1 and _find(partition.topic, name) is not",
+            "    if len(partition.topic.partitions) > 1 and partition.originals.find(name) is not",
             "core/test_once.py core/test_puts.py conformance/test_idempotent_produce.py",
         ),
         (
@@ -523,8 +523,9 @@ ONCE_ONLY: list[Mutant] = [
         ),
         (
             "last-stays-the-original",
-            "        if originals.setdefault(original[0], original) is original and len(",
-            "        originals[original[0]] = original\n        if len(",
+            "        if originals.setdefault(original[0], original) is not original:\n"
+            "            return False\n",
+            "        originals[original[0]] = original\n",
             "core/test_once.py core/test_once_model.py",
         ),
         (
@@ -541,8 +542,8 @@ ONCE_ONLY: list[Mutant] = [
         ),
         (
             "keys-without-end",
-            "is original and len(originals) > COUNT_MAX:",
-            "is original and len(originals) > 2 * COUNT_MAX:",
+            "        if len(originals) > COUNT_MAX:",
+            "        if len(originals) > 2 * COUNT_MAX:",
             "core/test_once.py",
         ),
     ),

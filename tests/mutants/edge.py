@@ -25,8 +25,14 @@ WIRE: list[Mutant] = [
         ),
         (
             "shape-of-another-token",
-            "or re.escape(line))",
-            'or re.escape(spelled) + rb": [^\\r]*+")',
+            "            found.append(re.escape(line))",
+            '            found.append(re.escape(spelled) + rb": [^\\r]*+")',
+            SHAPES,
+        ),
+        (
+            "shape-with-other-lines-as-a-block",
+            "    return range(first, first + block",
+            "    return range(first + 1, first + 1 + block",
             SHAPES,
         ),
         (
@@ -40,8 +46,8 @@ WIRE: list[Mutant] = [
         "zbus/wire/http.py",
         (
             "shape-of-any-length",
-            "                if end - at > shape.bytes_max or length",
-            "                if length",
+            "            if stop - end > length_max or end - at > shape.bytes_max:",
+            "            if stop - end > length_max:",
             SHAPES,
         ),
     ),
@@ -121,6 +127,15 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/faces/native/json_frames.py",
+        (
+            "id-in-json-as-it-is",
+            "    return value if value.isalnum() else",
+            "    return value if value else",
+            "conformance/test_json_frames.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/faces/native/put_shapes.py",
         (
             "shape-over-the-limit-of-lines",
@@ -154,8 +169,14 @@ WIRE: list[Mutant] = [
         ),
         (
             "shape-with-a-body-as-it-is-written",
-            "        if self._decodes:",
-            "        if not self._decodes:",
+            "        if self._decodes and (",
+            "        if not self._decodes and (",
+            SHAPES,
+        ),
+        (
+            "short-head-that-may-be-over-the-limit",
+            "        short_bytes = self._budget_bytes - len(self._lines)",
+            "        short_bytes = 2 * self._budget_bytes",
             SHAPES,
         ),
     ),
