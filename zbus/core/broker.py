@@ -377,7 +377,8 @@ class Broker:
             chunk, at = found, cursor - found.first
         if not chunk.plain and chunk.timed:
             return None
-        if group.match is not None and not group.match(chunk.tag_of(at)):
+        match = group.match
+        if match is not None and not match(chunk.tag_of(at)):
             return None
         if not group.lease:
             backlog.cursor = cursor + 1

@@ -81,7 +81,7 @@ def learn(head: Head, plan: Plan) -> None:
         return
     if not head.direct or head.expects_continue or head.method not in _METHODS:
         return
-    if not shapes.sees(raw) or not isinstance(plan, Slotted):
+    if not shapes.sees(head, raw) or not isinstance(plan, Slotted):
         return
     slots = plan.slots()
     if slots is None or not (slots.lines or slots.query):

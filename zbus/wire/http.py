@@ -219,7 +219,9 @@ class HttpReader:
                 return
             pending = self._pending
             if pending is None:
-                began, at = at, self._take_shaped(data, at, requests) if self._shapes else at
+                began = at
+                if self._shapes:
+                    at = self._take_shaped(data, at, requests)
                 if at == began:
                     at = self._begin(data, at, requests)
             else:
@@ -278,7 +280,10 @@ class HttpReader:
             return after
         self._blank = False
         end += 4
-        length = self._note(head, id_)
+        if self._shapes or type(head) is Shape:
+            length = self._note(head, id_)
+        else:
+            length = head.content_length
         if length > self._limits.body_bytes_max:
             if type(head) is Shape:  # what is refused is looked at
                 head, id_ = self._heads.read(raw)

@@ -30,6 +30,7 @@ SHAPES_MAX = 1024
 _SHAPE_BYTES = 8_000  # of one with its plan, about
 _PER_OUTLINE_MAX = 16  # that differ in values which steer
 _SIGHTINGS_MAX = 4096
+_FIRSTS_MAX = 512
 _MISSES_PER_SHAPE, _CREDIT_MAX = 8, 256
 _USED_LAST_MAX = 4
 _PARTS_MAX = 64  # lines, or parameters of a query
@@ -107,6 +108,7 @@ class Shapes:
         self._lines: dict[bytes, bool] = {}  # whether values of a name may be free, as spelled
         self._shapes: dict[Outline, list[Shape]] = {}
         self._sightings: set[int] = set()
+        self._firsts: dict[int, bytes] = {}  # the first head with these names; empty = it was seen
         self._credit = _CREDIT_MAX
         self._last: tuple[bytes, Outline] = b"", ()  # what was looked for last, and its outline
         self.forgotten: object = None  # the plan of those that are not remembered any more
@@ -171,18 +173,32 @@ class Shapes:
                 return shape, found
         return None
 
-    def sees(self, raw: bytes) -> bool:
+    def sees(self, head: Head, raw: bytes) -> bool:
         """This head was planned that has no shape. Whether it is time to learn one."""
         if len(raw) + 4 > self.bytes_max:
             return False
         self._credit = min(self._credit + 1, _CREDIT_MAX)
-        sighting = hash(self.outline(raw))
-        if sighting not in self._sightings:
-            if len(self._sightings) >= _SIGHTINGS_MAX:
-                self._sightings.clear()
-            self._sightings.add(sighting)
+        names = hash((*head.fields, *_names_in(head.target)))
+        first = self._firsts.get(names)
+        if first is None:  # who makes up names for ever pays for no outline
+            if len(self._firsts) >= _FIRSTS_MAX:
+                self._firsts.clear()
+            self._firsts[names] = raw
             return False
-        return self._credit >= _MISSES_PER_SHAPE
+        if first:
+            self._firsts[names] = b""
+            self._is_new(self._outline(first))
+        return not self._is_new(self.outline(raw)) and self._credit >= _MISSES_PER_SHAPE
+
+    def _is_new(self, outline: Outline) -> bool:
+        """It was not seen before; from now on it was."""
+        sighting = hash(outline)
+        if sighting in self._sightings:
+            return False
+        if len(self._sightings) >= _SIGHTINGS_MAX:
+            self._sightings.clear()
+        self._sightings.add(sighting)
+        return True
 
     def learn(self, shape: Shape, raw: bytes) -> None:
         """Remember the shape of this head."""
@@ -205,12 +221,19 @@ class Shapes:
                 self._drop(shape)
         self._shapes.clear()
         self._sightings.clear()
+        self._firsts.clear()
         self._lines.clear()
         self._last = b"", ()
 
     def _drop(self, shape: Shape) -> None:
         shape.forget(self.forgotten)
         self.count -= 1
+
+
+def _names_in(target: bytes) -> list[bytes]:
+    """Names of the parameters in a query."""
+    query = target.partition(b"?")[2]
+    return [pair.partition(b"=")[0] for pair in query.split(b"&")] if query else []
 
 
 def _pattern(raw: bytes, slots: Slots) -> tuple[bytes, tuple[bytes, ...]]:

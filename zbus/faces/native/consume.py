@@ -12,7 +12,15 @@ from zbus.faces.native.context import Context
 from zbus.faces.native.group_options import loss_of
 from zbus.faces.native.number_shapes import NumberShape, slots_of_numbers
 from zbus.faces.native.params import BadRequest, Params
-from zbus.faces.native.pulls import PEEK_BYTES, PeekReply, PullReply, encode_taken, lines_bytes_max
+from zbus.faces.native.pulls import (
+    NOT_SHOWN,
+    PEEK_BYTES,
+    PeekReply,
+    PullReply,
+    Shown,
+    encode_taken,
+    lines_bytes_max,
+)
 from zbus.faces.native.replies import NativeReply
 from zbus.faces.peer import LARGE_BYTES, Peer
 from zbus.faces.slots import Filled
@@ -61,6 +69,7 @@ class Consume(GroupPlan):
         "partition",
         "plain",
         "quiet",
+        "shown",
         "take",
         "timeout_ms",
         "topics",
@@ -94,17 +103,18 @@ class Consume(GroupPlan):
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1
         self.lines_bytes_max = lines_bytes_max(face, params)
+        self.shown: Shown = NOT_SHOWN
         self.broker = broker = face.broker
         self.take, self.topics = broker.take, broker.topics
         self.waits_max = face.settings.tickets_per_connection_max
 
     def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        if self.offset is not None:
-            self.read_one(peer, id, self.partition or 0, self.offset)
-            return
         topic = self.topics.get(self.topic_key)
         if topic is None or topic.competing or not self.plain:
-            self._run_with_care(peer, id)
+            if self.offset is None:
+                self._run_with_care(peer, id)
+            else:
+                self.read_one(peer, id, self.partition or 0, self.offset)
             return
         group = topic.groups.get(self.group_key)
         if group is None:

@@ -106,7 +106,9 @@ class Known(dict[bytes, T]):
 
     def __missing__(self, name: bytes) -> T:
         found = self._find(name)
-        if len(self) < _NAMES_MAX and len(name) <= _NAME_BYTES_MAX:
+        if len(name) <= _NAME_BYTES_MAX:
+            if len(self) >= _NAMES_MAX:
+                self.clear()  # what is in use comes back at once
             self[name] = found
         return found
 
@@ -263,10 +265,14 @@ def _is_safe(content_type: bytes, safe_types: frozenset[bytes]) -> bool:
 
 PREFIXES = Known(lambda name: b"" if name == TYPE or is_allowed(name) else PREFIX)
 _IN_PLACE = b"content-type: %b\r\n" % _BYTES
-ADDED = Known(
-    lambda name: (len(_IN_PLACE) if name == TYPE else 0) + (0 if is_standard(name) else len(PREFIX))
-)
-"""How many bytes a line has more in a plain reply than as it is stored, at most."""
+_ADDED = {Kind.STANDARD: 0, Kind.TYPE: len(_IN_PLACE) + len(PREFIX)}
+
+
+def added_bytes(name: bytes) -> int:
+    """How many bytes a line of this name has more in a plain reply than as it is stored, at
+    most."""
+    return _ADDED.get(KINDS[name], len(PREFIX))
+
 
 _CALLED = Known(lambda name: b"" if name in _OF_ANSWER or is_standard(name) else PREFIX)
 

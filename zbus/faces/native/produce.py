@@ -101,8 +101,9 @@ class Produce:
         media_type = media_type_of(params.fields)
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
         self.said = self._said(params.fields, params.head.contained, self.tag, self.key)
-        self.bare = False
-        self.lines = self._own_lines()
+        # What is stored of how it came: the topic's choice, see `know`.
+        self.bare: bool | None = None
+        self.lines = b""
         self.multiplexed = params.multiplexed
         self.silent = self.quiet and params.multiplexed  # not even a reply
         self.misplaced = params.misplaced
@@ -261,19 +262,15 @@ class Produce:
     def know(self, topic: Topic) -> None:
         """Which lines are stored is the topic's choice."""
         self.bare = topic.bare
-        self.lines = self._own_lines()
+        self.lines = self.said.of_topic(self.params.head, topic.bare)
 
-    def with_sender(self, peer: Peer, lines: bytes, bare: bool) -> bytes:
+    def with_sender(self, peer: Peer, lines: bytes, bare: bool | None) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
         if known is None or known[0] != lines:
             known = peer.put_lines = (lines, lines + self.sender_lines(peer, bare))
         return known[1]
-
-    def _own_lines(self) -> bytes:
-        """The header lines that are stored with what comes with this head."""
-        return self.said.of_topic(self.params.head, self.bare)
 
     def _said(
         self, fields: dict[bytes, bytes], contained: bool, tag: bytes, key: bytes
@@ -282,14 +279,14 @@ class Produce:
         used_bytes = labels_bytes(tag, key, self.once)
         return RequestLines(fields, contained, browser, bytes_max, used_bytes)
 
-    def sender_lines(self, peer: Peer, bare: bool) -> bytes:
+    def sender_lines(self, peer: Peer, bare: bool | None) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
         if lines is None:
             address, sender = self.face.settings.address.encode(), b"sender: %b\r\n" % peer.id
             way = b"host: %b\r\nremote-addr: /%b\r\n" % (address, peer.address.encode())
             lines = peer.lines = sender + way, sender
-        return lines[bare]
+        return lines[bool(bare)]
 
     def _refuse(self, peer: Peer, id: bytes, error: BadRequest) -> None:
         reply = NativeReply(self.face, self.params, peer, id, self.quiet)

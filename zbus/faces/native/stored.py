@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from zbus.faces.guard import Browser
-from zbus.faces.native.header_lines import ADDED, KINDS, LINES_MAX, TYPE, Kind, encode_line
+from zbus.faces.native.header_lines import (
+    KINDS,
+    LINES_MAX,
+    TYPE,
+    Kind,
+    added_bytes,
+    encode_line,
+)
 from zbus.faces.native.params import BadRequest
 from zbus.faces.native.vocabulary import (
     ID_BYTES_MAX,
@@ -128,9 +135,9 @@ class RequestLines:
         count = LINES_MAX - len(self._own)
         found: dict[bytes, bytes] = {}
         for name, line in self._way.items():
-            added_bytes = len(line) + ADDED[name]
-            if added_bytes <= left_bytes and len(found) < count:
-                left_bytes -= added_bytes
+            used_bytes = len(line) + added_bytes(name)
+            if used_bytes <= left_bytes and len(found) < count:
+                left_bytes -= used_bytes
                 found[name] = line
         return found, left_bytes
 
@@ -147,17 +154,17 @@ class RequestLines:
         target_bytes = max(0, len(without_secrets(head.target)) - ORIGIN_URL_BYTES_MAX)
         if is_json:
             target_bytes = 0  # the body says the same
-        added_bytes = sum([len(line) + len(PREFIX) for line in secret_lines]) + target_bytes
+        more_bytes = sum([len(line) + len(PREFIX) for line in secret_lines]) + target_bytes
         if is_json and TYPE not in self._own:
-            added_bytes += len(_JSON[TYPE])
-        if added_bytes > self._left_bytes:
-            used_bytes = self._bytes_max - self._left_bytes + added_bytes
+            more_bytes += len(_JSON[TYPE])
+        if more_bytes > self._left_bytes:
+            used_bytes = self._bytes_max - self._left_bytes + more_bytes
             raise _too_much(
                 "the header lines, the credentials and the target of a call",
                 self._bytes_max,
                 used_bytes,
             )
-        way, left_bytes = self._fitting(self._left_bytes - added_bytes)
+        way, left_bytes = self._fitting(self._left_bytes - more_bytes)
         lines = {**self._own, **way}
         if is_json:
             lines = {**_JSON, **lines, **_JSON}
@@ -189,7 +196,7 @@ def check_lines(lines: Mapping[bytes, bytes], bytes_max: int, labels_bytes: int 
     if len(block) != len(block.translate(None, CONTROLS)) + 2 * len(lines):
         for name, line in lines.items():
             check_value(name, line[:-2])
-    used_bytes = labels_bytes + len(block) + sum([ADDED[name] for name in lines])
+    used_bytes = labels_bytes + len(block) + sum([added_bytes(name) for name in lines])
     if used_bytes > bytes_max:
         raise _too_much(
             "the header lines, the tag and the keys of a message", bytes_max, used_bytes
