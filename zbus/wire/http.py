@@ -149,7 +149,10 @@ class HttpReader:
             except WireError:
                 pass  # comes up again below, where it is recorded
             else:
-                length = self._note(head, id_)
+                if self._shapes or type(head) is Shape:
+                    length = self._note(head, id_)
+                else:
+                    length = head.content_length
                 if length == len(body) <= self._limits.body_bytes_max and head.direct:
                     requests = [(head, id_, body)]
                     if not (length or id_):

@@ -13,11 +13,10 @@ from zbus.faces.native.group_options import loss_of
 from zbus.faces.native.number_shapes import NumberShape, slots_of_numbers
 from zbus.faces.native.params import BadRequest, Params
 from zbus.faces.native.pulls import (
-    NOT_SHOWN,
     PEEK_BYTES,
+    PLACE_BYTES_MAX,
     PeekReply,
     PullReply,
-    Shown,
     encode_taken,
     lines_bytes_max,
 )
@@ -68,8 +67,8 @@ class Consume(GroupPlan):
         "offset",
         "partition",
         "plain",
+        "plain_bytes_max",
         "quiet",
-        "shown",
         "take",
         "timeout_ms",
         "topics",
@@ -103,7 +102,7 @@ class Consume(GroupPlan):
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1
         self.lines_bytes_max = lines_bytes_max(face, params)
-        self.shown: Shown = NOT_SHOWN
+        self.plain_bytes_max = self.lines_bytes_max - PLACE_BYTES_MAX
         self.broker = broker = face.broker
         self.take, self.topics = broker.take, broker.topics
         self.waits_max = face.settings.tickets_per_connection_max

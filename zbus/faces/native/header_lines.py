@@ -205,21 +205,36 @@ def omit(lines: bytes, over_bytes: int) -> bytes:
     return lines
 
 
-Form = Callable[[bytes], bytes]
-"""From lines as they are stored to lines as they leave."""
+_REMEMBERED_MAX, _REMEMBERED_BYTES_MAX = 1024, 1024  # blocks whose form is kept, and their bytes
 
-_REMEMBERED_BYTES_MAX = 1024  # of lines whose form is kept: a bound on memory
+
+class Form:
+    """From lines as they are stored to lines as they leave. Messages of one sender mostly have the
+    same lines, so what came last is `known`; to look there first saves a call."""
+
+    __slots__ = ("_written", "known")
+
+    def __init__(self, written: Callable[[bytes], bytes]) -> None:
+        self._written = written
+        self.known: dict[bytes, bytes] = {}
+
+    def __call__(self, lines: bytes) -> bytes:
+        found = self.known.get(lines)
+        if found is None:
+            found = self._written(lines)
+            if len(lines) <= _REMEMBERED_BYTES_MAX:
+                if len(self.known) >= _REMEMBERED_MAX:
+                    self.known.clear()
+                self.known[lines] = found
+        return found
+
+
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # beside those that end a line
 
 
 def is_allowed(name: bytes) -> bool:
     """A line of a stored message that has this name leaves as it is in every form."""
     return not name or name in WRITTEN or is_standard(name)
-
-
-def values(lines: bytes) -> bytes:
-    """As they were sent."""
-    return lines
 
 
 _BYTES, _TEXT = b"application/octet-stream", b"text/plain"
@@ -249,12 +264,7 @@ def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: b
                     made[at] = instead + PREFIX + line
         return b"\r\n".join(made)
 
-    known = lru_cache(maxsize=1024)(written)
-
-    def form(lines: bytes) -> bytes:
-        return known(lines) if len(lines) <= _REMEMBERED_BYTES_MAX else written(lines)
-
-    return form
+    return Form(written)
 
 
 @lru_cache(maxsize=1024)
@@ -262,6 +272,9 @@ def _is_safe(content_type: bytes, safe_types: frozenset[bytes]) -> bool:
     kind = content_type.partition(b";")[0].strip(b" \t").lower()
     return kind in safe_types or kind.endswith(b"+json")
 
+
+values = Form(lambda lines: lines)
+"""As they were sent."""
 
 PREFIXES = Known(lambda name: b"" if name == TYPE or is_allowed(name) else PREFIX)
 _IN_PLACE = b"content-type: %b\r\n" % _BYTES

@@ -31,11 +31,7 @@ def head_bytes_max(face: Context, params: Params) -> int:
 
 
 _ID_BYTES, _NUMBER_BYTES = 39, 10
-Shown = tuple[bytes | None, bytes]
-"""Header lines as they are stored, and as they are shown."""
-
-NOT_SHOWN: Shown = (None, b"")
-_PLACE_BYTES_MAX = 500
+PLACE_BYTES_MAX = 500
 """Of the lines in `_PLAIN` that say where a message is and which group it is for."""
 
 
@@ -48,13 +44,10 @@ def lines_bytes_max(face: Context, params: Params) -> int:
 def encode_taken(plan: PullPlan, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
     """The same for one message of a topic with one partition, handed out for the first time."""
     params, body, stored = plan.params, chunk.bodies[at], chunk.headers[at]
-    known, headers = plan.shown
-    if stored is not known:  # neighbours share them, mostly
+    headers = params.form.known.get(stored)
+    if headers is None:
         headers = params.form(stored)
-        plan.shown = stored, headers
-        if len(headers) > plan.lines_bytes_max - _PLACE_BYTES_MAX:
-            plan.shown = NOT_SHOWN
-    if not chunk.plain or plan.shown is NOT_SHOWN:
+    if not chunk.plain or len(headers) > plan.plain_bytes_max:
         lines = containers.message_lines(group.topic, group, 0, chunk, at, 0, params.form)
         lines = omit(lines, len(lines) - plan.lines_bytes_max)
         return encode_plain(params, id, lines, body)
@@ -82,7 +75,7 @@ class PullPlan(Protocol):
     container: bytes  # media type of a reply with many messages; empty = it has one
     timeout_ms: int | None
     lines_bytes_max: int  # of a plain delivery
-    shown: Shown  # of the last message that was handed out, unless they are long
+    plain_bytes_max: int  # of the header lines in one that has nothing else
 
 
 class PullReply(NativeAnswering, Pull):
