@@ -237,6 +237,12 @@ def is_allowed(name: bytes) -> bool:
     return not name or name in WRITTEN or is_standard(name)
 
 
+_of_known_names = re.compile(
+    rb"(?:(?:%b|ce-[!-9;-~]*+): [^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+"
+    % b"|".join(map(re.escape, (*WRITTEN, *_STANDARD)))
+).fullmatch
+"""A block in which every name is allowed, and no value is one that only early versions stored."""
+
 _BYTES, _TEXT = b"application/octet-stream", b"text/plain"
 _PARAMETERS_BYTES_MAX = 40  # of a type: they stand in the line in its place, too
 
@@ -246,8 +252,11 @@ def _form(prefixes: Known[bytes], safe_types: frozenset[bytes] | None, unsafe: b
     other. None: any type stays."""
 
     keeps_charset = unsafe == _TEXT
+    stays = not any(prefixes[name] for name in (*WRITTEN, *_STANDARD, _STANDARD_PREFIX))
 
     def written(lines: bytes) -> bytes:
+        if stays and _of_known_names(lines) is not None:  # most messages have no others
+            return lines
         made = lines.split(b"\r\n")
         if len(lines.translate(None, CONTROLS)) != len(lines) - 2 * (len(made) - 1):
             # Only early versions stored such values.
