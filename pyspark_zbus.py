@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 try:
-    from zbus.spark.source import ZbusDataSource as DefaultSource
+    from zbus.spark.source.source import ZbusDataSource as DefaultSource
 except ImportError:  # a package is missing: Spark must find its other formats still
     __all__: list[str] = []
 else:

@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from zbus.journal.batch import Batch, Kind, require_link
-from zbus.journal.port import (
+from zbus.storage.format.batch import Batch, Kind, require_link
+from zbus.storage.port import (
     Found,
     JournalError,
     JournalFull,

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import trustme
 
 from zbus.config import Config
-from zbus.server.certificates import Certificates
+from zbus.server.process.certificates import Certificates
 
 HOSTS = ("localhost", "127.0.0.1")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.commands import LEAVES
 from zbus.config import OPTIONS, OTHER_VARIABLES, Config, ConfigError, documentation, load
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.settings import NativeSettings
 from zbus.option import DECLARED
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference"

@@ -34,9 +34,9 @@ from zbus.spark.archive import Archive
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.job import Job
-from zbus.spark.archive.target import ParquetTarget
+from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.tasks import Engine, Threads
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 from zbus.units import parse_bytes
 
 BATCH = 1_000

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.core.support import wishing
-from zbus.core.chunk import Chunk
-from zbus.core.declare import GroupWish
-from zbus.core.message import Message
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Silent
-from zbus.journal.local.engine import LocalJournal
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.message import Message
+from zbus.core.model.ticket import Silent
+from zbus.core.verbs.declare import GroupWish
 from zbus.server.assembly import make_broker
+from zbus.storage.local.engine import LocalJournal
 
 TIME_MS = 1_800_000_000_000
 BODY = bytes(range(256)) * 4

@@ -32,8 +32,8 @@ from tests.spark.stored import TIME_MS, batch
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.job import Job
+from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.table import Archive
-from zbus.spark.archive.target import ParquetTarget
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.logs import Log, Span
 from zbus.spark.search.conditions import read_conditions

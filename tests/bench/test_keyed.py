@@ -13,10 +13,10 @@ import pytest
 
 from tests.bench.measure import show
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
-from zbus.core.chunk import Chunk
-from zbus.core.message import Message
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.wants import Wants
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.message import Message
+from zbus.core.model.pull_options import Wants
 
 pytestmark = pytest.mark.bench
 

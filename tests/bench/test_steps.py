@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.bench.measure import show
-from zbus.core.chunk import Chunk
-from zbus.core.message import Message
-from zbus.faces.native.settings import NativeSettings
-from zbus.journal.batch import encode_chunk
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.message import Message
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.storage.format.batch import encode_chunk
 from zbus.testing.world import World
 
 pytestmark = pytest.mark.bench

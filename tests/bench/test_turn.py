@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.measure import show
-from zbus.journal.local.engine import LocalJournal
+from zbus.storage.local.engine import LocalJournal
 from zbus.testing.world import World
 
 pytestmark = pytest.mark.bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zbus.__main__ import main
-from zbus.server import serve
+from zbus.server.process import serve
 
 
 def nothing(timings: object) -> Any:

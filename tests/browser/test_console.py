@@ -35,8 +35,13 @@ PAGES: dict[str, tuple[str, ...]] = {
 }
 
 SIMILAR = (
-    *("groups of a topic", "settings of a topic", "ready", "delayed", "settings of a group"),
-    *("dead letters", "topics"),
+    "groups of a topic",
+    "settings of a topic",
+    "ready",
+    "delayed",
+    "settings of a group",
+    "dead letters",
+    "topics",
 )
 """Made of the same parts as others: `make check` looks at them."""
 

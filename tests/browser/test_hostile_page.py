@@ -106,7 +106,8 @@ TELLING = {"img", "form POST", "fetch GET", "fetch with CORS", "WebSocket", "lin
 
 CASES = [
     pytest.param(
-        *(scene, way),
+        scene,
+        way,
         id=name_of(scene, way),
         marks=[pytest.mark.check] if scene == "another port" and way not in TELLING else [],
     )

@@ -13,8 +13,8 @@ import pytest
 from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.commands import LEAVES
 from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
+from zbus.cli.messages.show import Reader, local_time
 from zbus.cli.remote import MESSAGES_TYPE
-from zbus.cli.show import Reader, local_time
 from zbus.cli.top import summary
 from zbus.client import Delivery
 from zbus.client.documents import ServerInfo
@@ -25,8 +25,23 @@ SENT = [
     (["produce", "T", "hello"], {"cmd": "produce", "topic": "T"}),
     (
         [
-            *("produce", "T", "x", "--tag", "a.b", "--key", "k", "--id", "i", "--partition", "2"),
-            *("--delay-ms", "5", "--ttl-ms", "9", "--header", "Colour: red:blue"),
+            "produce",
+            "T",
+            "x",
+            "--tag",
+            "a.b",
+            "--key",
+            "k",
+            "--id",
+            "i",
+            "--partition",
+            "2",
+            "--delay-ms",
+            "5",
+            "--ttl-ms",
+            "9",
+            "--header",
+            "Colour: red:blue",
         ],
         {
             **{"cmd": "produce", "topic": "T", "tag": "a.b", "key": "k", "id": "i"},
@@ -41,8 +56,21 @@ SENT = [
     (["declare", "T"], {"cmd": "declare", "topic": "T"}),
     (
         [
-            *("declare", "T", "G", "--partitions", "4", "--topic-mask", "0", "--group-mask", "64"),
-            *("--filter", "a.*", "--durability", "os", "--from", "0"),
+            "declare",
+            "T",
+            "G",
+            "--partitions",
+            "4",
+            "--topic-mask",
+            "0",
+            "--group-mask",
+            "64",
+            "--filter",
+            "a.*",
+            "--durability",
+            "os",
+            "--from",
+            "0",
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "partitions": "4"},
@@ -52,8 +80,15 @@ SENT = [
     ),
     (
         [
-            *("declare", "T", "--retention-ms", "5", "--retention-bytes", "6"),
-            *("--retention-count", "0", "--retention-done"),
+            "declare",
+            "T",
+            "--retention-ms",
+            "5",
+            "--retention-bytes",
+            "6",
+            "--retention-count",
+            "0",
+            "--retention-done",
         ],
         {
             **{"cmd": "declare", "topic": "T", "retention_ms": "5", "retention_bytes": "6"},
@@ -62,8 +97,17 @@ SENT = [
     ),
     (
         [
-            *("declare", "T", "G", "--dedupe-ms", "5", "--ack-window", "6"),
-            *("--ack-timeout-ms", "7", "--start-copy", "H"),
+            "declare",
+            "T",
+            "G",
+            "--dedupe-ms",
+            "5",
+            "--ack-window",
+            "6",
+            "--ack-timeout-ms",
+            "7",
+            "--start-copy",
+            "H",
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "dedupe_ms": "5"},
@@ -72,9 +116,21 @@ SENT = [
     ),
     (
         [
-            *("declare", "T", "G", "--ack", "--no-exclusive", "--temporary", "--paused"),
-            *("--lease", "30s", "--window", "5", "--rpc", "--no-topic-ack"),
-            *("--from", "2027-01-15T08:00:00Z"),
+            "declare",
+            "T",
+            "G",
+            "--ack",
+            "--no-exclusive",
+            "--temporary",
+            "--paused",
+            "--lease",
+            "30s",
+            "--window",
+            "5",
+            "--rpc",
+            "--no-topic-ack",
+            "--from",
+            "2027-01-15T08:00:00Z",
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_ack": "1"},
@@ -95,9 +151,22 @@ SENT = [
     ),
     (
         [
-            *("declare", "T", "G", "--max-attempts", "5", "--backoff", "1000,60000"),
-            *("--dead-letter", "50%", "--on-loss", "front", "--rate", "none", "--one-batch"),
-            *("--order", "key"),
+            "declare",
+            "T",
+            "G",
+            "--max-attempts",
+            "5",
+            "--backoff",
+            "1000,60000",
+            "--dead-letter",
+            "50%",
+            "--on-loss",
+            "front",
+            "--rate",
+            "none",
+            "--one-batch",
+            "--order",
+            "key",
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_max_attempts": "5"},
@@ -111,8 +180,17 @@ SENT = [
     ),
     (
         [
-            *("produce", "T", "x", "--ack-topic", "S", "--ack-group", "G"),
-            *("--ack-offset", "3,5-9", "--ack-partition", "0"),
+            "produce",
+            "T",
+            "x",
+            "--ack-topic",
+            "S",
+            "--ack-group",
+            "G",
+            "--ack-offset",
+            "3,5-9",
+            "--ack-partition",
+            "0",
         ],
         {
             **{"cmd": "produce", "topic": "T", "ack_topic": "S", "ack_group": "G"},
@@ -122,8 +200,17 @@ SENT = [
     (["redrive", "T"], {"cmd": "redrive", "topic": "T"}),
     (
         [
-            *("redrive", "T", "G", "--count", "5", "--offset", "3,5-9", "--partition", "0"),
-            *("--to", "R"),
+            "redrive",
+            "T",
+            "G",
+            "--count",
+            "5",
+            "--offset",
+            "3,5-9",
+            "--partition",
+            "0",
+            "--to",
+            "R",
         ],
         {
             **{"cmd": "redrive", "topic": "T", "consume_group": "G", "count": "5"},

@@ -18,7 +18,7 @@ from tests.docs.pages import DOCS
 from tests.semq.certificates import both, certificate_of, make
 from zbus.cli import main
 from zbus.cli.semq import semq as group
-from zbus.semq.start import Settings, opened
+from zbus.semq.program.start import Settings, opened
 
 NODE = "1:10008"
 Semq = Callable[..., Result]

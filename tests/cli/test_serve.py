@@ -22,17 +22,28 @@ def test_serve_starts_a_broker_with_the_options_given(
         started.append(config)
         return 7
 
-    server = ModuleType("zbus.server.serve")
+    server = ModuleType("zbus.server.process.serve")
     server.run = run  # type: ignore[attr-defined]  # a module of the test's own
-    monkeypatch.setitem(sys.modules, "zbus.server.serve", server)
+    monkeypatch.setitem(sys.modules, "zbus.server.process.serve", server)
     file = tmp_path / "zbus.toml"
     file.write_text("fields_max = 50\nport = 1\ntopics_max = 5\n", encoding="utf-8")
     result = CliRunner().invoke(
         main,
         [
-            *("serve", "--config", str(file), "--port", "0", "--data-dir", str(tmp_path)),
-            *("--set", "idle-timeout-ms=1000", "--set", "segment_bytes = 1 MiB"),
-            *("--token-file", "tokens.toml", "--insecure"),
+            "serve",
+            "--config",
+            str(file),
+            "--port",
+            "0",
+            "--data-dir",
+            str(tmp_path),
+            "--set",
+            "idle-timeout-ms=1000",
+            "--set",
+            "segment_bytes = 1 MiB",
+            "--token-file",
+            "tokens.toml",
+            "--insecure",
         ],
         env={
             **{"ZBUS_TOPICS_MAX": "6", "ZBUS_URL": "http://elsewhere:1", "ZBUS_TOKEN": "t"},

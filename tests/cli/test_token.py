@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from tests.cli.conftest import FakeBroker, Zbus
 from zbus.cli import main
 from zbus.cli.bench.options import Options, Requests
-from zbus.faces.access import Entry
-from zbus.server.tokens import parse_tokens
+from zbus.edge.access import Entry
+from zbus.server.process.tokens import parse_tokens
 
 
 def run(*args: str) -> Result:
@@ -31,8 +31,18 @@ def made(*args: str) -> tuple[str, Entry]:
 
 def test_a_token_and_its_entry() -> None:
     token, entry = made(
-        *("--name", 'Bill "B" \\ Ing', "--operations", "consume, query", "--group", "billing"),
-        *("--topic", "Orders", "--topic", "x.*", "--expires", "2027-01-01T00:00:00Z"),
+        "--name",
+        'Bill "B" \\ Ing',
+        "--operations",
+        "consume, query",
+        "--group",
+        "billing",
+        "--topic",
+        "Orders",
+        "--topic",
+        "x.*",
+        "--expires",
+        "2027-01-01T00:00:00Z",
     )
     assert re.fullmatch(r"[\w-]{43}", token), "256 bits"
     assert entry.digests == (sha256(token.encode()).digest(),)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.journal.damage import write_logs
+from tests.storage.damage import write_logs
 from zbus.cli import main
 
 

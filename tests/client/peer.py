@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from zbus.client.exchange import Call, Exchange
+from zbus.client.links.request_tracker import Call, Exchange
 from zbus.client.options import Options
 from zbus.testing.world import Client, World
 

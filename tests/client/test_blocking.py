@@ -22,7 +22,7 @@ import zbus
 import zbus.client
 from tests.limits import WAIT_S
 from zbus.client import BlockingClient, Delivery, GroupInfo, Message
-from zbus.client.sockets import Socket
+from zbus.client.links.sockets import Socket
 
 _names = count()
 

@@ -12,7 +12,7 @@ from tests.client.peer import Joined
 from zbus.client import commands, errors
 from zbus.client.messages import Body, Delivery, Message
 from zbus.client.options import Address, parse_url
-from zbus.client.starts import Start
+from zbus.client.positions import Start
 from zbus.testing.world import EPOCH_MS, World
 from zbus.wire.responses import Response
 
@@ -38,8 +38,15 @@ def test_urls(url: str, address: tuple[str, str, int]) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        *("", "ftp://x", "http://", "http://x:y", "http://x:99999", "unix:", "http://u:p@x"),
-        *("http://x/topic", "http://x?token=1"),
+        "",
+        "ftp://x",
+        "http://",
+        "http://x:y",
+        "http://x:99999",
+        "unix:",
+        "http://u:p@x",
+        "http://x/topic",
+        "http://x?token=1",
     ],
 )
 def test_urls_that_are_none(url: str) -> None:
@@ -149,7 +156,8 @@ def test_a_declaration_says_what_becomes_of_the_rest(bus: Joined, name: str) -> 
     bus.run(commands.declare(name))
     info = bus.run(
         commands.declare(
-            *("T", "g"),
+            "T",
+            "g",
             ack=True,
             max_attempts=5,
             backoff_ms=(1_000, 60_000),
@@ -202,8 +210,13 @@ def test_a_group_is_moved_by_seek_alone(bus: Joined) -> None:
     info = bus.run(commands.seek("T", "g", "earliest"))
     assert (info.leased_count, info.message_count) == (0, 3)
     places: list[tuple[Start, int]] = [
-        *(("latest", 0), (1, 2), ([2], 1), ("time:0", 3), ("2027-01-15", 3)),
-        *((datetime(1999, 1, 1), 3), (datetime(2999, 1, 1, tzinfo=UTC), 0)),
+        ("latest", 0),
+        (1, 2),
+        ([2], 1),
+        ("time:0", 3),
+        ("2027-01-15", 3),
+        (datetime(1999, 1, 1), 3),
+        (datetime(2999, 1, 1, tzinfo=UTC), 0),
     ]
     for place, left in places:
         assert bus.run(commands.seek("T", "g", place, partition=None)).message_count == left

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.client.peer import NEVER, Joined
 from zbus.client import commands
-from zbus.client.consuming import Consuming
 from zbus.client.errors import NotFound
-from zbus.client.exchange import Call
+from zbus.client.links.request_tracker import Call
 from zbus.client.messages import Delivery
+from zbus.client.readers.consuming import Consuming
 from zbus.testing.world import World
 
 

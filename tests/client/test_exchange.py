@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.client.peer import NEVER, Joined, stored_bodies
 from zbus.client import commands, errors
-from zbus.client.exchange import Exchange
+from zbus.client.links.request_tracker import Exchange
 from zbus.client.messages import Message
 from zbus.client.options import Options
 from zbus.client.requests import Request

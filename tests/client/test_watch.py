@@ -39,8 +39,10 @@ def test_everybody_is_told_everything(bus: BlockingClient, topic: str) -> None:
         message = two.next()
         assert message is not None
         assert (message.text, message.tag, message.offset, message.settled) == (
-            *("b", "eu.de"),
-            *(1, True),
+            "b",
+            "eu.de",
+            1,
+            True,
         )
     group = bus.query(topic, topic)
     assert (group.message_count, group.consumer_count) == (2, 0)

@@ -23,7 +23,7 @@ from zbus.client import (
     commands,
 )
 from zbus.client.messages import Delivery
-from zbus.client.watching import SILENCE_S, Watching
+from zbus.client.readers.watching import SILENCE_S, Watching
 from zbus.testing.world import Client, World
 
 NEVER = 1 << 60

@@ -21,8 +21,11 @@ TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 
 TYPED = (
-    *("accept: text/html,*/*;q=0.8", "sec-fetch-site: none", "sec-fetch-mode: navigate"),
-    *("sec-fetch-user: ?1", "sec-fetch-dest: document"),
+    "accept: text/html,*/*;q=0.8",
+    "sec-fetch-site: none",
+    "sec-fetch-mode: navigate",
+    "sec-fetch-user: ?1",
+    "sec-fetch-dest: document",
 )
 """What a browser says of an address that was typed."""
 

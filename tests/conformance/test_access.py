@@ -19,15 +19,18 @@ from tests.conformance.dialogue import (
     ok,
     pull,
 )
-from zbus.faces.access import Access, Entry, make_grant
-from zbus.faces.peer import Peer
-from zbus.wire.heads import Head
+from zbus.edge.access import Access, Entry, make_grant
+from zbus.edge.connection import Peer
+from zbus.wire.heads.heads import Head
 
 ADMIN = "token: admin"
 
 FORM_SENT = (
-    *("accept: text/html,*/*;q=0.8", "sec-fetch-site: same-origin", "sec-fetch-mode: navigate"),
-    *("sec-fetch-dest: document", "origin: http://localhost"),
+    "accept: text/html,*/*;q=0.8",
+    "sec-fetch-site: same-origin",
+    "sec-fetch-mode: navigate",
+    "sec-fetch-dest: document",
+    "origin: http://localhost",
 )
 """What a browser says of a form of ours that a person sends."""
 
@@ -844,8 +847,13 @@ def test_an_ack_of_another_group() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("retention_count: 1", "retention_ms: 1", "retention_bytes: 1", "retention_done: 1"),
-        *("dedupe_ms: 1", "topic_mask: 2", "topic_mask: 8"),
+        "retention_count: 1",
+        "retention_ms: 1",
+        "retention_bytes: 1",
+        "retention_done: 1",
+        "dedupe_ms: 1",
+        "topic_mask: 2",
+        "topic_mask: 8",
     ],
 )
 def test_a_declare_that_changes_the_topic(line: str) -> None:

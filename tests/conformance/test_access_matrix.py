@@ -13,8 +13,8 @@ import attrs
 import pytest
 
 from tests.conformance.dialogue import EPOCH_MS, Client, World, http, ok
-from zbus.faces.access import OPERATIONS, Access, Entry, make_grant
-from zbus.faces.native.commands import COMMANDS
+from zbus.dialects.zbus.schema.commands import COMMANDS
+from zbus.edge.access import OPERATIONS, Access, Entry, make_grant
 
 TOPICS = ("Orders", "Other")
 GROUPS = ("Orders", "billing", "audit")  # of Orders
@@ -36,8 +36,17 @@ NEEDS_OPERATION = {
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
 ON_A_GROUP = {
-    *("consume", "unconsume", "ack", "nack", "extend", "redrive", "declare", "seek"),
-    *("peek", "why", *ON_ALL_GROUPS),
+    "consume",
+    "unconsume",
+    "ack",
+    "nack",
+    "extend",
+    "redrive",
+    "declare",
+    "seek",
+    "peek",
+    "why",
+    *ON_ALL_GROUPS,
 }
 ON_A_GROUP |= {"pause", "resume"}
 ON_EVERYTHING = {"connections"}

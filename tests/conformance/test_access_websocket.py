@@ -14,8 +14,8 @@ from tests.conformance.test_access import (
     world_with,
 )
 from tests.conformance.websocket_client import handshake, upgraded
-from zbus.faces.access import Access
-from zbus.faces.guard import GuardSettings
+from zbus.edge.access import Access
+from zbus.edge.guard import GuardSettings
 from zbus.testing.world import EPOCH_MS
 
 FORBIDDEN = b"403: Command(query) Topic(Orders) Forbbiden"

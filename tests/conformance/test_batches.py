@@ -18,8 +18,8 @@ from tests.conformance.dialogue import (
     put,
     refused,
 )
-from zbus.core.limits import Limits
-from zbus.faces.native.settings import NativeSettings
+from zbus.core.model.limits import Limits
+from zbus.dialects.zbus.settings import NativeSettings
 
 NDJSON = "application/x-ndjson"
 MESSAGES = "application/vnd.zbus.messages"

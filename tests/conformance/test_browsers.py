@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.dialogue import TYPED, World, cmd, declared, document, drain, http, ok, put
-from zbus.faces.guard import GuardSettings
-from zbus.faces.native import reloads
-from zbus.faces.native.commands import READS
-from zbus.faces.native.face import COMMANDS
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.dialect import COMMANDS
+from zbus.dialects.zbus.request import reloads
+from zbus.dialects.zbus.schema.commands import READS
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.edge.guard import GuardSettings
 from zbus.testing.world import Client, HeldJournal, Reply
 
 IMAGE = ("sec-fetch-site: cross-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: image")
@@ -102,7 +102,9 @@ def test_a_name_that_is_not_known() -> None:
 def test_a_handshake_of_another_page() -> None:
     world, _ = strict()
     lines = (
-        *("connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+        "connection: Upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
         "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
     )
     foreign = http("/T", *lines, "origin: https://evil.example")
@@ -153,8 +155,13 @@ def test_browsers_are_told_the_same_and_more(data: bytes) -> None:
     assert (told.status, told.body) == (plain.status, plain.body)
     added = told.headers.keys() - plain.headers.keys()
     assert added - {"content-type"} == {
-        *("x-content-type-options", "x-frame-options", "x-robots-tag", "vary"),
-        *("cross-origin-resource-policy", "content-security-policy", "referrer-policy"),
+        "x-content-type-options",
+        "x-frame-options",
+        "x-robots-tag",
+        "vary",
+        "cross-origin-resource-policy",
+        "content-security-policy",
+        "referrer-policy",
     }
     assert told.body == b"" or "content-type" in told.headers
 
@@ -199,7 +206,8 @@ def test_what_a_service_answers_is_shown_in_the_sandbox() -> None:
 def test_a_listed_page_asks_first_and_then_does() -> None:
     _, client = strict()
     asks = (
-        *(PAGE, "access-control-request-method: POST"),
+        PAGE,
+        "access-control-request-method: POST",
         "access-control-request-headers: content-type,tag",
     )
     allowed = client.request(http("/T", *asks, method="OPTIONS"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.dialogue import http, ok
-from zbus.faces.pages import Page, Pages
+from zbus.edge.pages import Page, Pages
 from zbus.testing.world import World
 
 POSTS = {"method": "POST", "body": b"x"}

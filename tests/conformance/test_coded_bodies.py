@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.dialogue import Client, Reply, World, declared, drain, http, ok, pull
 from tests.conformance.test_batches import MESSAGES, NDJSON, message
 from tests.conformance.websocket_client import upgraded
-from zbus.faces.access import Access
+from zbus.edge.access import Access
 from zbus.wire.limits import WireLimits
 
 FORM = "application/x-www-form-urlencoded"

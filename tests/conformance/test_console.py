@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import TYPED, Client, World, cmd, document, http, ok
-from zbus.faces.access import Access, Entry, make_grant
-from zbus.faces.native.commands import COMMANDS
-from zbus.server.pages import read_console
+from zbus.dialects.zbus.schema.commands import COMMANDS
+from zbus.edge.access import Access, Entry, make_grant
+from zbus.server.process.pages import read_console
 
 CONSOLE = read_console()
 HTML = "accept: text/html,*/*;q=0.8"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.conformance.dialogue import World, http, ok
-from zbus.core.limits import Limits
-from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import JournalError, Lane
+from zbus.core.model.limits import Limits
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import JournalError, Lane
 
 
 class SlowJournal(MemoryJournal):

@@ -13,7 +13,7 @@ from tests.conformance.dialogue import (
     pull,
     restart,
 )
-from zbus.core.state import TopicOptions
+from zbus.core.cursor.state import TopicOptions
 
 BROKERS_OWN = {"content-length", "connection", "offset", "origin_id", "timestamp", "sender", "host"}
 BROKERS_OWN |= {"cache-control", "remote-addr", "origin_method", "consume_group", "id", "topic"}
@@ -293,14 +293,37 @@ def test_a_pull_by_url_gets_its_topic_as_it_wrote_it() -> None:
 
 
 SECRETS = (
-    *("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "private-token"),
-    *("x-forwarded-access-token", "x-auth-token", "acme-api-key", "x-gitlab-token", "x-xsrf-token"),
-    *("x-amzn-oidc-data", "x-ms-token-aad-id-token", "cf-access-jwt-assertion"),
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "x-api-key",
+    "api-key",
+    "private-token",
+    "x-forwarded-access-token",
+    "x-auth-token",
+    "acme-api-key",
+    "x-gitlab-token",
+    "x-xsrf-token",
+    "x-amzn-oidc-data",
+    "x-ms-token-aad-id-token",
+    "cf-access-jwt-assertion",
 )
 WAY = (
-    *("user-agent", "via", "forwarded", "x-forwarded-for", "x-forwarded-user", "x-real-ip"),
-    *("http2-settings", "cdn-loop", "cf-connecting-ip", "accept-language", "cache-control"),
-    *("if-none-match", "range", "x-envoy-internal", "true-client-ip"),
+    "user-agent",
+    "via",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-user",
+    "x-real-ip",
+    "http2-settings",
+    "cdn-loop",
+    "cf-connecting-ip",
+    "accept-language",
+    "cache-control",
+    "if-none-match",
+    "range",
+    "x-envoy-internal",
+    "true-client-ip",
 )
 
 

@@ -22,7 +22,9 @@ from tests.conformance.dialogue import (
 
 ACCEPT = "accept: text/event-stream"
 HANDSHAKE = (
-    *("connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+    "connection: Upgrade",
+    "upgrade: websocket",
+    "sec-websocket-version: 13",
     "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
 )
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, http, ok
 from tests.conformance.test_events import events, stream
 from tests.conformance.websocket_client import WebSocketClient, handshake
-from zbus.journal.port import Verdict
+from zbus.storage.port import Verdict
 from zbus.testing.late import LateJournal
 
 WHY = "503: partition 0 of T is read again, because {}: send again in a moment"

@@ -14,8 +14,8 @@ import pytest
 
 from tests.conformance.dialogue import TYPED, Client, World, cmd, http, ok, put, restart
 from tests.conformance.websocket_client import upgraded
-from zbus.faces.guard import GuardSettings
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.edge.guard import GuardSettings
 
 HEAD_BYTES_MAX = 3_900
 BYTES_MAX = 2_048
@@ -221,8 +221,18 @@ WayIn = Callable[[Client, Lines], str | None]
 """It stores one message, and names its topic if that is another."""
 
 WAYS_IN: list[WayIn] = [
-    *(by_header, with_its_way, with_a_part_of_its_way, by_command, by_container, of_lines),
-    *(by_json_frame, by_transaction, by_schedule, opened_in_a_browser, by_id, by_death),
+    by_header,
+    with_its_way,
+    with_a_part_of_its_way,
+    by_command,
+    by_container,
+    of_lines,
+    by_json_frame,
+    by_transaction,
+    by_schedule,
+    opened_in_a_browser,
+    by_id,
+    by_death,
     by_death_of_a_schedule,
 ]
 

@@ -21,13 +21,13 @@ from tests.conformance.test_events import events, stream
 from tests.conformance.websocket_client import read_http, upgraded
 from zbus.client import commands
 from zbus.client.messages import Message
-from zbus.core.chunk import Chunk
-from zbus.core.push import Push
-from zbus.faces.native.header_lines import LINES_MAX
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.webhook import Push
+from zbus.dialects.zbus.request.header_lines import LINES_MAX
 from zbus.server.push.request import attempt_of, lines_of
-from zbus.spark.arrows import record_batches
 from zbus.spark.logs import Span
-from zbus.wire.heads import Heads
+from zbus.spark.source.arrows import record_batches
+from zbus.wire.heads.heads import Heads
 from zbus.wire.messages import parse_messages
 
 
@@ -54,16 +54,20 @@ OWN = words(
 STANDARD = words("traceparent tracestate baggage ce-id ce-type ce-specversion")
 
 VALUES = [
-    *(
-        "1",
-        "/victim?cmd=remove",
-        "user=Am%C3%A9lie",
-        "100%41 %zz %",
-        "a  b\tc",
-        "naïve 中文 Å…",
-        "",
-    ),
-    *('"quoted"; a=b, c', "=?utf-8?q?x?=", "\\r\\n", "+", "%0D%0Aevil: 1", "{}<>&#x0a;", "x" * 200),
+    "1",
+    "/victim?cmd=remove",
+    "user=Am%C3%A9lie",
+    "100%41 %zz %",
+    "a  b\tc",
+    "naïve 中文 Å…",
+    "",
+    '"quoted"; a=b, c',
+    "=?utf-8?q?x?=",
+    "\\r\\n",
+    "+",
+    "%0D%0Aevil: 1",
+    "{}<>&#x0a;",
+    "x" * 200,
 ]
 
 TOLD = frozenset(
@@ -200,8 +204,19 @@ def sent_on(client: Client, lines: Lines) -> None:
 
 
 WAYS_IN: list[Callable[[Client, Lines], None]] = [
-    *(by_header, by_query, by_command, by_container, by_frame, by_json_frame, by_client),
-    *(by_clients_batch, by_transaction, by_schedule, by_death, by_redrive, sent_on),
+    by_header,
+    by_query,
+    by_command,
+    by_container,
+    by_frame,
+    by_json_frame,
+    by_client,
+    by_clients_batch,
+    by_transaction,
+    by_schedule,
+    by_death,
+    by_redrive,
+    sent_on,
 ]
 
 # -- ways out ------------------------------------------------------------------------------------
@@ -299,8 +314,19 @@ def in_spark(client: Client) -> Out:
 
 
 WAYS_OUT: list[Callable[[Client], Out]] = [
-    *(plainly, to_a_browser, at_an_offset, by_a_command, in_a_container, in_json, in_lines),
-    *(in_a_frame, in_a_json_frame, as_an_event, by_looking, by_a_client, by_a_webhook),
+    plainly,
+    to_a_browser,
+    at_an_offset,
+    by_a_command,
+    in_a_container,
+    in_json,
+    in_lines,
+    in_a_frame,
+    in_a_json_frame,
+    as_an_event,
+    by_looking,
+    by_a_client,
+    by_a_webhook,
     in_spark,
 ]
 

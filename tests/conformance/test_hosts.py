@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.dialogue import Client, World, cmd, http, ok, pull
-from zbus.faces.guard import GuardSettings
+from zbus.edge.guard import GuardSettings
 
 ELSEWHERE = "host: other.example:15555"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.conformance.dialogue import EPOCH_MS, World, cmd, declared, http, ok, put
 from tests.conformance.websocket_client import WebSocketClient, connected, read_http, read_json
-from zbus.faces.native.json_frames import BadFrame, read_request
-from zbus.wire.heads import Heads
+from zbus.dialects.zbus.request.json_frames import BadFrame, read_request
+from zbus.wire.heads.heads import Heads
 from zbus.wire.limits import WireLimits
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.conformance.dialogue import Client, Reply, World, cmd, declared, http, ok, pull, restart
 from tests.conformance.test_access import entry
 from tests.conformance.websocket_client import connected, read_http, read_json, upgraded
-from zbus.core.limits import Limits
-from zbus.faces.access import Access
+from zbus.core.model.limits import Limits
+from zbus.edge.access import Access
 from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
 
 MIB = 1 << 20

@@ -11,8 +11,8 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, declared, document, http, ok, pull, put
 from tests.conformance.websocket_client import connected
 from zbus.core.broker import Broker
-from zbus.faces.native.consume import Consume
-from zbus.faces.native.leases import Ack, Extend, Nack
+from zbus.dialects.zbus.messages.consume import Consume
+from zbus.dialects.zbus.messages.leases import Ack, Extend, Nack
 
 GROUPS = {
     "leases": "ack=true",

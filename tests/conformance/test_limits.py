@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from tests.conformance.dialogue import cmd, declared, http, ok, pull, put, refused, restart
-from zbus.core.chunk import Chunk
-from zbus.core.limits import Limits
-from zbus.core.message import Message
-from zbus.core.ticket import Silent
-from zbus.journal.batch import Batch
-from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import JournalFull, Lane
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.limits import Limits
+from zbus.core.model.message import Message
+from zbus.core.model.ticket import Silent
+from zbus.storage.format.batch import Batch
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import JournalFull, Lane
 from zbus.testing.world import World
 
 

@@ -19,7 +19,7 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
-from zbus.core import listing
+from zbus.core.verbs import listing
 
 
 def rows(client: Client, query: str, path: str = "/T/g") -> list[Any]:

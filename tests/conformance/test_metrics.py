@@ -17,12 +17,12 @@ from tests.conformance.dialogue import Client, World, cmd, declared, document, h
 from tests.conformance.test_access_matrix import digest
 from tests.docs.metrics_table import PAGE, with_table
 from tests.docs.pages import ROOT
-from zbus.core.errors import BrokerError, Refusal
-from zbus.core.histogram import Histogram
-from zbus.faces.access import Access, Entry, make_grant
-from zbus.faces.guard import GuardSettings
-from zbus.faces.native.metrics import FAMILIES
-from zbus.faces.native.settings import NativeSettings
+from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.model.histogram import Histogram
+from zbus.dialects.zbus.documents.metrics import FAMILIES
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.edge.access import Access, Entry, make_grant
+from zbus.edge.guard import GuardSettings
 from zbus.testing.world import Reply
 
 MONITORING = ROOT / "examples/monitoring"

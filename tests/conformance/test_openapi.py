@@ -15,24 +15,26 @@ import pytest
 from tests.conformance.dialogue import EPOCH_MS, World, declared, document, http, ok, pull, put
 from tests.docs.pages import ROOT
 from tests.docs.test_pages import PARAMETERS
-from zbus.core.errors import Refusal
-from zbus.core.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
-from zbus.faces.native import face
-from zbus.faces.native.commands import COMMANDS, MOUNTED
-from zbus.faces.native.openapi import DAY_MS, describe
-from zbus.faces.native.openapi_refusals import ANYWHERE
-from zbus.faces.native.params import LOOKING
-from zbus.faces.native.settings import NativeSettings
-from zbus.faces.native.vocabulary import REQUIRED, Number, Parameter
-from zbus.faces.status import STATUS
+from zbus.core.model.errors import Refusal
+from zbus.core.model.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
+from zbus.dialects.zbus import dialect as face
+from zbus.dialects.zbus.request.params import LOOKING
+from zbus.dialects.zbus.schema.commands import COMMANDS, MOUNTED
+from zbus.dialects.zbus.schema.parameters import REQUIRED, Number, Parameter
+from zbus.dialects.zbus.server.openapi import DAY_MS, describe
+from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.edge.status import STATUS
 
 SETTINGS = NativeSettings()
 WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
 
 NO_PARAMETERS = {
-    *("accept", "content-type"),  # media types of bodies and replies
+    "accept",
+    "content-type",  # media types of bodies and replies
     "cookie",  # a security scheme
-    *("sec-fetch-mode", "user-agent"),  # a program's own
+    "sec-fetch-mode",
+    "user-agent",  # a program's own
 }
 
 
@@ -110,7 +112,7 @@ def test_what_any_request_can_get_is_described() -> None:
     """The statuses of the wire, of its connections and of the guard, as they stand in the code."""
     sources = [*(ROOT / "zbus/wire").glob("*.py"), *(ROOT / "zbus/server").glob("*.py")]
     said: set[str] = set()
-    for path in (*sources, ROOT / "zbus/faces/guard.py"):
+    for path in (*sources, ROOT / "zbus/edge/guard.py"):
         source = path.read_text(encoding="utf-8")
         said |= set(re.findall(r"(?:WireError|Answer)\(\s*([45]\d\d)", source))
     said.add(LOOKING[:3])  # of two methods

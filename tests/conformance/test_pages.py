@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.dialogue import TYPED, Client, World, cmd, http, ok
-from zbus.faces.access import Access
-from zbus.faces.guard import GuardSettings
-from zbus.faces.pages import Page, Pages
+from zbus.edge.access import Access
+from zbus.edge.guard import GuardSettings
+from zbus.edge.pages import Page, Pages
 
 HTML = b"text/html; charset=utf-8"
 FILES = {

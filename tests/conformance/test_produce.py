@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.dialogue import EPOCH_MS, World, cmd, declared, http, ok, pull, refused
-from zbus.core.limits import Limits
+from zbus.core.model.limits import Limits
 
 ALL_BYTES = bytes(range(256))
 

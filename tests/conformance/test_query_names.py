@@ -8,7 +8,7 @@ import json
 import attrs
 
 from tests.conformance.dialogue import World, cmd, ok, refused
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.settings import NativeSettings
 
 
 def test_names_of_topics_and_groups() -> None:

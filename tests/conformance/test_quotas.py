@@ -9,9 +9,9 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, http, ok
 from tests.conformance.test_access import ADMIN, ADMIN_ENTRY, entry, replace_table
 from tests.conformance.websocket_client import handshake, upgraded
-from zbus.core.limits import Limits
-from zbus.faces.access import Access, Entry
-from zbus.faces.quotas import Limits as TokenLimits
+from zbus.core.model.limits import Limits
+from zbus.edge.access import Access, Entry
+from zbus.edge.quotas import Limits as TokenLimits
 
 SHOP = "token: shop"
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import declared, document, http, ok, put, refused, restart
-from zbus.journal.batch import decode_chunk, iterate
+from zbus.storage.format.batch import decode_chunk, iterate
 
 BATCHES = "application/vnd.zbus.batches"
 

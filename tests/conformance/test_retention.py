@@ -19,7 +19,7 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.settings import NativeSettings
 from zbus.units import DURATIONS, SIZES
 
 KEYS = ("retentionMs", "retentionBytes", "retentionCount", "retentionDone")

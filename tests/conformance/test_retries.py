@@ -21,8 +21,8 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
-from zbus.core.limits import DELAY_MS_MAX
-from zbus.core.quotas import RATE_MAX
+from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.model.rate_limit import RATE_MAX
 
 LEASING = "group_mask=64&group_ack_timeout=1000"
 

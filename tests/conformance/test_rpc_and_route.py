@@ -14,8 +14,8 @@ from tests.conformance.dialogue import (
     pull,
     refused,
 )
-from zbus.core.limits import Limits
-from zbus.faces.native.settings import NativeSettings
+from zbus.core.model.limits import Limits
+from zbus.dialects.zbus.settings import NativeSettings
 
 
 class Scene:

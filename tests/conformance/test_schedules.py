@@ -21,9 +21,9 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
-from zbus.core.errors import BrokerError, Refusal
-from zbus.core.schedules import AGAIN_MS, SCHEDULES_MAX
-from zbus.faces.native.cron import TIMES
+from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.patterns.schedules import AGAIN_MS, SCHEDULES_MAX
+from zbus.dialects.zbus.messages.cron import TIMES
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
@@ -79,8 +79,14 @@ def pending(client: Client) -> list[Any]:
         *(
             (f"cron=*%20*%20*%20*%20*&{word}", f"cron and {word.split('=')[0]} do not go together")
             for word in (
-                *("delay=1000", "deliver_at=9999999999999", "ttl=1000", "partition=0"),
-                *("max_attempts=2", "front=true", "expected_offset=0", "idempotent=1&id=a"),
+                "delay=1000",
+                "deliver_at=9999999999999",
+                "ttl=1000",
+                "partition=0",
+                "max_attempts=2",
+                "front=true",
+                "expected_offset=0",
+                "idempotent=1&id=a",
             )
         ),
     ],
@@ -117,7 +123,8 @@ def test_a_working_week() -> None:
     at(world, 2026, 11, 23, 8)
     found = pull(client)
     assert (found.body, found.headers["cron_id"], found.headers["tag"]) == (
-        *(b"good morning", "daily"),
+        b"good morning",
+        "daily",
         "a.b",
     )
     assert (found.headers["key"], found.headers["zbus-header-x-y"]) == ("k", "z")

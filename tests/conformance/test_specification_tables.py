@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.dialogue import Client, World, cmd, declared, document, http, ok, put
-from zbus.faces.native.face import COMMANDS
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.dialect import COMMANDS
+from zbus.dialects.zbus.settings import NativeSettings
 
 TIME = r"[0-9]{13}"
 JSON = "application/json"
@@ -55,20 +55,32 @@ REPLIES: list[tuple[str, tuple[str, ...], bytes, int, str, str | None]] = [
         for name in ("produce", "consume", "unconsume", "ack", "declare", "remove", "empty")
     ],
     (
-        *("produce", ("topic: T", "id: " + "i" * 40), b"x", 400),
-        *("400: Bad Format, Message.Id length should be <= 39", None),
+        "produce",
+        ("topic: T", "id: " + "i" * 40),
+        b"x",
+        400,
+        "400: Bad Format, Message.Id length should be <= 39",
+        None,
     ),
     (
-        *("produce", ("topic: T", "tag: " + "t" * 128), b"x", 400),
-        *("400: Bad Format, Message.Tag length should be <= 127", None),
+        "produce",
+        ("topic: T", "tag: " + "t" * 128),
+        b"x",
+        400,
+        "400: Bad Format, Message.Tag length should be <= 127",
+        None,
     ),
     ("track_pub", (), b"", 400, "400: Bad Format, track_pub json required", None),
     ("foo", (), b"", 400, r"Bad format: command\(foo\) not support", "text/html"),
     *[
         (name, ("topic: T", "offset: 0", f"{field}: abc"), b"", 400, f"400: .* {field} .*", None)
         for name, field in (
-            *(("declare", "topic_mask"), ("declare", "group_mask"), ("consume", "offset")),
-            *(("declare", "group_start_time"), ("ack", "offset"), ("consume", "consume_window")),
+            ("declare", "topic_mask"),
+            ("declare", "group_mask"),
+            ("consume", "offset"),
+            ("declare", "group_start_time"),
+            ("ack", "offset"),
+            ("consume", "consume_window"),
         )
     ],
     ("consume", ("topic: alone",), b"", 401, r"ConsumeGroup\(alone\) exclusive, forbbiden", None),
@@ -78,8 +90,12 @@ REPLIES: list[tuple[str, tuple[str, ...], bytes, int, str, str | None]] = [
     ],
     *[
         (
-            *(name, ("topic: T", "consume_group: no"), b"", 404),
-            *(r"404: ConsumeGroup\(no\) Not Found", None),
+            name,
+            ("topic: T", "consume_group: no"),
+            b"",
+            404,
+            r"404: ConsumeGroup\(no\) Not Found",
+            None,
         )
         for name in ("consume", "unconsume", "query", "remove", "empty")
     ],
@@ -188,16 +204,20 @@ DELIVERED = {
 def test_section_3_1_headers_of_a_delivery() -> None:
     _, client = declared("T?sender_headers=1")
     lines = (
-        *(
-            "cmd: produce",
-            "topic: T",
-            "id: message",
-            "tag: a.b",
-            "version: 0.11.4",
-            "token: secret",
-        ),
-        *("sender: forged", "remote-addr: forged", "offset: 9", "timestamp: 9"),
-        *("retry: 9", "origin_id: 9", "ack: 1", "My-Header: Kept As It Is"),
+        "cmd: produce",
+        "topic: T",
+        "id: message",
+        "tag: a.b",
+        "version: 0.11.4",
+        "token: secret",
+        "sender: forged",
+        "remote-addr: forged",
+        "offset: 9",
+        "timestamp: 9",
+        "retry: 9",
+        "origin_id: 9",
+        "ack: 1",
+        "My-Header: Kept As It Is",
     )
     ok(client, http("/", *lines, body=b"hello", method="FOO"))
     reply = client.request(cmd("consume", "topic: t", "id: pull"))

@@ -7,12 +7,12 @@ import pytest
 
 from tests.conformance.dialogue import World, cmd, declared, document, http, ok, pull, refused
 from tests.conformance.websocket_client import connected
-from zbus.faces.native.commands import DASHED, TABLE
-from zbus.faces.native.params import Params
+from zbus.dialects.zbus.request.params import Params
+from zbus.dialects.zbus.schema.commands import DASHED, TABLE
 from zbus.testing.world import EPOCH_MS
 from zbus.units import parse_time_ms
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 
 ROWS = [(command, *pair) for command in TABLE for pair in TABLE[command].dashed.items()]
 IDS = [f"{command.decode()}-{name.decode()}" for command, _, name in ROWS]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.dialogue import Client, World, cmd, declared, document, http, ok, put
 from tests.conformance.test_access import ADMIN, ADMIN_ENTRY, entry, replace_table, world_with
-from zbus.core.limits import Limits
+from zbus.core.model.limits import Limits
 
 STANDBY = http("/T/g?cmd=consume&standby=1")
 FORMS = {

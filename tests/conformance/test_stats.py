@@ -21,8 +21,8 @@ from tests.conformance.dialogue import (
 )
 from tests.conformance.test_access_matrix import digest
 from tests.conformance.test_events import events, stream
-from zbus.core.limits import Limits
-from zbus.faces.access import Access, Entry, make_grant
+from zbus.core.model.limits import Limits
+from zbus.edge.access import Access, Entry, make_grant
 
 
 def stats(client: Client, query: str = "", *lines: str) -> Any:
@@ -329,7 +329,9 @@ def test_who_is_connected() -> None:
     watcher = stream(world, "/T?cmd=consume")
     rows = document(ok(client, http("/_connections")))
     assert [row["kind"] for row in sorted(rows, key=lambda row: row["kind"])] == [
-        *("events", "http", "http")
+        "events",
+        "http",
+        "http",
     ]
     [waiting] = [row for row in rows if row["reads"]]
     assert waiting["reads"] == [{"topic": "T", "group": "g"}]

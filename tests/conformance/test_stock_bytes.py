@@ -16,9 +16,24 @@ Fields = dict[str, str]
 Write = Callable[[str, str, Fields, bytes], bytes]
 
 JAVA_ORDER = (
-    *("content-type", "content-length", "consume_group", "offset", "recver", "group_mask", "ack"),
-    *("topic", "connection", "tag", "cmd", "id", "group_name_auto", "version", "topic_mask"),
-    *("group_ack_timeout", "origin_status", "group_filter"),
+    "content-type",
+    "content-length",
+    "consume_group",
+    "offset",
+    "recver",
+    "group_mask",
+    "ack",
+    "topic",
+    "connection",
+    "tag",
+    "cmd",
+    "id",
+    "group_name_auto",
+    "version",
+    "topic_mask",
+    "group_ack_timeout",
+    "origin_status",
+    "group_filter",
 )
 """Its headers come in the order of a hash table."""
 

@@ -30,10 +30,11 @@ from tests.conformance.test_access import (
     world_with,
 )
 from tests.conformance.websocket_client import connected, read_json
-from zbus.faces.native import servers, track
-from zbus.faces.native.servers import SERVERS_MAX
-from zbus.faces.native.settings import NativeSettings
-from zbus.wire.heads import Heads
+from zbus.dialects.zbus.documents import servers
+from zbus.dialects.zbus.documents import trackers as track
+from zbus.dialects.zbus.documents.servers import SERVERS_MAX
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
 

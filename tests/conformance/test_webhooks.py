@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.dialogue import Client, World, declared, document, http, ok, refused
 from tests.conformance.test_access import entry, world_with
-from zbus.faces.native.settings import NativeSettings
+from zbus.dialects.zbus.settings import NativeSettings
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 URL = "https://example.com/hook?a=1"

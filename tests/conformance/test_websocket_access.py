@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.dialogue import World, cmd
 from tests.conformance.test_access import entry, replace_table, world_with
 from tests.conformance.websocket_client import WebSocketClient, connected, handshake, upgraded
-from zbus.faces.access import Entry
+from zbus.edge.access import Entry
 
 PRODUCER = entry("producer", "produce", {"Orders": []})
 CONSUMER = entry("consumer", "consume", {"Orders": []})

@@ -225,10 +225,10 @@ def test_a_long_dead_letter_topic_is_looked_through_as_far_as_it_may(
         assert pull(client, "/T/g").status == 200
         world.advance(1_000)
     assert state(client, 0) == "dead"
-    monkeypatch.setattr("zbus.core.letters.LETTERS_MAX", 5)
+    monkeypatch.setattr("zbus.core.diagnosis.dead_letter_lookup.LETTERS_MAX", 5)
     states = [state(client, offset) for offset in (0, 14, 15, 19)]
     assert states == ["finished", "finished", "dead", "dead"]
-    monkeypatch.setattr("zbus.core.letters.PORTIONS_MAX", 0)
+    monkeypatch.setattr("zbus.core.diagnosis.dead_letter_lookup.PORTIONS_MAX", 0)
     assert state(client, 19) == "finished"
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.core.support import Box, CrashJournal, Probe
-from zbus.core.backlog import Backlog
-from zbus.core.chunk import implied_id
-from zbus.core.life import Life
-from zbus.core.message import Message
-from zbus.core.state import GroupOptions
-from zbus.core.topic import Group, Topic
+from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.state import GroupOptions
+from zbus.core.model.chunk import implied_id
+from zbus.core.model.message import Message
+from zbus.core.model.message_state import Life
+from zbus.core.topics.topic import Group, Topic
 from zbus.testing.records import Record
 
 Place = tuple[int, int]

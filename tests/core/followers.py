@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.core.support import Box, Reader
-from zbus.core.chunk import Chunk
-from zbus.core.cohort import Follower
-from zbus.core.errors import BrokerError
-from zbus.core.outcomes import Outcome
-from zbus.core.topic import Topic
+from zbus.core.fanout.subscribers import Follower
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.core.topics.outcomes import Outcome
+from zbus.core.topics.topic import Topic
 
 
 class Lines:

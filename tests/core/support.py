@@ -9,24 +9,24 @@ from typing import Any
 import attrs
 
 from zbus.core.broker import Broker
-from zbus.core.chunk import Chunk
-from zbus.core.declare import GroupWish, Wished
-from zbus.core.delta import snapshot
-from zbus.core.errors import BrokerError
-from zbus.core.limits import Limits
-from zbus.core.message import Message
-from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
-from zbus.core.seeking import Start
-from zbus.core.state import GroupOptions, StateChange, TopicOptions
-from zbus.core.ticket import Ticket
-from zbus.core.topic import Group, Partition, Pull, Session, Topic
-from zbus.core.wants import Wants
-from zbus.journal.batch import Batch, Kind
-from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
-from zbus.store.lane import state_of
-from zbus.store.replay import recover
-from zbus.store.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
+from zbus.core.cursor.state import GroupOptions, StateChange, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.limits import Limits
+from zbus.core.model.message import Message
+from zbus.core.model.pull_options import Wants
+from zbus.core.model.ticket import Ticket
+from zbus.core.topics.delta import snapshot
+from zbus.core.topics.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
+from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
+from zbus.core.verbs.declare import GroupWish, Wished
+from zbus.core.verbs.seek import Start
+from zbus.storage.format.batch import Batch, Kind
+from zbus.storage.lane_state import state_of
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
+from zbus.storage.replay import recover
+from zbus.storage.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
 from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
-from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError, Refusal
-from zbus.core.limits import Limits
+from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import GROWS_TO, Found, Size
-from zbus.core.outcomes import Peeked
-from zbus.core.seeking import Start
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.journal.port import JournalDamage, JournalError, Lane
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.model.limits import Limits
+from zbus.core.topics.outcomes import Peeked
+from zbus.core.verbs.seek import Start
+from zbus.storage.port import JournalDamage, JournalError, Lane
 from zbus.testing.records import records_of
 
 

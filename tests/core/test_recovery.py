@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
-from zbus.core.backlog import Backlog
-from zbus.core.originals import Original
-from zbus.core.state import (
+from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.state import (
     Entries,
     Entry,
     EntryState,
@@ -19,10 +18,11 @@ from zbus.core.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.journal.batch import SNAPSHOT, Kind, encode_state
-from zbus.journal.checkpoint import decode_change, encode_change
-from zbus.journal.port import JournalDamage, Lane
-from zbus.store.replay import recover
+from zbus.core.dedup.window import Original
+from zbus.storage.format.batch import SNAPSHOT, Kind, encode_state
+from zbus.storage.format.checkpoint import decode_change, encode_change
+from zbus.storage.port import JournalDamage, Lane
+from zbus.storage.replay import recover
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
 

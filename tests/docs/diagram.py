@@ -5,7 +5,7 @@ python -m tests.docs.diagram
 
 from __future__ import annotations
 
-from zbus.core.life import TRANSITIONS, Life
+from zbus.core.model.message_state import TRANSITIONS, Life
 
 BEGINNING = Life.READY
 

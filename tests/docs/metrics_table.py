@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import ROOT
-from zbus.faces.native.metrics import FAMILIES
+from zbus.dialects.zbus.documents.metrics import FAMILIES
 
 PAGE = ROOT / "docs/reference/metrics.md"
 _BLOCK = re.compile(r"(?<=<!-- begin metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)

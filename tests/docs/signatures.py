@@ -33,7 +33,7 @@ from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
 from zbus.client.scheduling import Scheduled
 from zbus.client.single import Document, Listed, Redriven, State
-from zbus.client.starts import Start
+from zbus.client.positions import Start
 
 ALWAYS: tuple[str, ...]
 PIPED: tuple[str, ...]

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.core.support import PullProbe, wishing
-from zbus.core.chunk import Chunk
-from zbus.core.declare import GroupWish
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Silent
-from zbus.core.topic import Session
-from zbus.journal.batch import Batch, iterate
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.files import Files, OsFiles
-from zbus.journal.local.worker import Job
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.ticket import Silent
+from zbus.core.topics.topic import Session
+from zbus.core.verbs.declare import GroupWish
 from zbus.server.assembly import make_broker
+from zbus.storage.format.batch import Batch, iterate
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.local.files import Files, OsFiles
+from zbus.storage.local.worker import Job
 
 TIME_MS = 1_800_000_000_000
 TICK_MS = 10

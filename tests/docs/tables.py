@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import DOCS
-from zbus.core.limits import DELAY_MS_MAX
-from zbus.faces.native.commands import COMMANDS
-from zbus.faces.native.vocabulary import (
+from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.dialects.zbus.schema.commands import COMMANDS
+from zbus.dialects.zbus.schema.parameters import (
     IDEMPOTENCY_KEY_BYTES_MAX,
     MASK_MAX,
     NUMBER_MAX,

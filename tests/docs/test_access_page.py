@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import DOCS, ROOT
-from zbus.faces.access import ADMIN, ALL, OPERATIONS, Access
-from zbus.faces.adf.asked import OPERATIONS as ADF_OPERATIONS
-from zbus.faces.camellia.face import VERBS
-from zbus.faces.mqcloud.face import VERBS as MQCLOUD_VERBS
-from zbus.faces.native.commands import COMMANDS, FREE
-from zbus.faces.rights import URL_TOKEN
-from zbus.faces.semq.face import COMMANDS as SEMQ_COMMANDS
-from zbus.semq.words import Fields
-from zbus.server.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
+from zbus.dialects.adf.request import OPERATIONS as ADF_OPERATIONS
+from zbus.dialects.camellia.dialect import VERBS
+from zbus.dialects.mqcloud.dialect import VERBS as MQCLOUD_VERBS
+from zbus.dialects.semq.dialect import COMMANDS as SEMQ_COMMANDS
+from zbus.dialects.zbus.schema.commands import COMMANDS, FREE
+from zbus.edge.access import ADMIN, ALL, OPERATIONS, Access
+from zbus.edge.rights import URL_TOKEN
+from zbus.semq.protocol import Fields
+from zbus.server.process.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
 
 PAGE = DOCS / "reference/access.md"
 EXAMPLE = ROOT / "examples/tokens.toml"

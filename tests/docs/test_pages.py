@@ -17,15 +17,16 @@ from tests.docs.shell import alike
 from tests.docs.small_log import page_blocks
 from tests.docs.tables import written
 from zbus.config import OPTIONS
-from zbus.core.errors import Refusal
-from zbus.core.filters import compile_filter
-from zbus.core.outcomes import EmptyReason
-from zbus.core.state import TopicOptions
-from zbus.faces.face import RESERVED
-from zbus.faces.native import containers, masks
-from zbus.faces.native.commands import COMMANDS, MOUNTED
-from zbus.faces.native.replies import TEXTS
-from zbus.faces.status import STATUS
+from zbus.core.cursor.state import TopicOptions
+from zbus.core.model.errors import Refusal
+from zbus.core.model.filters import compile_filter
+from zbus.core.topics.outcomes import EmptyReason
+from zbus.dialects.zbus.replies import TEXTS
+from zbus.dialects.zbus.request import batch_formats as containers
+from zbus.dialects.zbus.request import legacy_flags as masks
+from zbus.dialects.zbus.schema.commands import COMMANDS, MOUNTED
+from zbus.edge.dialect import RESERVED
+from zbus.edge.status import STATUS
 
 ZBUS = DOCS / "reference/zbus.md"
 ERRORS = DOCS / "reference/errors.md"
@@ -135,7 +136,7 @@ GETTERS = ("number", "text", "flag", "switch", "duration", "size", "time", "star
 
 def asked_for() -> Iterator[str]:
     """Every parameter that the dialect's code asks a request for."""
-    for path in (ROOT / "zbus/faces/native").glob("*.py"):
+    for path in (ROOT / "zbus/dialects/zbus").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
@@ -231,7 +232,7 @@ def test_every_refusal_is_listed(refusal: Refusal) -> None:
 def test_every_status_of_the_wire_is_listed() -> None:
     said: set[str] = set()
     for folder in ("zbus/wire", "zbus/server"):
-        for path in (ROOT / folder).glob("*.py"):
+        for path in (ROOT / folder).rglob("*.py"):
             said |= set(re.findall(r"WireError\(\s*(\d{3})", path.read_text(encoding="utf-8")))
     listed = re.findall(r"^\| (\d{3}) \|", section(ERRORS, "Requests that are not HTTP"), re.M)
     assert said == set(listed)
@@ -241,7 +242,7 @@ def test_texts_of_refusals_are_the_codes() -> None:
     """The longest fixed part of each sentence of the reference is in the source."""
     source = "".join(
         path.read_text(encoding="utf-8")
-        for folder in ("faces", "core", "journal", "server", "wire")
+        for folder in ("dialects", "edge", "core", "storage", "server", "wire")
         for path in (ROOT / "zbus" / folder).rglob("*.py")
     )
     source = re.sub(r'"\s*\n?\s*f?"', "", source)
@@ -283,7 +284,7 @@ def test_the_dump_is_what_the_journal_writes() -> None:
 
 @pytest.mark.parametrize("module", ["batch", "checkpoint"])
 def test_rulers_are_those_of_the_code(module: str) -> None:
-    source = (ROOT / f"zbus/journal/{module}.py").read_text(encoding="utf-8")
+    source = (ROOT / f"zbus/storage/format/{module}.py").read_text(encoding="utf-8")
     lines = re.findall(r"^    ((?:\+-|\| ).*)$", source.split('"""')[1], re.MULTILINE)
     assert len(lines) >= 5
     assert "\n".join(lines) in text_of(DISK)
@@ -294,9 +295,9 @@ def test_rulers_are_those_of_the_code(module: str) -> None:
 
 def test_the_dialect_that_is_shown_is_the_toy() -> None:
     shown, listed = [block.text.splitlines() for block in blocks(DIALECT, "python")]
-    toy = text_of(ROOT / "tests/faces/toy.py")
+    toy = text_of(ROOT / "tests/dialects/toy.py")
     assert alike(["...", *shown, "..."], [line.strip() for line in toy.splitlines()])
-    faces = text_of(ROOT / "zbus/faces/__init__.py")
+    faces = text_of(ROOT / "zbus/dialects/registry.py")
     assert all(line in faces for line in listed if "toy" not in line)
 
 

@@ -14,7 +14,9 @@ PLAYED = [page for page in PAGES if steps(page)]
 FRESH = {ROOT / "README.md", ROOT / "docs/quickstart.md"}
 """What a newcomer reads first: it says all that has to be done."""
 STARTS_ITSELF = {
-    *(ROOT / "docs/quickstart.md", ROOT / "docs/howto/tokens.md", ROOT / "docs/howto/quotas.md"),
+    ROOT / "docs/quickstart.md",
+    ROOT / "docs/howto/tokens.md",
+    ROOT / "docs/howto/quotas.md",
 }
 
 

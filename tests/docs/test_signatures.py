@@ -26,10 +26,19 @@ def test_the_stub_is_made_of_the_functions() -> None:
 
 
 CLASSES = [
-    *(zbus.client.BlockingClient, zbus.client.Client, zbus.client.Pipeline),
-    *(zbus.client.AsyncPipeline, zbus.client.Consumer, zbus.client.AsyncConsumer),
-    *(zbus.client.Held, zbus.client.AsyncHeld, zbus.client.Service, zbus.client.Watcher),
-    *(zbus.client.AsyncWatcher, zbus.client.Pending, zbus.client.AsyncPending),
+    zbus.client.BlockingClient,
+    zbus.client.Client,
+    zbus.client.Pipeline,
+    zbus.client.AsyncPipeline,
+    zbus.client.Consumer,
+    zbus.client.AsyncConsumer,
+    zbus.client.Held,
+    zbus.client.AsyncHeld,
+    zbus.client.Service,
+    zbus.client.Watcher,
+    zbus.client.AsyncWatcher,
+    zbus.client.Pending,
+    zbus.client.AsyncPending,
 ]
 
 

@@ -97,9 +97,18 @@ class BrokerProcess(Program):
 
     def __init__(self, data_dir: Path, port: int = 0, *options: str) -> None:
         super().__init__(
-            *("-m", "zbus", "serve", "--port", str(port)),
-            *("--data-dir", str(data_dir), "--durability", "disk"),
-            *("--set", "log_level=warning", *options),
+            "-m",
+            "zbus",
+            "serve",
+            "--port",
+            str(port),
+            "--data-dir",
+            str(data_dir),
+            "--durability",
+            "disk",
+            "--set",
+            "log_level=warning",
+            *options,
         )
         try:
             self.url = self.wait_for(r"serves (http://\S+)")[1]

@@ -5,28 +5,28 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutants_of
 
-BACKLOG = "core/test_backlog_model.py"
-BROKER = "core/test_broker_model.py"
+BACKLOG = "core/cursor/test_backlog.py"
+BROKER = "core/test_broker.py"
 CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
-KEYED = "core/test_keyed.py"
-ONCE = "core/test_once_model.py"
-STAGED = "core/test_transactions.py"
-RETENTION = "core/test_retention_model.py"
+KEYED = "core/cursor/test_key_order.py"
+ONCE = "core/commit/test_idempotent_put_model.py"
+STAGED = "core/patterns/test_transactions.py"
+RETENTION = "core/upkeep/test_retention_model.py"
 
 BACKLOGS: list[Mutant] = [
     *mutants_of(
-        "zbus/core/backlog.py",
+        "zbus/core/cursor/backlog.py",
         (
             "floor-above-what-came-back",
             "if offset in dues or offset in places), None)",
             "if offset in dues), None)",
-            f"{BACKLOG} core/test_many_leases.py",
+            f"{BACKLOG} core/cursor/test_leases_many.py",
         ),
         (
             "all-leases-end-in-one-turn",
             "self.leased.ended(now_ms, ENDED_MAX)",
             "self.leased.ended(now_ms)",
-            "core/test_many_leases.py",
+            "core/cursor/test_leases_many.py",
         ),
         (
             "extend-not-written",
@@ -78,7 +78,7 @@ BACKLOGS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/told.py",
+        "zbus/core/cursor/journal.py",
         (
             "reset-not-applied",
             "        if change.reset:\n            self._clear()",
@@ -99,7 +99,7 @@ BACKLOGS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/places.py",
+        "zbus/core/cursor/ready_queue.py",
         (
             "two-in-front",
             "        return min(first, 0) - 1",
@@ -110,7 +110,7 @@ BACKLOGS: list[Mutant] = [
             "front-before-it-is-written",
             "            if offset < end:\n                return offset",
             "            if offset <= end:\n                return offset",
-            "core/test_put_front.py",
+            "core/verbs/test_put_front.py",
         ),
         (
             "put-back-behind-the-end",
@@ -132,7 +132,7 @@ BACKLOGS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/keyed.py",
+        "zbus/core/cursor/key_order.py",
         (
             "key-with-two-holders",
             "return (not self.leased or self.batch == batch) and",
@@ -165,96 +165,96 @@ BACKLOGS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/deadlines.py",
+        "zbus/core/timing/deadlines.py",
         (
             "deadlines-not-a-heap",
             "            heapq.heappush(self._heap, due_ms)",
             "            self._heap.append(due_ms)",
-            "core/test_deadlines.py",
+            "core/timing/test_deadlines.py",
         ),
         (
             "deadline-a-moment-late",
             "(due_ms := self.next_due()) is not None and due_ms <= now_ms:",
             "(due_ms := self.next_due()) is not None and due_ms < now_ms:",
-            "core/test_deadlines.py",
+            "core/timing/test_deadlines.py",
         ),
         (
             "moved-deadline-keeps-its-turn",
             "            del dues[offset]  # so that a moved one is iterated last, too\n",
             "            pass\n",
-            "core/test_deadlines.py",
+            "core/timing/test_deadlines.py",
         ),
         (
             "set-twice-to-one-time",
             "for offset in reversed(entries) if",
             "for offset in entries if",
-            "core/test_deadlines.py",
+            "core/timing/test_deadlines.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/delays.py",
+        "zbus/core/timing/delays.py",
         (
             "page-not-known-as-first",
             "        if page[0] == key:\n            self._push(number, page)",
             "        if len(page) == 1:\n            self._push(number, page)",
-            "core/test_delays.py",
+            "core/timing/test_delays.py",
         ),
         (
             "rest-of-a-page-forgotten",
             "        if at == 0:\n            self._begins_later",
             "        if at == 0 and len(page) == 0:\n            self._begins_later",
-            "core/test_delays.py",
+            "core/timing/test_delays.py",
         ),
         (
             "equal-times-out-of-order",
             "other_ms if goes_first else other_ms - 1)",
             "other_ms)",
-            "core/test_delays.py",
+            "core/timing/test_delays.py",
         ),
         (
             "delayed-top-too-low",
             "        self._top = max(self._top, number * PAGE + PAGE - 1)",
             "        self._top = max(self._top, number * PAGE)",
-            "core/test_delays.py",
+            "core/timing/test_delays.py",
         ),
         (
             "delays-not-a-heap",
             "        heapq.heapify(heads)\n",
             "",
-            "core/test_delays.py",
+            "core/timing/test_delays.py",
         ),
         (
             "delays-of-a-cut-page",
             "            self._count -= len(page) - len(kept)",
             "            self._count -= len(page)",
-            "core/test_delays.py",
+            "core/timing/test_delays.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/timers.py",
+        "zbus/core/timing/timers.py",
         (
             "timers-not-a-heap",
             "            heapq.heapify(self.heap)\n",
             "",
-            "core/test_timers.py",
+            "core/timing/test_timers.py",
         ),
         (
             "timer-a-moment-late",
             "        while heap and heap[0][0] <= now_ms:",
             "        while heap and heap[0][0] < now_ms:",
-            "core/test_timers.py",
+            "core/timing/test_timers.py",
         ),
         (
             "timer-without-end",
             "            if serial > last:\n                later.append(entry)\n                continue",
             "",
-            "core/test_timers.py",
+            "core/timing/test_timers.py",
         ),
         (
             "timer-that-was-moved",
             "            if timer.entries.get(item) is not entry:\n                continue\n            if",
             "            if item not in timer.entries:\n                continue\n            if",
-            "core/test_timers.py",
+            "core/timing/test_timers.py",
         ),
     ),
 ]
@@ -278,7 +278,7 @@ WRITING: list[Mutant] = [
             "time-search-one-too-far",
             "        elif found[0].time_of(found[1]) < self._time_ms:",
             "        elif found[0].time_of(found[1]) <= self._time_ms:",
-            "core/test_log.py core/test_broker_reading.py",
+            "core/test_log.py core/delivery/test_prefetch.py",
         ),
         (
             "memory-not-given-back",
@@ -300,12 +300,12 @@ WRITING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/tick.py",
+        "zbus/core/commit/tick.py",
         (
             "lost-told-twice",
             "                backlog.untold = 0\n",
             "",
-            "core/test_retention.py conformance/test_retention.py",
+            "core/upkeep/test_retention.py conformance/test_retention.py",
         ),
         (
             "acks-told-before-the-sync",
@@ -317,7 +317,7 @@ WRITING: list[Mutant] = [
             "visible-before-the-sync",
             "if synced and (written[2] or written[3] or partition.visible < partition.end):",
             "if synced and (written[2] or written[3]):",
-            "core/test_broker_model.py",
+            "core/test_broker.py",
         ),
         (
             "joined-before-the-sync",
@@ -335,52 +335,52 @@ WRITING: list[Mutant] = [
             "refused-put-stays-in-groups",
             "            group.backlogs[partition.index].truncate(first)",
             "            pass",
-            "core/test_tick_full.py core/test_broker_model.py",
+            "core/commit/test_tick.py core/test_broker.py",
         ),
         (
             "change-of-what-found-no-room",
             "            change = None if change is None else change.truncated(first)",
             "            pass",
-            "core/test_tick_full.py core/test_broker_model.py",
+            "core/commit/test_tick.py core/test_broker.py",
         ),
         (
             "confirmed-without-room",
             "            ticket.settle(FULL_STATE)\n        return []",
             "            pass\n        return confirms",
-            "core/test_state_full.py",
+            "core/commit/test_state_full.py",
         ),
         (
             "changes-behind-forgotten",
             "            for partition in self.behind:\n                self.touch(partition)",
             "            self.behind.clear()",
-            "core/test_state_full.py",
+            "core/commit/test_state_full.py",
         ),
         (
             "half-a-topic-is-born",
             "            at_once = self._refuse_unborn(at_once)\n",
             "",
-            "core/test_tick_full.py core/test_state_full.py",
+            "core/commit/test_tick.py core/commit/test_state_full.py",
         ),
         (
             "message-of-another-time",
             "            chunk.time_ms = staged.time_ms\n",
             "",
-            "core/test_puts.py core/test_tick_full.py core/test_once_model.py",
+            "core/verbs/test_puts.py core/commit/test_tick.py core/commit/test_idempotent_put_model.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/leases.py",
+        "zbus/core/delivery/settle.py",
         (
             "ack-of-what-was-never-given",
             "    return count + finish_tried(backlog, ranges)",
             "    return count + sum([finish_all(backlog, r) for r in ranges])",
-            "conformance/test_ack_and_redelivery.py core/test_broker_pulls.py conformance/test_leases.py",
+            "conformance/test_ack_and_redelivery.py core/delivery/test_dispatch.py conformance/test_leases.py",
         ),
         (
             "front-in-the-wrong-order",
             "    for offset in reversed(leased) if front and not later else leased:",
             "    for offset in leased:",
-            "core/test_broker_model.py conformance/test_leases.py",
+            "core/test_broker.py conformance/test_leases.py",
         ),
         (
             "nack-not-written",
@@ -394,31 +394,31 @@ WRITING: list[Mutant] = [
             "        if group.waiting or group.aside is not None:\n"
             "            dispatch.activate(group)  # the window opened",
             "        pass",
-            "core/test_broker_pulls.py conformance/test_ack_and_redelivery.py "
-            "core/test_broker_model.py",
+            "core/delivery/test_dispatch.py conformance/test_ack_and_redelivery.py "
+            "core/test_broker.py",
         ),
         (
             "extended-too-early-a-wake",
             "        if not 0 < backlog.wake_ms <= deadline_ms:\n"
             "            dispatch.schedule(group, partition.index)\n",
             "",
-            "core/test_broker_model.py conformance/test_leases.py",
+            "core/test_broker.py conformance/test_leases.py",
         ),
         (
             "given-back-for-later-and-not-woken",
             "        if retried or (later and not 0 < backlog.wake_ms <= due_ms):",
             "        if retried:",
-            "core/test_broker_model.py conformance/test_leases.py",
+            "core/test_broker.py conformance/test_leases.py",
         ),
         (
             "ack-of-what-is-redriven",
             "ranges[0].start in backlog.attempts:",
             "ranges[0].start in backlog.leased.dues:",
-            "core/test_redriving.py core/test_leases.py",
+            "core/patterns/test_redrive.py core/delivery/test_settle.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/topic.py",
+        "zbus/core/topics/topic.py",
         (
             "partition-of-a-key",
             "            return self.partitions[crc32(key) % len(self.partitions)]",
@@ -427,7 +427,7 @@ WRITING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/delta.py",
+        "zbus/core/topics/delta.py",
         (
             "snapshot-without-options",
             "        groups.append(attrs.evolve(change, options=group.options, origin=origin))",
@@ -445,7 +445,7 @@ WRITING: list[Mutant] = [
 
 ONCE_ONLY: list[Mutant] = [
     *mutants_of(
-        "zbus/core/once.py",
+        "zbus/core/commit/idempotent_put.py",
         (
             "key-with-other-content",
             "    if place[1].digest != digest or place[1].records != count:",
@@ -456,7 +456,7 @@ ONCE_ONLY: list[Mutant] = [
             "original-in-the-first-partition",
             "    for partition in topic.partitions:\n        original = ",
             "    for partition in topic.partitions[:1]:\n        original = ",
-            "core/test_once.py",
+            "core/commit/test_idempotent_put.py",
         ),
         (
             "original-in-the-first-partition-model",
@@ -474,7 +474,7 @@ ONCE_ONLY: list[Mutant] = [
             "put-along-in-this-partition",
             "    if len(partition.topic.partitions) > 1 and _find(partition.topic, name) is not",
             "    if len(partition.topic.partitions) > 1 and partition.originals.find(name) is not",
-            "core/test_once.py core/test_puts.py conformance/test_idempotent_produce.py",
+            "core/commit/test_idempotent_put.py core/verbs/test_puts.py conformance/test_idempotent_produce.py",
         ),
         (
             "told-of-the-wrong-partition",
@@ -492,7 +492,7 @@ ONCE_ONLY: list[Mutant] = [
             "duplicate-joins-another-partition",
             "        tick.join(home, offset, parts.part())",
             "        tick.join(partition, offset, parts.part())",
-            "core/test_once.py",
+            "core/commit/test_idempotent_put.py",
         ),
         (
             "twice-in-one-batch",
@@ -510,11 +510,11 @@ ONCE_ONLY: list[Mutant] = [
             "expected-offset-of-a-duplicate",
             "    if fresh and refused is not None:",
             "    if refused is not None:",
-            "core/test_once.py conformance/test_idempotent_produce.py",
+            "core/commit/test_idempotent_put.py conformance/test_idempotent_produce.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/originals.py",
+        "zbus/core/dedup/window.py",
         (
             "remembered-a-moment-longer",
             "            if originals[name].time_ms > before_ms:",
@@ -526,7 +526,7 @@ ONCE_ONLY: list[Mutant] = [
             "        if originals.setdefault(original[0], original) is not original:\n"
             "            return False\n",
             "        originals[original[0]] = original\n",
-            "core/test_once.py core/test_once_model.py",
+            "core/commit/test_idempotent_put.py core/commit/test_idempotent_put_model.py",
         ),
         (
             "one-key-many-puts",
@@ -538,54 +538,54 @@ ONCE_ONLY: list[Mutant] = [
             "content-without-its-tag",
             "        digest.update(_lengths(len(tag), len(key), len(body)) + tag + key)",
             "        digest.update(_lengths(0, len(key), len(body)) + key)",
-            "core/test_once.py",
+            "core/commit/test_idempotent_put.py",
         ),
         (
             "keys-without-end",
             "        if len(originals) > COUNT_MAX:",
             "        if len(originals) > 2 * COUNT_MAX:",
-            "core/test_once.py",
+            "core/commit/test_idempotent_put.py",
         ),
     ),
 ]
 
 SERVING: list[Mutant] = [
     *mutants_of(
-        "zbus/core/pieces.py",
+        "zbus/core/topics/delivery_batch.py",
         (
             "attempts-of-another",
             "last.stop == at and last.attempts == attempts:",
             "last.stop == at:",
-            "core/test_broker_pulls.py core/test_broker_model.py conformance/test_leases.py",
+            "core/delivery/test_dispatch.py core/test_broker.py conformance/test_leases.py",
         ),
         (
             "answer-over-its-bytes",
             "        count = min(bisect_left(totals, self.bytes_left) + 1, stop - start)",
             "        count = stop - start",
-            "core/test_broker_pulls.py core/test_broker_reading.py conformance/test_batches.py",
+            "core/delivery/test_dispatch.py core/delivery/test_prefetch.py conformance/test_batches.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/aside.py",
+        "zbus/core/topics/parked_pulls.py",
         (
             "set-aside-at-the-end",
             "            line = table[name] = OrderedDict()\n        line[pull.key] = pull",
             "            line = table[name] = OrderedDict()\n        line[pull.key] = pull\n"
             "        line.move_to_end(pull.key, last=False)",
-            "core/test_aside.py core/test_broker_pulls.py",
+            "core/topics/test_parked_pulls.py core/delivery/test_dispatch.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/ranges.py",
+        "zbus/core/cursor/ranges.py",
         (
             "the-cursor-jumps-and-forgets",
             "    backlog.ahead.difference_update(passed)\n",
             "",
-            "core/test_leases.py core/test_backlog_model.py",
+            "core/delivery/test_settle.py core/cursor/test_backlog.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/dispatch.py",
+        "zbus/core/delivery/dispatch.py",
         (
             "handed-out-before-the-sync",
             "            offset = backlog.next(partition.visible)",
@@ -596,58 +596,58 @@ SERVING: list[Mutant] = [
             "run-past-what-is-synced",
             "at, at + partition.visible - offset)",
             "at, len(chunk.bodies))",
-            f"{BROKER} core/test_broker_pulls.py",
+            f"{BROKER} core/delivery/test_dispatch.py",
         ),
         (
             "expired-a-moment-late",
             "            elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:",
             "            elif chunk.expires is not None and 0 < chunk.expires[at] < now_ms:",
-            "conformance/test_delay_and_expiry.py core/test_broker_delays.py",
+            "conformance/test_delay_and_expiry.py core/delivery/test_due_messages.py",
         ),
         (
             "delayed-a-moment-longer",
             "            if due_ms > now_ms and offset == backlog.cursor:",
             "            if due_ms and due_ms >= now_ms and offset == backlog.cursor:",
-            "core/test_broker_delays.py conformance/test_delay_and_expiry.py core/test_broker_model.py",
+            "core/delivery/test_due_messages.py conformance/test_delay_and_expiry.py core/test_broker.py",
         ),
         (
             "window-one-too-wide",
             "            count_max = min(count_max, group.options.window - group.leased_count())",
             "            count_max = min(count_max, group.options.window - group.leased_count() + 1)",
-            "core/test_broker_pulls.py core/test_broker_model.py",
+            "core/delivery/test_dispatch.py core/test_broker.py",
         ),
         (
             "no-line-before-a-latecomer",
             "index in group.aside.lines:",
             "index not in group.aside.lines:",
-            "core/test_aside.py core/test_broker_pulls.py conformance/test_partitions.py",
+            "core/topics/test_parked_pulls.py core/delivery/test_dispatch.py conformance/test_partitions.py",
         ),
         (
             "one-partition-always-first",
             "                    group.turn = index + 1",
             "                    group.turn = index",
-            "conformance/test_partitions.py core/test_broker_pulls.py",
+            "conformance/test_partitions.py core/delivery/test_dispatch.py",
         ),
         (
             "ended-pull-gets-a-message",
             "        if group.forget_pull(pull):",
             "        if pull.open:",
-            "core/test_broker_pulls.py core/test_leaving.py",
+            "core/delivery/test_dispatch.py core/verbs/test_disconnect.py",
         ),
         (
             "woken-but-not-written",
             "            self.tick.change(partition, group)\n        self._woken_left",
             "            pass\n        self._woken_left",
-            "core/test_broker_model.py core/test_broker_delays.py",
+            "core/test_broker.py core/delivery/test_due_messages.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/topic.py",
+        "zbus/core/topics/topic.py",
         (
             "done-by-one-group",
             "        return min((group.backlogs[self.index].floor()",
             "        return max((group.backlogs[self.index].floor()",
-            f"core/test_retention.py {RETENTION}",
+            f"core/upkeep/test_retention.py {RETENTION}",
         ),
         (
             "unclaimed-holds-back",
@@ -657,12 +657,12 @@ SERVING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/store/retention.py",
+        "zbus/storage/retention.py",
         (
             "young-segment-goes",
             "        while keep < last and segments[keep + 1].begun_ms <= oldest_ms:",
             "        while keep < last and segments[keep].begun_ms <= oldest_ms:",
-            f"core/test_retention.py {RETENTION}",
+            f"core/upkeep/test_retention.py {RETENTION}",
         ),
         (
             "one-segment-too-many-by-count",
@@ -670,50 +670,50 @@ SERVING: list[Mutant] = [
             "    if options.retention_done",
             "        keep = max(keep, bisect_right(segments, offset, key=_base))\n"
             "    if options.retention_done",
-            f"core/test_retention.py {RETENTION}",
+            f"core/upkeep/test_retention.py {RETENTION}",
         ),
         (
             "one-segment-too-many-by-bytes",
             "            keep = max(keep, newest)\n",
             "            keep = max(keep, newest + 1)\n",
-            f"core/test_retention.py {RETENTION}",
+            f"core/upkeep/test_retention.py {RETENTION}",
         ),
         (
             "unsynced-segment-goes",
             "    last = bisect_right(segments, partition.visible, key=_base) - 1\n    if last",
             "    last = len(segments) - 1\n    if last",
-            f"{RETENTION} core/test_retention.py simulation/test_retention_crash.py",
+            f"{RETENTION} core/upkeep/test_retention.py simulation/test_retention_crash.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/retention.py",
+        "zbus/core/upkeep/retention.py",
         (
             "trimmed-before-it-is-said",
             "            self._tick.confirm(partition, _Trim(self, self._recorder, partition))",
             "            begin(self, partition, first)\n            self._recorder.trim(partition)",
-            "simulation/test_retention_crash.py core/test_retention_model.py core/test_retention.py",
+            "simulation/test_retention_crash.py core/upkeep/test_retention_model.py core/upkeep/test_retention.py",
         ),
         (
             "forgotten-newer-than-said",
             "        begin(self._retention, partition, self._first)",
             "        begin(self._retention, partition, partition.purged_to)",
-            f"{RETENTION} core/test_retention.py simulation/test_retention_crash.py",
+            f"{RETENTION} core/upkeep/test_retention.py simulation/test_retention_crash.py",
         ),
         (
             "fallen-off-and-not-told",
             "                group.untold = True\n                self._tick.change(partition, group)",
             "                self._tick.change(partition, group)",
-            "core/test_retention.py",
+            "core/upkeep/test_retention.py",
         ),
     ),
 ]
 
-FENCE = "core/test_fencing.py core/test_fencing_model.py"
+FENCE = "core/upkeep/test_fencing.py core/upkeep/test_fencing_model.py"
 
 # A partition that failed is closed, read again and opened.
 FENCED: list[Mutant] = [
     *mutants_of(
-        "zbus/core/tick.py",
+        "zbus/core/commit/tick.py",
         (
             "confirmed-before-decided",
             "            if partition.index and partition.topic.undecided:",
@@ -746,7 +746,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/delta.py",
+        "zbus/core/topics/delta.py",
         (
             "former-incarnation-untold",
             "        for other in known.departing:",
@@ -755,7 +755,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/topic.py",
+        "zbus/core/topics/topic.py",
         (
             "turn-of-a-fenced-partition",
             "        return partition if partition.fenced is None else self._serving(partition)",
@@ -764,7 +764,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/fencing.py",
+        "zbus/core/upkeep/fencing.py",
         (
             "fenced-and-still-visible",
             "            one.visible = one.first\n",
@@ -822,7 +822,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/dispatch.py",
+        "zbus/core/delivery/dispatch.py",
         (
             "handed-out-of-a-fenced-partition",
             "        if partition.fenced is not None or taken:",
@@ -840,7 +840,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/store/replay.py",
+        "zbus/storage/replay.py",
         (
             "departing-not-read-again",
             "            other.backlogs[partition.index] = known or",
@@ -850,16 +850,16 @@ FENCED: list[Mutant] = [
     ),
 ]
 
-RETRIES = "core/test_retries.py"
+RETRIES = "core/delivery/test_retries.py"
 
 RETRIED: list[Mutant] = [
     *mutants_of(
-        "zbus/core/retries.py",
+        "zbus/core/delivery/retries.py",
         (
             "lost-leases-in-the-wrong-order",
             "                backlog.put_lost(offset)",
             "                backlog.put_front(offset)",
-            "faces/adf/test_order.py",
+            "dialects/adf/test_order.py",
         ),
         (
             "leases-outlive-the-broker",
@@ -901,13 +901,13 @@ RETRIED: list[Mutant] = [
             "given-back-backwards",
             "group.backlogs[index].put_lost(offset)",
             "group.backlogs[index].put_front(offset)",
-            "faces/adf/test_order.py",
+            "dialects/adf/test_order.py",
         ),
         (
             "to-be-redriven-is-an-attempt",
             "    attempts = backlog.attempts.get(offset, 0)\n",
             "    attempts = backlog.attempts.get(offset, 1)\n",
-            "core/test_redriving.py",
+            "core/patterns/test_redrive.py",
         ),
     ),
     *mutants_of(
@@ -916,44 +916,44 @@ RETRIED: list[Mutant] = [
             "dies-before-it-is-settled",
             "            if self.settling.found:  #",
             "            if False:  #",
-            "core/test_dead_letters.py",
+            "core/patterns/test_dead_letters.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/open_leases.py",
+        "zbus/core/cursor/leases.py",
         (
             "holder-of-what-is-over",
             "            self.holders.pop(offset, None)",
             "            pass",
-            "core/test_open_leases.py",
+            "core/cursor/test_leases.py",
         ),
         (
             "settling-in-the-way",
             "            self.settling.discard(offset)\n        if self.untold:",
             "            pass\n        if self.untold:",
-            "core/test_open_leases.py",
+            "core/cursor/test_leases.py",
         ),
         (
             "lease-not-lengthened",
             "                self.set(offset, due_ms + ms)",
             "                self.set(offset, due_ms)",
-            "conformance/test_never_early.py core/test_broker_pulls.py",
+            "conformance/test_never_early.py core/delivery/test_dispatch.py",
         ),
         (
             "unseen-ends-by-time",
             "        others = self.settling.union(self.untold or ())\n",
             "        others = self.settling\n",
-            "core/test_recorded.py",
+            "core/delivery/test_durable.py",
         ),
         (
             "settling-ends-by-time",
             "        others = self.settling.union(self.untold or ())\n",
             "        others = set(self.untold or ())\n",
-            "core/test_open_leases.py",
+            "core/cursor/test_leases.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/dispatch.py",
+        "zbus/core/delivery/dispatch.py",
         (
             "rate-not-taken",
             "            group.rate.take(count_max - pieces.count_left)",
@@ -986,16 +986,16 @@ RETRIED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/topic.py",
+        "zbus/core/topics/topic.py",
         (
             "told-before-it-is-written",
             'self.recorded = counts and inherited.durability != "memory"',
             "self.recorded = False",
-            "core/test_recorded.py",
+            "core/delivery/test_durable.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/pace.py",
+        "zbus/core/delivery/group_rate.py",
         (
             "nobody-is-woken",
             "            self._timer.set(group, now_ms + wait_ms)",
@@ -1007,7 +1007,7 @@ RETRIED: list[Mutant] = [
 
 TRANSACTIONS: list[Mutant] = [
     *mutants_of(
-        "zbus/core/transactions.py",
+        "zbus/core/patterns/transactions.py",
         (
             "old-batch-is-committed-again",
             "if app.decided is not None and decision.batch <= app.decided.batch:",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutants_of
 
 FAULTS = "server/test_faults.py"
-QUOTAS = "core/test_quotas.py"
+QUOTAS = "core/model/test_rate_limit.py"
 DIALOGUES = "conformance/test_quotas.py"
 
 MISTAKES: list[Mutant] = [
     *mutants_of(
-        "zbus/core/tick.py",
+        "zbus/core/commit/tick.py",
         (
             "puts-of-a-fault-never-answered",
             "            if ticket.open:\n                ticket.settle(why)\n",
@@ -25,7 +25,7 @@ MISTAKES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/ticket.py",
+        "zbus/core/model/ticket.py",
         (
             "answer-without-a-guard",
             "        except Exception as error:\n            self.failed(error)",
@@ -34,7 +34,7 @@ MISTAKES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/fencing.py",
+        "zbus/core/upkeep/fencing.py",
         (
             "faulty-session-stays",
             "            self.doomed.append(culprit)\n",
@@ -49,7 +49,7 @@ MISTAKES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/faults.py",
+        "zbus/core/model/containment.py",
         (
             "doubt-passed-over",
             "            self.doubt = InDoubt(",
@@ -58,7 +58,7 @@ MISTAKES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/store/writer.py",
+        "zbus/storage/writer.py",
         (
             "memory-read-from-the-disk",
             "        engine = self._engine(partitions[0])\n        engine.commit(lanes, False",
@@ -70,7 +70,7 @@ MISTAKES: list[Mutant] = [
 
 USE: list[Mutant] = [
     *mutants_of(
-        "zbus/core/quotas.py",
+        "zbus/core/model/rate_limit.py",
         (
             "an-hour-saved-up",
             "min(self.per_s * _PARTS, self._level + passed_ms * self.per_s)",
@@ -85,7 +85,7 @@ USE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/quotas.py",
+        "zbus/edge/quotas.py",
         (
             "closed-connections-count",
             "        self._connections.pop(session, None)",
@@ -94,7 +94,7 @@ USE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/access.py",
+        "zbus/edge/access.py",
         (
             "connections-forgotten-with-the-table",
             "self._meters.get(grant.name) or Meter(grant.limits)",

@@ -9,7 +9,7 @@ CAMELLIA = "simulation/test_dialects.py::test_camellia"
 
 DIALECTS: list[Mutant] = [
     *mutants_of(
-        "zbus/core/return_order.py",
+        "zbus/core/cursor/return_order.py",
         (
             "block-returns-in-the-wrong-order",
             "        at = self._back.bisect_left(label)\n        if not at:",
@@ -20,17 +20,17 @@ DIALECTS: list[Mutant] = [
             "what-is-in-front-of-what-came-back-is-behind-it",
             "        if not back or place is None or following < 0:",
             "        if True:",
-            "core/test_return_order.py",
+            "core/cursor/test_return_order.py",
         ),
         (
             "no-label-is-left",
             "        if above - below < 2:",
             "        if False:",
-            "core/test_return_order.py",
+            "core/cursor/test_return_order.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/adf/plans.py",
+        "zbus/dialects/adf/plans.py",
         (
             "cancel-at-the-other-end",
             "left = self.action is Action.LCANCEL",
@@ -51,7 +51,7 @@ DIALECTS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/adf/asked.py",
+        "zbus/dialects/adf/request.py",
         (
             "websocket-keeps-what-it-held",
             'WEBSOCKET_WANTS: Final = Wants(lease_ms=ENDLESS_MS, on_loss="front")',
@@ -66,7 +66,7 @@ DIALECTS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/adf/pulls.py",
+        "zbus/dialects/adf/pulls.py",
         (
             "duplications-one-behind",
             "max(attempts - 1, 0) + first",
@@ -75,16 +75,16 @@ DIALECTS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/changes.py",
+        "zbus/core/topics/changes.py",
         (
             "made-again-at-the-same-time",
             "return max(now_ms, self.gone_ms + 1)",
             "return now_ms",
-            "core/test_made_again.py",
+            "core/topics/test_made_again.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/camellia/messages.py",
+        "zbus/dialects/camellia/messages.py",
         (
             "delay-a-little-short",
             "due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0",
@@ -111,7 +111,7 @@ DIALECTS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/dispatch.py",
+        "zbus/core/delivery/dispatch.py",
         (
             "expired-and-handed-out",
             "elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:",
@@ -120,7 +120,7 @@ DIALECTS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/taken.py",
+        "zbus/core/topics/ids_in_use.py",
         (
             "id-taken-after-the-end",
             "        if backlog.life(offset) is not Life.DONE:\n            return TAKEN",

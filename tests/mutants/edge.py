@@ -12,11 +12,11 @@ EXCHANGE = "client/test_exchange.py"
 ABANDONED = "client/test_abandoned.py"
 LOOP = "server/test_loop_parts.py"
 
-SHAPES = "faces/test_shapes.py"
+SHAPES = "dialects/zbus/test_shapes.py"
 
 WIRE: list[Mutant] = [
     *mutants_of(
-        "zbus/wire/shapes.py",
+        "zbus/wire/heads/shapes.py",
         (
             "shape-of-a-line-given-twice",
             "if spellings.count(name) == 1}",
@@ -52,7 +52,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/slots.py",
+        "zbus/edge/shape_plans.py",
         (
             "shape-without-its-id",
             "    if not shape.names or (not shape.id_at and",
@@ -61,7 +61,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/rights.py",
+        "zbus/edge/rights.py",
         (
             "shape-for-anybody",
             "        refused = self._guarded.refusal(peer, body)",
@@ -70,7 +70,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/proxied.py",
+        "zbus/edge/proxies.py",
         (
             "shape-of-another-client",
             "for name, slot in found.lines.items() if name not in _OF_CLIENT}",
@@ -79,7 +79,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/slots.py",
+        "zbus/dialects/zbus/request/slots.py",
         (
             "slot-of-a-key-that-ends-with-a-blank",
             '{0,%d}+(?<! )" % (KEY',
@@ -118,7 +118,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/stored.py",
+        "zbus/dialects/zbus/request/stored.py",
         (
             "slot-of-a-content-type",
             "            and KINDS[name] <= Kind.STANDARD",
@@ -127,7 +127,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/json_frames.py",
+        "zbus/dialects/zbus/request/json_frames.py",
         (
             "id-in-json-as-it-is",
             "    return value if value.isalnum() else",
@@ -136,7 +136,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/put_shapes.py",
+        "zbus/dialects/zbus/messages/put_shapes.py",
         (
             "shape-over-the-limit-of-lines",
             "        if used_bytes > self._budget_bytes or len",
@@ -181,7 +181,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/wire/heads.py",
+        "zbus/wire/heads/heads.py",
         (
             "name-twice-in-a-head",
             "        if len(fields) != len(lines):",
@@ -272,7 +272,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/wire/chunks.py",
+        "zbus/wire/bodies/chunks.py",
         (
             "chunks-over-the-limit",
             "        if self.size + size > self._limits.body_bytes_max:",
@@ -368,7 +368,7 @@ WIRE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/wire/body.py",
+        "zbus/wire/bodies/body.py",
         (
             "block-counted-as-its-bytes",
             "        return self.size if blocks == 1 else blocks * BLOCK_BYTES",
@@ -386,97 +386,97 @@ WIRE: list[Mutant] = [
 
 FACES: list[Mutant] = [
     *mutants_of(
-        "zbus/faces/access.py",
+        "zbus/edge/access.py",
         (
             "token-a-moment-longer",
             "        return now_ms < self.grant.expires_ms",
             "        return now_ms <= self.grant.expires_ms",
-            "faces/test_access.py conformance/test_access.py",
+            "edge/test_access.py conformance/test_access.py",
         ),
         (
             "token-that-was-taken-away",
             "        for bearer in old:\n            bearer.grant = NOTHING\n",
             "",
-            "faces/test_access.py",
+            "edge/test_access.py",
         ),
         (
             "name-is-a-beginning",
             "    return name.startswith(pattern[:-1]) if pattern[-1:] == ALL else name == pattern",
             "    return name.startswith(pattern.removesuffix(ALL))",
-            "faces/test_access.py",
+            "edge/test_access.py",
         ),
         (
             "any-group-of-a-topic",
             "            and (group is None or any(_matches(one, group) for one in groups))",
             "            and (group is None or any(groups))",
-            "faces/test_access.py",
+            "edge/test_access.py",
         ),
         (
             "topic-for-all-its-groups",
             "            ALL in groups and _matches(pattern, name) for pattern, groups in self.topics",
             "            _matches(pattern, name) for pattern, groups in self.topics",
-            "faces/test_access.py conformance/test_access.py",
+            "edge/test_access.py conformance/test_access.py",
         ),
         (
             "lapsed-noticed-once",
             "        self._tokens, self._principals = tokens, principals\n        self._again_ms = 0",
             "        self._tokens, self._principals = tokens, principals",
-            "faces/test_access.py conformance/test_access.py",
+            "edge/test_access.py conformance/test_access.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/guard.py",
+        "zbus/edge/guard.py",
         (
             "name-that-ends-like-ours",
             'name.endswith(b".localhost")',
             'name.endswith(b"localhost")',
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
         (
             "fetched-ahead-of-time",
             '        if not typed or b"referer" in fields:',
             "        if not typed:",
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
         (
             "address-in-a-frame",
             '        if mode != b"navigate" or dest != b"document":',
             '        if mode != b"navigate":',
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
         (
             "any-page-with-a-cookie",
             "        return self._is_of_anybody(origin) and not shown",
             "        return self._is_of_anybody(origin)",
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
         (
             "host-excused-by-a-cmd",
             '    return b"accept-encoding" not in fields and not is_browser(fields)',
             "    return not is_browser(fields)",
-            "faces/test_guard.py conformance/test_hosts.py",
+            "edge/test_guard.py conformance/test_hosts.py",
         ),
         (
             "null-as-a-page-of-ours",
             '        self._origins = listed - {b"*", b"null"}',
             '        self._origins = listed - {b"*"}',
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
         (
             "port-of-another",
             "    return _with_port(authority, port) == _with_port(host, port)",
             "    return _without_port(authority) == _without_port(host)",
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
         (
             "early-only-by-one-word",
             "    return any(value.startswith(_EARLY_WORDS) for value in values)",
             '    return any(value == b"prefetch" for value in values)',
-            "faces/test_guard.py",
+            "edge/test_guard.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/header_lines.py",
+        "zbus/dialects/zbus/request/header_lines.py",
         (
             "plain-reply-with-a-line-of-a-producer",
             "    return not name or name in WRITTEN or is_standard(name)",
@@ -487,7 +487,7 @@ FACES: list[Mutant] = [
             "unsafe-type-as-it-is",
             '    return kind in safe_types or kind.endswith(b"+json")',
             '    return kind in safe_types or kind.endswith((b"+json", b"html"))',
-            "faces/test_guard.py conformance/test_browsers.py",
+            "edge/test_guard.py conformance/test_browsers.py",
         ),
         (
             "head-that-no-proxy-takes",
@@ -515,7 +515,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/wire/header_names.py",
+        "zbus/wire/heads/header_names.py",
         (
             "stock-reply-steers",
             "    return name in _STEERING or name in OF_CONNECTION or name.startswith(_STEERING_PREFIXES)",
@@ -530,7 +530,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/stored.py",
+        "zbus/dialects/zbus/request/stored.py",
         (
             "way-is-stored-unasked",
             "        if bare:\n",
@@ -545,7 +545,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/peer.py",
+        "zbus/edge/connection.py",
         (
             "reply-out-of-turn",
             "        self.turns.append(reply)",
@@ -578,7 +578,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/replies.py",
+        "zbus/dialects/zbus/replies.py",
         (
             "ordered-without-a-turn",
             "            self.ordered = True\n            peer.take_turn(self)",
@@ -599,7 +599,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/puts.py",
+        "zbus/dialects/zbus/messages/put_tickets.py",
         (
             "offset-of-the-first",
             "            offset += 1\n",
@@ -626,7 +626,7 @@ FACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/pulls.py",
+        "zbus/dialects/zbus/messages/pull_tickets.py",
         (
             "lost-not-told",
             '            lines += b"skipped: %d\\r\\n" % skipped',
@@ -656,7 +656,7 @@ FACES: list[Mutant] = [
 
 SERVER: list[Mutant] = [
     *mutants_of(
-        "zbus/server/loop.py",
+        "zbus/server/loop/loop.py",
         (
             "who-waits-for-replies-leaves-the-ring",
             "                self._hold(link)  # its requests may wait for replies by now\n",
@@ -695,7 +695,7 @@ SERVER: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/server/ring.py",
+        "zbus/server/loop/fair_queue.py",
         (
             "no-quantum",
             "            link.work = min(link.work + QUANTUM, QUANTUM)",
@@ -722,7 +722,7 @@ SERVER: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/server/output.py",
+        "zbus/server/loop/output.py",
         (
             "reply-overtakes-what-is-unsent",
             "            unsent[-1] += data",
@@ -743,7 +743,7 @@ SERVER: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/server/mailbox.py",
+        "zbus/server/loop/mailbox.py",
         (
             "posted-in-the-same-turn",
             "        for _ in range(len(self._posted)):  # what these post is for the next turn",
@@ -758,7 +758,7 @@ SERVER: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/server/sweep.py",
+        "zbus/server/loop/timeouts.py",
         (
             "half-a-head-for-ever",
             "            since_ms = link.half_head_since_ms = link.half_head_since_ms or now_ms",
@@ -791,7 +791,7 @@ SERVER: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/server/pressure.py",
+        "zbus/server/watch/pressure.py",
         (
             "no-way-between-the-marks",
             "        if self._disk is not None:\n            least += least // 10",
@@ -827,7 +827,7 @@ SERVER: list[Mutant] = [
 
 CLIENT: list[Mutant] = [
     *mutants_of(
-        "zbus/client/exchange.py",
+        "zbus/client/links/request_tracker.py",
         (
             "removed-by-somebody-else",
             "        elif response.status == 404 and call.sent > 1 and call.request.removes:",
@@ -908,7 +908,7 @@ CLIENT: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/client/abandoned.py",
+        "zbus/client/links/abandoned.py",
         (
             "kept-although-it-comes-again",
             '        if step.kind == "query" and not found.ack:',

@@ -6,17 +6,17 @@ from tests.mutants.mutant import Mutant, mutants_of
 
 CRASH = "simulation/test_crash_states.py"
 CAMPAIGN = "simulation/test_crash_states.py::test_a_campaign"
-LANDMARKS = "journal/test_landmarks.py"
-LOCAL = "journal/test_local.py"
-OPENING = "journal/test_opening.py"
-READER = "journal/test_reader.py"
-SYNCER = "journal/test_syncer.py"
-BATCH = "journal/test_batch.py"
+LANDMARKS = "storage/test_high_water_marks.py"
+LOCAL = "storage/test_local.py"
+OPENING = "storage/test_opening.py"
+READER = "storage/test_reader.py"
+SYNCER = "storage/test_syncer.py"
+BATCH = "storage/test_batch.py"
 
 # What has to be on the disk before something else may happen.
 SYNC_RULES: list[Mutant] = [
     *mutants_of(
-        "zbus/journal/local/removal.py",
+        "zbus/storage/local/removal.py",
         (
             "trim-before-sync",
             "        if len(lane.leaving) == 1:\n            self._when_durable(lane, partial(self._remove_next, lane))",
@@ -49,7 +49,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/lane.py",
+        "zbus/storage/local/lane.py",
         (
             "replaced-name-not-synced",
             "            self._files.sync_directory(path.parent)\n        except",
@@ -58,7 +58,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/engine.py",
+        "zbus/storage/local/engine.py",
         (
             "commit-without-sync",
             "        self._when_durable(lanes_known, partial(done, verdicts))",
@@ -121,7 +121,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/lane.py",
+        "zbus/storage/local/lane.py",
         (
             "round-not-noted",
             "        self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()\n"
@@ -191,7 +191,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/syncer.py",
+        "zbus/storage/local/syncer.py",
         (
             "wait-for-the-round-before",
             "        elif number >= self._collecting.number:",
@@ -249,7 +249,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/files.py",
+        "zbus/storage/local/files.py",
         (
             "landmarks-renamed-before-sync",
             "            files.sync(file)\n        files.rename(made, path)",
@@ -264,7 +264,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/landmarks.py",
+        "zbus/storage/local/high_water_marks.py",
         (
             "ghost-laid-too-early",
             "            if self._ghosts.get(lane) == number:",
@@ -285,7 +285,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/opening.py",
+        "zbus/storage/local/opening.py",
         (
             "removed-lane-half-gone",
             "                files.sync_directory(directory)  # else half of it might get its name back",
@@ -306,7 +306,7 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/files.py",
+        "zbus/storage/local/files.py",
         (
             "made-directory-not-synced",
             "    if made:\n        files.sync_directory(path.parent)",
@@ -319,7 +319,7 @@ SYNC_RULES: list[Mutant] = [
 # What is read back: checksums, the chain, positions, limits.
 READING: list[Mutant] = [
     *mutants_of(
-        "zbus/journal/local/segment.py",
+        "zbus/storage/local/segment.py",
         (
             "walk-trusts-large-batches",
             "not is_intact(window, at, header):",
@@ -336,7 +336,7 @@ READING: list[Mutant] = [
             "walk-trusts-large-batches-verify",
             "not is_intact(window, at, header):",
             "(length <= 4096 and not is_intact(window, at, header)):",
-            "journal/test_verify.py",
+            "storage/test_verify.py",
         ),
         (
             "walk-trusts-large-batches-crash",
@@ -371,7 +371,7 @@ READING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/batch.py",
+        "zbus/storage/format/batch.py",
         (
             "read-trusts-large-batches",
             "    return header if is_intact(buffer, position, header) else",
@@ -408,7 +408,7 @@ READING: list[Mutant] = [
             "link-not-required",
             "    if not batches or batches[0].header.previous_crc != previous_crc:",
             "    if not batches:",
-            "journal/test_contract.py",
+            "storage/test_contract.py",
         ),
         (
             "unknown-flags-read",
@@ -424,7 +424,7 @@ READING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/columns.py",
+        "zbus/storage/format/columns.py",
         (
             "column-one-too-long",
             "        if after > len(self._raw):",
@@ -457,37 +457,37 @@ READING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/checkpoint.py",
+        "zbus/storage/format/checkpoint.py",
         (
             "lost-count-not-stored",
             "not (rest or group.skipped or group.dead)",
             "not (rest or group.dead)",
-            "journal/test_checkpoint.py core/test_retention_model.py",
+            "storage/test_checkpoint.py core/upkeep/test_retention_model.py",
         ),
         (
             "state-may-leave-a-rest",
             "    if at != len(payload):",
             "    if at > len(payload):",
-            "journal/test_checkpoint.py",
+            "storage/test_checkpoint.py",
         ),
         (
             "reset-not-stored",
             '    if group.reset:\n        stored["reset"] = True',
             "    if group.reset:\n        pass",
-            "journal/test_checkpoint.py",
+            "storage/test_checkpoint.py",
         ),
     ),
     *mutants_of(
-        "zbus/journal/vectors.py",
+        "zbus/storage/format/vectors.py",
         (
             "entry-state-one-too-far",
             "    if max(states) >= len(EntryState):",
             "    if max(states) > len(EntryState):",
-            "journal/test_checkpoint.py",
+            "storage/test_checkpoint.py",
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/opening.py",
+        "zbus/storage/local/opening.py",
         (
             "damage-below-synced-is-cut",
             "        if index == start.segment and segment.size < start.durable and synced:",
@@ -527,7 +527,7 @@ READING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/reader.py",
+        "zbus/storage/local/reader.py",
         (
             "read-one-batch-early",
             "                if header.end_offset <= wanted:",
@@ -538,7 +538,7 @@ READING: list[Mutant] = [
             "read-without-a-limit",
             "                if parts and total + len(batch) > bytes_max:",
             "                if parts and total > bytes_max:",
-            f"journal/test_contract.py {READER}",
+            f"storage/test_contract.py {READER}",
         ),
         (
             "read-past-what-was-written",
@@ -570,7 +570,7 @@ READING: list[Mutant] = [
 # A disk or descriptors that run out.
 ROOM: list[Mutant] = [
     *mutants_of(
-        "zbus/journal/local/engine.py",
+        "zbus/storage/local/engine.py",
         (
             "acks-refused-on-a-full-disk",
             "                if refusable or not self._reserve.free():",
@@ -585,7 +585,7 @@ ROOM: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/reserve.py",
+        "zbus/storage/local/reserve.py",
         (
             "reserve-never-made-again",
             "        if self._refused % TRY_EVERY == 0:",
@@ -600,7 +600,7 @@ ROOM: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/handles.py",
+        "zbus/storage/local/open_files.py",
         (
             "one-handle-too-many",
             "        while len(self._lanes) >= self._segments_max:",
@@ -609,7 +609,7 @@ ROOM: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/journal/local/lane.py",
+        "zbus/storage/local/lane.py",
         (
             "half-a-write-stays",
             "            self._files.truncate(self.file, size)\n            self.dirty = True",
@@ -620,14 +620,14 @@ ROOM: list[Mutant] = [
             "segment-in-the-place-of-messages",
             "        if base < old.base or (base == old.base and old.has_data):",
             "        if base < old.base:",
-            "journal/test_contract.py journal/test_local.py",
+            "storage/test_contract.py storage/test_local.py",
         ),
     ),
 ]
 
 STORE: list[Mutant] = [
     *mutants_of(
-        "zbus/store/writer.py",
+        "zbus/storage/writer.py",
         (
             "state-before-its-messages",
             "            size = self._append(partition, state, batches, now_ms)",
@@ -644,7 +644,7 @@ STORE: list[Mutant] = [
             "half-a-put-in-a-portion",
             "            if at in begins:",
             "            if at not in begins or begins:",
-            "core/test_once.py",
+            "core/commit/test_idempotent_put.py",
         ),
         (
             "checkpoint-of-what-is-to-come",
@@ -662,47 +662,47 @@ STORE: list[Mutant] = [
             "behind-forgotten",
             "            state.behind = state.behind or chunk is None",
             "            state.behind = False",
-            "core/test_state_full.py",
+            "core/commit/test_state_full.py",
         ),
         (
             "unsynced-messages-read-raw",
             "                    if header.base_offset >= visible:",
             "                    if header.base_offset > visible + 1000:",
-            "core/test_broker_reading.py conformance/test_read.py",
+            "core/delivery/test_prefetch.py conformance/test_read.py",
         ),
         (
             "gap-read-over",
             "                    elif chunk.first != found.end:",
             "                    elif chunk.first < found.end:",
-            "core/test_log.py core/test_broker_reading.py",
+            "core/test_log.py core/delivery/test_prefetch.py",
         ),
         (
             "batches-of-a-fetch-skipped",
             "                    skipped = max(0, offset - batch.header.base_offset)",
             "                    skipped = max(0, offset - batch.header.base_offset - 1)",
-            "core/test_log.py core/test_broker_reading.py",
+            "core/test_log.py core/delivery/test_prefetch.py",
         ),
     ),
     *mutants_of(
-        "zbus/journal/tools/verify.py",
+        "zbus/storage/tools/verify.py",
         (
             "synced-beginning-taken-for-unborn",
             "    if unborn and not was_synced and",
             "    if unborn and",
-            "journal/test_verify.py",
+            "storage/test_verify.py",
         ),
     ),
     *mutants_of(
-        "zbus/journal/tools/scan.py",
+        "zbus/storage/tools/scan.py",
         (
             "piece-there-twice-given-up-whole",
             "            if run.end > last.first:",
             "            if False:",
-            "journal/test_repair_property.py",
+            "storage/test_repair_property.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/replayed.py",
+        "zbus/core/topics/recovered.py",
         (
             "snapshot-does-not-reset",
             "            self.backlogs.clear()\n            self.origins",
@@ -717,7 +717,7 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/store/replay.py",
+        "zbus/storage/replay.py",
         (
             "snapshot-keeps-originals",
             "            self.originals = Originals()\n            self._tick = []",
@@ -728,19 +728,19 @@ STORE: list[Mutant] = [
             "forgotten-comes-back",
             "        partition.first = max(self.first, self.forgotten)",
             "        partition.first = self.first",
-            "core/test_tick_full.py core/test_retention.py",
+            "core/commit/test_tick.py core/upkeep/test_retention.py",
         ),
         (
             "keys-without-a-topic-window",
             "        if self._remembers_ids or may_have_keys(header, batch):",
             "        if self._remembers_ids:",
-            "core/test_once_model.py",
+            "core/commit/test_idempotent_put_model.py",
         ),
         (
             "ids-of-the-first-tick",
             "            for chunk in self._tick:",
             "            for chunk in ():",
-            "core/test_once.py core/test_once_model.py",
+            "core/commit/test_idempotent_put.py core/commit/test_idempotent_put_model.py",
         ),
     ),
 ]

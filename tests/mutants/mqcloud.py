@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutants_of
 
 SIMULATED = "simulation/test_dialects.py::test_mqcloud"
-LOCKS = "faces/mqcloud/test_locks.py"
-HOLDERS = "faces/mqcloud/test_holders.py"
+LOCKS = "dialects/mqcloud/test_locks.py"
+HOLDERS = "dialects/mqcloud/test_holders.py"
 
 MQCLOUD: list[Mutant] = [
     *mutants_of(
-        "zbus/faces/mqcloud/acking.py",
+        "zbus/dialects/mqcloud/acking.py",
         (
             "unlock-by-a-stale-id",
             "if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:",
@@ -67,7 +67,7 @@ MQCLOUD: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/mqcloud/locks.py",
+        "zbus/dialects/mqcloud/locks.py",
         (
             "ack-settles-what-another-was-handed-since",
             "            if attempts.get(offset) == count\n            and ",
@@ -88,7 +88,7 @@ MQCLOUD: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/mqcloud/consuming.py",
+        "zbus/dialects/mqcloud/consuming.py",
         (
             "lock-kept-when-paused",
             "        if group.paused:\n",
@@ -144,7 +144,7 @@ MQCLOUD: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/mqcloud/locks.py",
+        "zbus/dialects/mqcloud/locks.py",
         (
             "lock-that-never-lapses",
             "return self.pending or now_ms < self.ends_ms",
@@ -159,12 +159,12 @@ MQCLOUD: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/mqcloud/ids.py",
+        "zbus/dialects/mqcloud/ids.py",
         (
             "order-id-without-its-sign",
             "return abs(java_hash(order_id)) % queues",
             "return (java_hash(order_id) & 0xFFFFFFFF) % queues",
-            "faces/mqcloud/test_ids.py faces/mqcloud/test_rows.py",
+            "dialects/mqcloud/test_ids.py dialects/mqcloud/test_rows.py",
         ),
     ),
 ]

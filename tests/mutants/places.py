@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutants_of
 
-SEEK = "core/test_seeking_model.py"
+SEEK = "core/verbs/test_seek.py"
 DIALOGUES = "conformance/test_seek.py"
 WORDS = "conformance/test_words.py"
 STARTS = "conformance/test_groups_and_filters.py"
 
 PLACES: list[Mutant] = [
     *mutants_of(
-        "zbus/core/seeking.py",
+        "zbus/core/verbs/seek.py",
         (
             "seek-told-before-it-is-durable",
             "self._dispatch.tick.confirm_all(topic, ticket, Declared(topic, group))",
@@ -45,7 +45,7 @@ PLACES: list[Mutant] = [
         ("latest-is-earliest", "self._found(index, partition.end)", "self._found(index, 0)", SEEK),
     ),
     *mutants_of(
-        "zbus/core/declare.py",
+        "zbus/core/verbs/declare.py",
         (
             "declare-moves-a-group",
             "        if places and not is_new and wish.start.moves:",
@@ -60,7 +60,7 @@ PLACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/declared.py",
+        "zbus/dialects/zbus/topics/declared.py",
         (
             "any-head-moves-a-group",
             "check is not None and offset is not None and params.seed",
@@ -75,7 +75,7 @@ PLACES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/native/params.py",
+        "zbus/dialects/zbus/request/params.py",
         (
             "ack-of-the-original",
             '            fields.pop(b"ack", None)  # in',

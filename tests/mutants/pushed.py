@@ -73,7 +73,7 @@ PUSHED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/schedules.py",
+        "zbus/core/patterns/schedules.py",
         (
             "schedule-without-a-key",
             "chunk.tag_of(at), key, 0, 0, once)",

@@ -7,12 +7,12 @@ from tests.mutants.mutant import Mutant, mutants_of
 
 SIMULATED = "simulation/test_semq.py::test_worlds"
 INBOX = "semq/test_inbox.py"
-SPECIFIED = "faces/semq/test_specification.py"
+SPECIFIED = "dialects/semq/test_specification.py"
 SAVED = "simulation/test_semq.py::test_what_the_platform_has_saved_survives_a_power_cut"
 
 SEMQ: list[Mutant] = [
     *mutants_of(
-        "zbus/faces/semq/mailboxes.py",
+        "zbus/dialects/semq/mailboxes.py",
         (
             "semq-volatile-platform-store",
             "    options = TopicOptions(name) if topic",
@@ -35,35 +35,35 @@ SEMQ: list[Mutant] = [
             "semq-others-make-its-ids",
             """    return text.replace(":", "%3A").replace("/", "%2F")""",
             "    return text",
-            "faces/semq/test_topics.py",
+            "dialects/semq/test_topics.py",
         ),
         (
             "semq-a-restored-topic-keeps-its-epoch",
             ' {self.identity}"',
             '"',
-            "faces/semq/test_topics.py",
+            "dialects/semq/test_topics.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/rows.py",
+        "zbus/dialects/semq/rows.py",
         (
             "semq-frames-that-are-no-utf-8",
             "        _text(line) + b",
             "        line + b",
-            "faces/semq/test_topics.py",
+            "dialects/semq/test_topics.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/context.py",
+        "zbus/dialects/semq/context.py",
         (
             "semq-anybody-is-the-platform",
             "        if is_platform(node):",
             "        if False:",
-            "faces/semq/test_bad_input.py",
+            "dialects/semq/test_bad_input.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/sending.py",
+        "zbus/dialects/semq/sending.py",
         (
             "semq-ack-save-before-it-is-durable",
             "        lines = MARK + passed_on(said)\n",
@@ -78,7 +78,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/confirming.py",
+        "zbus/dialects/semq/confirming.py",
         (
             "semq-not-received-ends-a-row",
             "            if result:\n",
@@ -99,7 +99,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/inquiring.py",
+        "zbus/dialects/semq/inquiring.py",
         (
             "semq-any-row-of-that-number",
             "read_row(box, chunk, at).record == about.record",
@@ -114,7 +114,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/delivering.py",
+        "zbus/dialects/semq/delivering.py",
         (
             "semq-platform-never-asks",
             "        self._asking.sent(link.node)\n",
@@ -125,17 +125,17 @@ SEMQ: list[Mutant] = [
             "semq-any-instance-is-handed-rows",
             "self._links.online(link.node)[:1] == [link] and",
             "link in self._links.online(link.node) and",
-            "faces/semq/test_delivering.py",
+            "dialects/semq/test_delivering.py",
         ),
         (
             "semq-sent-what-it-does-not-take",
             "        elif len(body) > min(",
             "        elif False and len(body) > min(",
-            "faces/semq/test_delivering.py",
+            "dialects/semq/test_delivering.py",
         ),
     ),
     *mutants_of(
-        "zbus/faces/semq/links.py",
+        "zbus/dialects/semq/links.py",
         (
             "semq-silent-connections-stay",
             "        if now_ms - link.heard_ms >= SILENCE_MS:",
@@ -144,7 +144,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/inbox.py",
+        "zbus/semq/endpoint/inbox.py",
         (
             "semq-no-ledger",
             "        if self._ledger.add(mid, void, envelope.skips):\n            if not void:",
@@ -211,7 +211,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/ledger.py",
+        "zbus/semq/endpoint/received_ids.py",
         (
             "semq-the-oldest-numbers-are-forgotten",
             "            del self.starts[1], self.stops[0]\n",
@@ -244,7 +244,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/outbox.py",
+        "zbus/semq/endpoint/outbox.py",
         (
             "semq-void-dies-of-attempts",
             "if most and row[1] >= most and not row[2]:",
@@ -313,7 +313,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/counters.py",
+        "zbus/semq/endpoint/counters.py",
         (
             "semq-skips-do-not-come-back",
             "        for each in (range(seq, seq + 1), *read_intervals(skips)):",
@@ -322,7 +322,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/asking.py",
+        "zbus/semq/endpoint/inquiries.py",
         (
             "semq-asked-in-vain",
             "        elif result:\n            if seqs := ",
@@ -344,7 +344,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/links.py",
+        "zbus/semq/endpoint/links.py",
         (
             "semq-endpoint-keeps-silent-links",
             "            elif now_ms >= link.heard_ms + SILENCE_MS:",
@@ -353,7 +353,7 @@ SEMQ: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/semq/schema.py",
+        "zbus/semq/endpoint/schema.py",
         (
             "semq-a-backup-keeps-its-epoch",
             '            meta["epoch"] = _epoch(random)\n',

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutants_of
 
-SETTLING = "core/test_settling.py"
+SETTLING = "core/patterns/test_put_and_ack.py"
 
 SETTLED: list[Mutant] = [
     *mutants_of(
-        "zbus/store/writer.py",
+        "zbus/storage/writer.py",
         (
             "settlement-behind-its-messages",
             "            if change is not None and (change.settlements or change.settled):\n",
@@ -17,7 +17,7 @@ SETTLED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/settlements.py",
+        "zbus/core/topics/pending_acks.py",
         (
             "settlement-without-its-messages",
             "            if settlement.end <= end:\n",
@@ -26,39 +26,39 @@ SETTLED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/settling.py",
+        "zbus/core/patterns/put_and_ack.py",
         (
             "dead-letter-twice",
             "            known.add(settlement)\n",
             "",
-            "core/test_dead_letters.py",
+            "core/patterns/test_dead_letters.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/keyed.py",
+        "zbus/core/cursor/key_order.py",
         (
             "key-for-two",
             "(not self.leased or self.batch == batch)",
             "True",
-            "core/test_keyed.py",
+            "core/cursor/test_key_order.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/redriving.py",
+        "zbus/core/patterns/redrive.py",
         (
             "redriven-before-its-time",
             "        if due_ms > now_ms:\n",
             "        if False:\n",
-            "core/test_redriving.py",
+            "core/patterns/test_redrive.py",
         ),
     ),
     *mutants_of(
-        "zbus/core/retries.py",
+        "zbus/core/delivery/retries.py",
         (
             "pause-too-short",
             "dispatch.tick.now_ms + pause_ms(options, attempts))",
             "dispatch.tick.now_ms + pause_ms(options, attempts) - 5)",
-            "core/test_retries.py",
+            "core/delivery/test_retries.py",
         ),
     ),
 ]

@@ -16,11 +16,11 @@ from pathlib import Path
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.job import Job
-from zbus.spark.archive.target import ParquetTarget
+from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.tasks import Engine, Threads
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import SparkProblem
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 PAUSE_S = 0.02
 SHAPE = Shape(file_bytes=2 << 20, group_bytes=1 << 20)

@@ -30,11 +30,12 @@ from tests.bench.measure import resident_bytes
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from zbus.client import connect
-from zbus.spark.archive import Archive, names
+from zbus.spark.archive import Archive
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.archive.vacuum import vacuum
 from zbus.spark.archive.verify import verify
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 CLUSTER: Final = "local-cluster[2,1,1024]"
 TOPICS: Final = ("orders", "a=b%2Fc")

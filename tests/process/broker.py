@@ -22,8 +22,15 @@ def serve_command(
 ) -> list[str]:
     """How a broker is started; `program` is a module, and arguments before `serve`."""
     return [
-        *(sys.executable, "-m", *program, "serve"),
-        *("--port", str(port), "--data-dir", str(data_dir), *options),
+        sys.executable,
+        "-m",
+        *program,
+        "serve",
+        "--port",
+        str(port),
+        "--data-dir",
+        str(data_dir),
+        *options,
     ]
 
 

@@ -49,8 +49,15 @@ KILL_MS_MAX: Final = (50, 400)
 PAUSED: Final = 8  # the bit in the mask of a group
 SEEKS: Final = ("earliest", "latest", "offset", "offset")
 CHANGES: Final = (
-    *("declare", "copy", "seek", "seek", "filter", "pause"),
-    *("empty group", "remove group", "replace"),
+    "declare",
+    "copy",
+    "seek",
+    "seek",
+    "filter",
+    "pause",
+    "empty group",
+    "remove group",
+    "replace",
 )
 ON_TOPICS: Final = ("empty topic", "remove topic")
 ON_WORKER: Final = ("seek", "remove group")

@@ -39,7 +39,7 @@ from tests.limits import WAIT_S
 from tests.process.kill_ledger import Sent, Violation, make_body, parse_body, read_log
 from tests.process.kill_load import Client
 from tests.process.pipe import Pipe, Reply, ask, header, number
-from zbus.core.message import Message
+from zbus.core.model.message import Message
 
 TOPICS: Final = {"In": ("os", 3), "Dead": ("disk", 2), "Raw": ("disk", 3), "Cooked": ("os", 2)}
 ATTEMPTS_MAX: Final = 2

@@ -37,7 +37,7 @@ from tests.process.broker import BrokerProcess
 from tests.process.sink_kills import end_session, show
 from zbus.client import connect
 from zbus.spark.archive import Archive
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 ROOT: Final = Path(__file__).parents[2]
 SCRIPT: Final = ROOT / "examples" / "spark" / "cluster.sh"

@@ -10,7 +10,7 @@ import sys
 
 import trio
 
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader, Request
 from zbus.wire.limits import WireLimits
 from zbus.wire.websocket import (

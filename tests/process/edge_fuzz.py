@@ -32,7 +32,7 @@ from tests.limits import SLOWNESS
 from tests.process.broker import Wire, request
 from tests.process.edge_grammar import ADMIN, COUNTED, TOPICS, Case, EdgeGrammar, document
 from tests.process.test_tls import TlsBroker
-from zbus.faces.native.header_lines import WRITTEN
+from zbus.dialects.zbus.request.header_lines import WRITTEN
 
 REPLY_S = 4.0 * SLOWNESS
 """Within which a case is answered or its connection is closed. No case waits for messages."""

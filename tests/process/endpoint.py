@@ -35,9 +35,21 @@ class EndpointProcess:
         self.log_path = folder / "log"
         ways = ("--listen", "127.0.0.1:0") if direct else ("--no-direct",)
         command = [
-            *(sys.executable, "-m", *program, "semq", "run", "--node", node, *ways),
-            *("--database", str(folder / "db"), "--socket", str(self.socket)),
-            *("--platform", f"127.0.0.1:{port}", *options),
+            sys.executable,
+            "-m",
+            *program,
+            "semq",
+            "run",
+            "--node",
+            node,
+            *ways,
+            "--database",
+            str(folder / "db"),
+            "--socket",
+            str(self.socket),
+            "--platform",
+            f"127.0.0.1:{port}",
+            *options,
         ]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)

@@ -42,8 +42,8 @@ from tests.process.broker import BrokerProcess, serve_command
 from tests.process.kill_ledger import GroupLedger, Partition, Violation
 from tests.process.kill_load import TAKE, Client, Consumer, Producer, Side, SideBook
 from tests.process.pipe import Pipe
-from zbus.core.chunk import Chunk
-from zbus.journal.batch import encode_chunk, inspect
+from zbus.core.model.chunk import Chunk
+from zbus.storage.format.batch import encode_chunk, inspect
 
 OPTIONS: Final = ("--set", "segment_bytes=65536", "--set", "cache_bytes_max=262144")
 TOPICS: Final = {"ledger": ("disk", 2), "events": ("os", 2)}  # durability, partitions

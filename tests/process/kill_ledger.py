@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from tests.process.pipe import Pipe, header, number
-from zbus.core.message import Message
-from zbus.journal.batch import Kind, check, decode_chunk
-from zbus.journal.port import JournalDamage
+from zbus.core.model.message import Message
+from zbus.storage.format.batch import Kind, check, decode_chunk
+from zbus.storage.port import JournalDamage
 
 BLOCK: Final = 64  # serials that one producer takes at once
 SLACK_MS: Final = 2  # of leases: they begin when they are told, not when that is read

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from zbus.cli import main
-from zbus.core.backlog import Backlog
-from zbus.core.settlements import Settlements
-from zbus.core.state import Entries, EntryState, GroupChange, Origin, Settlement
-from zbus.core.told import Told
-from zbus.journal.local.files import OsFiles
-from zbus.store import replay
+from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.journal import Told
+from zbus.core.cursor.state import Entries, EntryState, GroupChange, Origin, Settlement
+from zbus.core.topics.pending_acks import Settlements
+from zbus.storage import replay
+from zbus.storage.local.files import OsFiles
 
 
 def write_behind() -> None:

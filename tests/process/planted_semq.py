@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 
 from zbus.cli import main
-from zbus.semq.events import Effect, Event, Submit, Submitted
-from zbus.semq.ledger import Ledger
-from zbus.semq.program import Program
+from zbus.semq.endpoint.events import Effect, Event, Submit, Submitted
+from zbus.semq.endpoint.received_ids import Ledger
+from zbus.semq.program.program import Program
 
 LATE_MS = 2_000
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from zbus.spark.sink import Staged, StreamWriter, stream_writer
-from zbus.spark.source import ZbusDataSource
+from zbus.spark.sink.sink import Staged, StreamWriter, stream_writer
+from zbus.spark.source.source import ZbusDataSource
 
 PHASES: Final = ("write", "staged", "before", "during", "after")
 ROWS: Final = 1_000

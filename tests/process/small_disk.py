@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from zbus.journal.local.files import OsFiles
-from zbus.journal.port import JournalFull
+from zbus.storage.local.files import OsFiles
+from zbus.storage.port import JournalFull
 
 SIZE_BYTES: Final = 64 << 20
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.adf.broker import (
+from tests.dialects.adf.broker import (
     QUICK,
     broker,
     count_of,
@@ -20,7 +20,7 @@ from tests.faces.adf.broker import (
     queue,
     speaker,
 )
-from tests.faces.adf.speakers import FORMS, PING, PONG, Speaker, read_json
+from tests.dialects.adf.speakers import FORMS, PING, PONG, Speaker, read_json
 from tests.limits import WAIT_S, checked
 from tests.process.broker import BrokerProcess
 

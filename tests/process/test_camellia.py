@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.faces.camellia.rows import ROWS, Row
-from tests.faces.camellia.words import Poll, Talk, document, pulled, verb
+from tests.dialects.camellia.rows import ROWS, Row
+from tests.dialects.camellia.words import Poll, Talk, document, pulled, verb
 from tests.process.broker import BrokerProcess, Wire
 from zbus.testing.world import Reply
 
@@ -103,7 +103,12 @@ def test_a_broker_that_is_killed(tmp_path: Path) -> None:
         talk = ProcessTalk(broker)
         assert talk.pull(batch=10) == [], "who pulled them still has them"
         assert [talk.status(m) for m in (later, soon, tried, held, ended, dropped)] == [
-            *(1, 3, 3, 3, 4, 7)
+            1,
+            3,
+            3,
+            3,
+            4,
+            7,
         ]
         assert talk.get(tried)["retry"] == 2, "no attempt is forgotten"
         assert talk.send(msg="another", msgId="later") == later, "nor an id"

@@ -15,12 +15,18 @@ from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, request
 
 QUICK = (
-    *("--set", "head_timeout_ms=1500"),
-    *("--set", "body_timeout_ms=1500"),
-    *("--set", "idle_timeout_ms=2500"),
-    *("--set", "stall_timeout_ms=4000"),
-    *("--set", "connections_max=40"),
-    *("--set", "body_bytes_max=2097152"),
+    "--set",
+    "head_timeout_ms=1500",
+    "--set",
+    "body_timeout_ms=1500",
+    "--set",
+    "idle_timeout_ms=2500",
+    "--set",
+    "stall_timeout_ms=4000",
+    "--set",
+    "connections_max=40",
+    "--set",
+    "body_bytes_max=2097152",
 )
 
 

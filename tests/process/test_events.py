@@ -15,10 +15,14 @@ from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, established, request
 
 QUICK = (
-    *("--set", "sse_heartbeat_ms=1000"),
-    *("--set", "idle_timeout_ms=2500"),
-    *("--set", "stall_timeout_ms=4000"),
-    *("--set", "output_bytes_max=65536"),
+    "--set",
+    "sse_heartbeat_ms=1000",
+    "--set",
+    "idle_timeout_ms=2500",
+    "--set",
+    "stall_timeout_ms=4000",
+    "--set",
+    "output_bytes_max=65536",
 )
 ACCEPT = "accept: text/event-stream"
 

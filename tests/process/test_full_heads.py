@@ -23,8 +23,15 @@ KIND_OF = {kind.name: kind for kind in KINDS}
 OTHERS = ("nginx", "haproxy-bare", "varnish", "caddy")
 OPTIONS = ("--set", f"cors_origins={sizes.ORIGIN}", "--set", f"server_name={'h' * 60}.example")
 WAYS_IN = [
-    *(sizes.by_header, sizes.with_its_way, sizes.by_container, sizes.of_lines, sizes.by_schedule),
-    *(sizes.opened_in_a_browser, sizes.by_id, sizes.by_death, sizes.by_death_of_a_schedule),
+    sizes.by_header,
+    sizes.with_its_way,
+    sizes.by_container,
+    sizes.of_lines,
+    sizes.by_schedule,
+    sizes.opened_in_a_browser,
+    sizes.by_id,
+    sizes.by_death,
+    sizes.by_death_of_a_schedule,
 ]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.mqcloud.rows import ROWS, Row
-from tests.faces.mqcloud.words import TOPIC, Talk, told
+from tests.dialects.mqcloud.rows import ROWS, Row
+from tests.dialects.mqcloud.words import TOPIC, Talk, told
 from tests.process.broker import BrokerProcess
 from zbus.testing.world import Reply
 

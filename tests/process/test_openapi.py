@@ -23,8 +23,8 @@ from schemathesis.config import SchemathesisConfig
 from tests.limits import TEST_S, WAIT_S, checked
 from tests.process.broker import BrokerProcess
 from tests.process.openapi_hooks import hasten
-from zbus.core.names import name_problem
-from zbus.faces.native.face import COMMANDS
+from zbus.core.model.names import name_problem
+from zbus.dialects.zbus.dialect import COMMANDS
 
 EXAMPLES = [3, *checked([16])]
 
@@ -141,15 +141,31 @@ def test_the_whole(broker: BrokerProcess, phases: str, left_out: str) -> None:
     # Other commands of the same path know other parameters, and some replies have no content type
     # while others have. The method has no meaning.
     inexact = (
-        *("negative_data_rejection", "positive_data_acceptance", "unsupported_method"),
-        *("content_type_conformance", "response_schema_conformance"),
+        "negative_data_rejection",
+        "positive_data_acceptance",
+        "unsupported_method",
+        "content_type_conformance",
+        "response_schema_conformance",
     )
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "run"),
+        sys.executable,
+        "-m",
+        "schemathesis.cli",
+        "run",
         f"http://127.0.0.1:{broker.port}/_openapi.json",
-        *("--phases", phases, "--max-examples", "10", "--seed", "1"),
-        *("--checks", "all", "--request-timeout", str(WAIT_S), "--no-color"),
-        *("--exclude-checks", ",".join(inexact)),
+        "--phases",
+        phases,
+        "--max-examples",
+        "10",
+        "--seed",
+        "1",
+        "--checks",
+        "all",
+        "--request-timeout",
+        str(WAIT_S),
+        "--no-color",
+        "--exclude-checks",
+        ",".join(inexact),
         *(("--exclude-path-regex", left_out) if left_out else ()),
     ]
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.process.openapi_hooks"}

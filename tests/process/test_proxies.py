@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.dialects.adf.speakers import KEY, Speaker
 from tests.examples.broker_process import ROOT
-from tests.faces.adf.speakers import KEY, Speaker
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request
 from tests.process.proxies import CONFIGURATIONS, KINDS, OF_THE_PAGE, Kind, Proxy, program_of

@@ -137,8 +137,14 @@ def test_two_programs_on_one_database(broker: BrokerProcess, tmp_path: Path) -> 
     with EndpointProcess(tmp_path / "a", A, broker.port):
         for socket, why in (("other", "is in use by another program"),):
             found = run_endpoint(
-                *("--database", str(tmp_path / "a/db"), "--node", A),
-                *("--platform", f"127.0.0.1:{broker.port}", "--socket", str(tmp_path / socket)),
+                "--database",
+                str(tmp_path / "a/db"),
+                "--node",
+                A,
+                "--platform",
+                f"127.0.0.1:{broker.port}",
+                "--socket",
+                str(tmp_path / socket),
             )
             assert found.returncode == 3
             assert found.stderr.startswith("zbus: ")
@@ -148,8 +154,14 @@ def test_two_programs_on_one_database(broker: BrokerProcess, tmp_path: Path) -> 
 def test_two_programs_on_one_socket(broker: BrokerProcess, tmp_path: Path) -> None:
     with EndpointProcess(tmp_path / "a", A, broker.port) as a:
         found = run_endpoint(
-            *("--database", str(tmp_path / "other"), "--node", A),
-            *("--platform", f"127.0.0.1:{broker.port}", "--socket", str(a.socket)),
+            "--database",
+            str(tmp_path / "other"),
+            "--node",
+            A,
+            "--platform",
+            f"127.0.0.1:{broker.port}",
+            "--socket",
+            str(a.socket),
         )
         assert found.returncode == 3
         assert f"another program listens at {a.socket}" in found.stderr
@@ -173,7 +185,12 @@ def test_a_database_of_another_node(broker: BrokerProcess, tmp_path: Path) -> No
     with EndpointProcess(tmp_path / "a", A, broker.port) as a:
         a.stop()
     found = run_endpoint(
-        *("--database", str(tmp_path / "a/db"), "--node", B, "--platform", "127.0.0.1:1"),
+        "--database",
+        str(tmp_path / "a/db"),
+        "--node",
+        B,
+        "--platform",
+        "127.0.0.1:1",
     )
     assert found.returncode == 3
     assert f"is that of the node {A}" in found.stderr
@@ -182,7 +199,12 @@ def test_a_database_of_another_node(broker: BrokerProcess, tmp_path: Path) -> No
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "db").write_text("nonsense " * 1_000)
     found = run_endpoint(
-        *("--database", str(tmp_path / "db"), "--node", A, "--platform", "127.0.0.1:1"),
+        "--database",
+        str(tmp_path / "db"),
+        "--node",
+        A,
+        "--platform",
+        "127.0.0.1:1",
     )
     assert found.returncode == 3
     assert "database" in found.stderr

@@ -43,8 +43,10 @@ class TlsBroker(BrokerProcess):
         super().__init__(
             folder / "data",
             *[word for address in addresses for word in ("--listen", address)],
-            *("--tls-cert-file", str(self.files.certificate)),
-            *("--tls-key-file", str(self.files.key)),
+            "--tls-cert-file",
+            str(self.files.certificate),
+            "--tls-key-file",
+            str(self.files.key),
             *options,
         )
         log = self.wait_for("listening", len(addresses))
@@ -118,10 +120,14 @@ class PieceByPiece(Wire):
 
 
 QUICK = (
-    *("--set", "head_timeout_ms=1500"),
-    *("--set", "body_timeout_ms=1500"),
-    *("--set", "idle_timeout_ms=4000"),
-    *("--set", "stall_timeout_ms=4000"),
+    "--set",
+    "head_timeout_ms=1500",
+    "--set",
+    "body_timeout_ms=1500",
+    "--set",
+    "idle_timeout_ms=4000",
+    "--set",
+    "stall_timeout_ms=4000",
 )
 
 

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from tests.process.broker import BrokerProcess, run_serve
-from zbus.journal.batch import Kind, decode_chunk, inspect
+from zbus.storage.format.batch import Kind, decode_chunk, inspect
 
 BODIES = [b"message %d of the topic" % n for n in range(30)]
 random = Random(7)

@@ -17,9 +17,12 @@ from tests.process.websocket import HANDSHAKE, WebSocket
 from tests.wire.websocket_frames import frame
 
 QUICK = (
-    *("--set", "body_timeout_ms=1500"),
-    *("--set", "idle_timeout_ms=4000"),
-    *("--set", "stall_timeout_ms=4000"),
+    "--set",
+    "body_timeout_ms=1500",
+    "--set",
+    "idle_timeout_ms=4000",
+    "--set",
+    "stall_timeout_ms=4000",
 )
 
 

@@ -177,7 +177,11 @@ def main() -> None:
     threading.current_thread().name = "campaign"
     with tempfile.TemporaryDirectory() as folder:
         figures = campaign(
-            *(Path(folder) / "data", args.deliveries, args.seed, args.kills, not args.unordered),
+            Path(folder) / "data",
+            args.deliveries,
+            args.seed,
+            args.kills,
+            not args.unordered,
             timeout_ms=args.timeout_ms,
         )
     print(figures)

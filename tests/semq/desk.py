@@ -6,8 +6,8 @@ import hmac
 from random import Random
 from typing import Any
 
-from zbus.semq.endpoint import Endpoint, EndpointOptions
-from zbus.semq.events import (
+from zbus.semq.endpoint.endpoint import Endpoint, EndpointOptions
+from zbus.semq.endpoint.events import (
     Came,
     Close,
     Closed,
@@ -26,8 +26,8 @@ from zbus.semq.events import (
     Told,
     Transmit,
 )
-from zbus.semq.options import HEARTBEAT_MS
-from zbus.semq.words import PLATFORM, read_address
+from zbus.semq.endpoint.options import HEARTBEAT_MS
+from zbus.semq.protocol import PLATFORM, read_address
 from zbus.testing.simulation.database import open_database
 
 A, B, C = "1:10008", "1:56001", "1:77"

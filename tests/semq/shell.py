@@ -16,7 +16,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream
 
 from tests.limits import WAIT_S
 from zbus.client.options import Address, Options
-from zbus.semq.events import (
+from zbus.semq.endpoint.events import (
     Closed,
     Done,
     Effect,
@@ -30,12 +30,12 @@ from zbus.semq.events import (
     Taken,
     Told,
 )
-from zbus.semq.frames import RequestFrames, encode_response, limits
-from zbus.semq.program import Outside, Program
-from zbus.semq.schema import StoreError
-from zbus.semq.sealing import Sealing
-from zbus.semq.sockets import Platform
-from zbus.wire.heads import Heads
+from zbus.semq.endpoint.schema import StoreError
+from zbus.semq.program.encryption import Sealing
+from zbus.semq.program.frames import RequestFrames, encode_response, limits
+from zbus.semq.program.program import Outside, Program
+from zbus.semq.program.sockets import Platform
+from zbus.wire.heads.heads import Heads
 
 NODE = "1:10008"
 

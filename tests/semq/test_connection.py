@@ -7,9 +7,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from zbus.semq.connection import HEARD_S, OUT_BYTES_MAX, STALL_S, Connection
-from zbus.semq.events import Frame
-from zbus.semq.frames import ResponseFrames, encode_request, encode_response, limits
+from zbus.semq.endpoint.events import Frame
+from zbus.semq.program.connection import HEARD_S, OUT_BYTES_MAX, STALL_S, Connection
+from zbus.semq.program.frames import ResponseFrames, encode_request, encode_response, limits
 
 ALIVE = Frame({"cmd": "heartbeat"})
 

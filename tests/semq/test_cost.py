@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.semq.desk import Desk
-from zbus.semq.events import Submit, Take
-from zbus.semq.words import Address
+from zbus.semq.endpoint.events import Submit, Take
+from zbus.semq.protocol import Address
 
 FEW, MANY = 100, 3_000
 TOLERATED = 3.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.semq.desk import B, Desk
-from zbus.semq.events import Refused, Submit, Transmit
-from zbus.semq.words import read_address
+from zbus.semq.endpoint.events import Refused, Submit, Transmit
+from zbus.semq.protocol import read_address
 
 
 def joined(**more: str) -> tuple[Desk, int, int]:

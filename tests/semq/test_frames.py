@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from zbus.semq.events import Frame
-from zbus.semq.frames import (
+from zbus.semq.endpoint.events import Frame
+from zbus.semq.program.frames import (
     FrameReader,
     RequestFrames,
     ResponseFrames,
@@ -15,7 +15,7 @@ from zbus.semq.frames import (
     encode_response,
     limits,
 )
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 
 LIMITS = limits(1_000)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.semq.desk import EPOCH, INTERVAL_MS, A, B, C, Desk
-from zbus.semq.events import Came, Frame, Happened, Refused, Take, Taken
-from zbus.semq.ledger import GAPS_MAX
-from zbus.semq.schema import StoreError
+from zbus.semq.endpoint.events import Came, Frame, Happened, Refused, Take, Taken
+from zbus.semq.endpoint.received_ids import GAPS_MAX
+from zbus.semq.endpoint.schema import StoreError
 
 
 def desk_with_platform(**options: Any) -> tuple[Desk, int]:

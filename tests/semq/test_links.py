@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.semq.desk import A, B, C, Desk
-from zbus.semq.events import Came, Close, Closed, Frame, Opened, Transmit
+from zbus.semq.endpoint.events import Came, Close, Closed, Frame, Opened, Transmit
 
 KEY = "ab" * 32  # of B's tickets, as the platform of a desk has told it
 WIRES = 100

@@ -24,11 +24,11 @@ from zbus.client.errors import (
     TooMany,
 )
 from zbus.semq import Semq, connect, connect_blocking
-from zbus.semq.events import Effect, Event, Frame, Happened, Left, Submit, Take, Taken
-from zbus.semq.frames import ResponseFrames, encode_request, limits
-from zbus.semq.local import ASKS_MAX
-from zbus.semq.sealing import Sealing, load_keys
-from zbus.semq.words import Address
+from zbus.semq.endpoint.events import Effect, Event, Frame, Happened, Left, Submit, Take, Taken
+from zbus.semq.program.encryption import Sealing, load_keys
+from zbus.semq.program.frames import ResponseFrames, encode_request, limits
+from zbus.semq.program.local import ASKS_MAX
+from zbus.semq.protocol import Address
 
 flavours = pytest.mark.parametrize("flavour", ["trio", "asyncio"])
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.semq.desk import INTERVAL_MS, A, B, C, Desk
-from zbus.semq.events import Happened, Refused, Transmit
-from zbus.semq.options import SILENCE_MS
-from zbus.semq.schema import StoreError
+from zbus.semq.endpoint.events import Happened, Refused, Transmit
+from zbus.semq.endpoint.options import SILENCE_MS
+from zbus.semq.endpoint.schema import StoreError
 
 
 def answer(desk: Desk, link: int, record: int, attempt: int = 1, **fields: Any) -> None:

@@ -15,7 +15,7 @@ from tests.limits import WAIT_S
 from tests.semq.certificates import both, make
 from tests.semq.shell import FakePlatform, Peer, Rules, Shell, fake_platform, free_port, shell
 from zbus.semq import connect
-from zbus.semq.events import (
+from zbus.semq.endpoint.events import (
     Came,
     Close,
     Closed,
@@ -28,10 +28,10 @@ from zbus.semq.events import (
     Transmit,
     Unreachable,
 )
-from zbus.semq.frames import encode_request
-from zbus.semq.program import Outside, Program
-from zbus.semq.sockets import pinned_context, same_fingerprint, server_context
-from zbus.semq.words import PLATFORM
+from zbus.semq.program.frames import encode_request
+from zbus.semq.program.program import Outside, Program
+from zbus.semq.program.sockets import pinned_context, same_fingerprint, server_context
+from zbus.semq.protocol import PLATFORM
 
 
 def says_hello(event: Event) -> Iterable[Effect]:
@@ -249,7 +249,8 @@ async def test_tls_where_others_connect(tmp_path: Path) -> None:
             await plain.send(encode_request(Frame({"cmd": "semq_hello"})))
             assert await Peer(plain).at_end()
         stream = await anyio.connect_tcp(
-            *("127.0.0.1", running.direct),
+            "127.0.0.1",
+            running.direct,
             tls=True,
             ssl_context=pinned_context(),
             tls_standard_compatible=False,

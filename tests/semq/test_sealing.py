@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.semq.certificates import both, certificate_of, make
-from zbus.semq.frames import encode_lines
-from zbus.semq.sealing import MISSING, Sealing, SealingError, load_keys, require
+from zbus.semq.program.encryption import MISSING, Sealing, SealingError, load_keys, require
+from zbus.semq.program.frames import encode_lines
 
 A, B = "1:10008", "1:56001/bob"
 BODY = b"two chairs"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.semq.certificates import both, make
 from zbus.semq import connect
-from zbus.semq.start import CannotStart, Settings, opened
+from zbus.semq.program.start import CannotStart, Settings, opened
 
 
 def settings(folder: Path, **given: Any) -> Settings:

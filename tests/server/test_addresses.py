@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbus.config import Config
-from zbus.server.addresses import Address, BadAddress, addresses_of, exposed, parse_listen
+from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed, parse_listen
 
 GOOD = [
     ("http://127.0.0.1:15555", Address("tcp", "127.0.0.1", 15555)),
@@ -33,35 +33,36 @@ def test_a_list_keeps_its_order() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            " ",
-            ",",
-            "http://127.0.0.1:1,",
-            "127.0.0.1:15555",
-            "15555",
-            "tcp://a:1",
-            "HTTP://a:1",
-        ),
-        *(
-            "http://",
-            "http://a",
-            "http://:1",
-            "http://a:",
-            "http://a:x",
-            "http://a:-1",
-            "http://a:+1",
-        ),
-        *("http://a:65536", "http://a:000001", "http://a:1_0", "http://a:\u0661", "http://a:1/"),
-        *(
-            "http://a/b:1",
-            "http://u@a:1",
-            "http://::1:1",
-            "http://[::1]",
-            "http://[a]:1",
-            "http://[]:1",
-        ),
-        *("unix:", "unix:/a\0b", "http://a:1,http://a:1", "unix:/a, unix:/a"),
+        "",
+        " ",
+        ",",
+        "http://127.0.0.1:1,",
+        "127.0.0.1:15555",
+        "15555",
+        "tcp://a:1",
+        "HTTP://a:1",
+        "http://",
+        "http://a",
+        "http://:1",
+        "http://a:",
+        "http://a:x",
+        "http://a:-1",
+        "http://a:+1",
+        "http://a:65536",
+        "http://a:000001",
+        "http://a:1_0",
+        "http://a:\u0661",
+        "http://a:1/",
+        "http://a/b:1",
+        "http://u@a:1",
+        "http://::1:1",
+        "http://[::1]",
+        "http://[a]:1",
+        "http://[]:1",
+        "unix:",
+        "unix:/a\0b",
+        "http://a:1,http://a:1",
+        "unix:/a, unix:/a",
     ],
 )
 def test_anything_else_is_refused_with_a_sentence(text: str) -> None:

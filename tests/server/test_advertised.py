@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from zbus.server.advertised import advertised_address
-from zbus.server.reporter import split_address
+from zbus.server.process.advertised import advertised_address
+from zbus.server.process.reporter import split_address
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from tests.docs.pages import ROOT
 from tests.process.broker import BrokerProcess
 from zbus.cli.doctor import doctor
 from zbus.config import Config
-from zbus.server.certificates import Certificates
-from zbus.server.checks import (
+from zbus.server.process.certificates import Certificates
+from zbus.server.process.checks import (
     Finding,
     Machine,
     clock_state,
@@ -30,7 +30,7 @@ from zbus.server.checks import (
     valid_until_s,
     write_cache,
 )
-from zbus.server.gauges import Space
+from zbus.server.watch.system_stats import Space
 
 GIB = 1 << 30
 ROOMY = Space(500 * GIB, 1_000 * GIB)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zbus.journal.local.files import OsFiles
-from zbus.server.clock import JUMP_MS, Clock
-from zbus.server.clock_note import boot_id, read_note, write_note
+from zbus.server.loop.clock import JUMP_MS, Clock
+from zbus.server.process.clock_note import boot_id, read_note, write_note
+from zbus.storage.local.files import OsFiles
 
 FILES = OsFiles()
 BOOT = "5f0c2a5e-3d0c-4a43-9ad3-2a4f4c1f5d10"

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from zbus.server.crowds import Crowds
+from zbus.server.loop.connections_per_ip import Crowds
 
 
 def test_so_many_of_each_address() -> None:

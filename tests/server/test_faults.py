@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conformance.dialogue import http
-from zbus.core import leaving
-from zbus.core.chunk import Chunk
-from zbus.core.dispatch import Dispatch
-from zbus.core.faults import Fault
-from zbus.core.follow import Following
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.fanout.follow import Following
 from zbus.core.log import Log
-from zbus.journal.port import JournalError
-from zbus.server.faults import each, names, tell
-from zbus.server.logs import TextFormatter
-from zbus.store.writer import LogWriter
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.containment import Fault
+from zbus.core.verbs import disconnect as leaving
+from zbus.server.loop.faults import each, names, tell
+from zbus.server.process.logs import TextFormatter
+from zbus.storage.port import JournalError
+from zbus.storage.writer import LogWriter
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.network import Connection
 from zbus.testing.world import Reply

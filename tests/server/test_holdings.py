@@ -12,16 +12,27 @@ import pytest
 from tests.server.test_nothing_left_of_a_connection import Turns, ask
 from tests.server.test_pressure import FakeGauges
 from zbus.config import Config
-from zbus.server.holdings import SHARES, Holdings, within
-from zbus.server.pressure import Pressure
-from zbus.server.serve import Server
+from zbus.server.process.serve import Server
+from zbus.server.watch.memory_usage import SHARES, Holdings, within
+from zbus.server.watch.pressure import Pressure
 from zbus.testing.world import World
 
 MIB = 1 << 20
 KINDS = {
-    *("bodies", "cache", "calls", "connections", "documents", "heads", "history", "output"),
+    "bodies",
+    "cache",
+    "calls",
+    "connections",
+    "documents",
+    "heads",
+    "history",
+    "output",
     "metrics",
-    *("adfLeases", "memoryTopics", "mqcloudLocks", "pulls", "semqLinks"),
+    "adfLeases",
+    "memoryTopics",
+    "mqcloudLocks",
+    "pulls",
+    "semqLinks",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.server.test_mixed_links import PlainClient
 from tests.server.test_ring import PING, Scene
 from tests.server.test_tls_loop import request
-from zbus.server import output
+from zbus.server.loop import output
 
 BODY = bytes(range(256)) * (3 << 12)  # 3 MiB
 TAKE = request("/L?cmd=consume&offset=0")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from zbus.server.logs import TextFormatter
+from zbus.server.process.logs import TextFormatter
 
 
 @pytest.mark.parametrize(

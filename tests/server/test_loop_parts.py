@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from zbus.server.clock import Clock
-from zbus.server.mailbox import Mailbox
-from zbus.server.readiness import Events
+from zbus.server.loop.clock import Clock
+from zbus.server.loop.mailbox import Mailbox
+from zbus.server.loop.readiness import Events
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 

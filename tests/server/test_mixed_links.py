@@ -21,9 +21,9 @@ from tests.conformance.websocket_client import handshake
 from tests.limits import checked
 from tests.server.test_tls_loop import SecureClient, request
 from tests.wire.websocket_frames import close, frame
-from zbus.core import follow
-from zbus.core.cohort import Watch
-from zbus.server.link import Link
+from zbus.core.fanout import follow
+from zbus.core.fanout.subscribers import Watch
+from zbus.server.loop.socket_connection import Link
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 from zbus.testing.simulation.network import Connection

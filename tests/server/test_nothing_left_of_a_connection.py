@@ -19,7 +19,7 @@ from tests.conformance.websocket_client import handshake
 from tests.limits import WAIT_S
 from tests.wire.websocket_frames import frame
 from zbus.config import Config
-from zbus.server.serve import Server
+from zbus.server.process.serve import Server
 
 POST = b"POST /T HTTP/1.1\r\nhost: localhost\r\n"
 

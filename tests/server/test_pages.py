@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zbus.server.pages import FILE_BYTES_MAX, BadPages, PageFolder, read_pages
+from zbus.server.process.pages import FILE_BYTES_MAX, BadPages, PageFolder, read_pages
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_what_is_too_large_is_refused(folder: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadPages, match=r"pages: .*/large has more than 1048576 bytes"):
         read_pages(folder)
     (folder / "large").unlink()
-    monkeypatch.setattr("zbus.server.pages.FILES_MAX", 1)
+    monkeypatch.setattr("zbus.server.process.pages.FILES_MAX", 1)
     with pytest.raises(BadPages, match="more than 67108864 bytes or 1 files"):
         read_pages(folder)
 

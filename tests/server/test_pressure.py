@@ -10,11 +10,11 @@ import trio
 from tests.conformance.dialogue import document, drain, http, ok, put, refused, restart
 from tests.limits import WAIT_S
 from zbus.config import Config
+from zbus.config.server import Marks
 from zbus.core.log import GROWS_TO
-from zbus.server.gauges import OsGauges, Space
-from zbus.server.options import Marks
-from zbus.server.pressure import Pressure
-from zbus.server.serve import Server
+from zbus.server.process.serve import Server
+from zbus.server.watch.pressure import Pressure
+from zbus.server.watch.system_stats import OsGauges, Space
 from zbus.testing.world import Client, World
 
 MIB = 1 << 20

@@ -386,8 +386,12 @@ def test_what_is_sent() -> None:
     ok(hook.client, http("/a%20b?cmd=declare"))
     hook.declare("push_secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "a%20b/g%C3%A9")
     lines = (
-        *("content-type: text/plain", "traceparent: 00-1-2-03", "authorization: Bearer x"),
-        *("x-tenant: 7", "webhook-id: forged", "zbus-key: forged"),
+        "content-type: text/plain",
+        "traceparent: 00-1-2-03",
+        "authorization: Bearer x",
+        "x-tenant: 7",
+        "webhook-id: forged",
+        "zbus-key: forged",
     )
     target = "/a%20b?id=order-7&tag=x.y&key=k%C3%A9y"
     ok(hook.client, http(target, *lines, body=b"hello", method="POST"))

@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
-from zbus.core.changes import Changes
-from zbus.server.reporter import RECONNECT_AFTER_S, REPORT_EVERY_S, SEND_TIMEOUT_S, Reporter
-from zbus.wire.heads import Heads
+from zbus.core.topics.changes import Changes
+from zbus.server.process.reporter import RECONNECT_AFTER_S, REPORT_EVERY_S, SEND_TIMEOUT_S, Reporter
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
 

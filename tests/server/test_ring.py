@@ -11,8 +11,8 @@ from tests.conformance.websocket_client import handshake
 from tests.server.test_mixed_links import PlainClient
 from tests.server.test_tls_loop import request
 from tests.wire.websocket_frames import frame
-from zbus.server import ring
-from zbus.server.link import Link
+from zbus.server.loop import fair_queue as ring
+from zbus.server.loop.socket_connection import Link
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 

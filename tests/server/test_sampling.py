@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from tests.conformance.dialogue import World, http, ok
-from zbus.faces.access import Access, Entry, make_grant
-from zbus.faces.native.settings import Timings
-from zbus.server.sampling import PAUSE_MS, Sampler, name_of
+from zbus.dialects.zbus.settings import Timings
+from zbus.edge.access import Access, Entry, make_grant
+from zbus.server.loop.sampling import PAUSE_MS, Sampler, name_of
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 
 
 class Rig:

@@ -9,13 +9,13 @@ import pytest
 
 from tests.conformance.websocket_client import handshake
 from tests.wire.websocket_frames import frame
-from zbus.server.link import Link
-from zbus.server.options import Timeouts
-from zbus.server.readiness import READ
-from zbus.server.ring import QUANTUM
-from zbus.server.sweep import Sweep
+from zbus.config.server import Timeouts
+from zbus.server.loop.fair_queue import QUANTUM
+from zbus.server.loop.readiness import READ
+from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.timeouts import Sweep
 from zbus.testing.world import World
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
 

@@ -13,8 +13,8 @@ import trio
 
 from tests.limits import WAIT_S
 from zbus.config import Config
-from zbus.journal.local.files import OpenMode, OsFiles
-from zbus.server.serve import Server
+from zbus.server.process.serve import Server
+from zbus.storage.local.files import OpenMode, OsFiles
 
 
 class HeldFiles(OsFiles):

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from zbus.server import telling
-from zbus.server.loop import Loop
-from zbus.server.telling import TellingLoop
+from zbus.server.loop.loop import Loop
+from zbus.server.watch import debug_loop as telling
+from zbus.server.watch.debug_loop import TellingLoop
 
 
 def test_a_slow_turn(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

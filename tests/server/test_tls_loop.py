@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.authority import client_context, server_context
-from zbus.server.link import Link
+from zbus.server.loop.socket_connection import Link
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 from zbus.testing.simulation.network import Connection

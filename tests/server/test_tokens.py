@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbus.faces.access import NEVER_MS, NOTHING
-from zbus.faces.quotas import Limits
-from zbus.server.tokens import (
+from zbus.edge.access import NEVER_MS, NOTHING
+from zbus.edge.quotas import Limits
+from zbus.server.process.tokens import (
     DIGESTS_MAX,
     FILE_BYTES_MAX,
     BadTokens,

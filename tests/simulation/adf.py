@@ -16,8 +16,8 @@ from tests.conformance.websocket_client import handshake
 from tests.simulation.deques import Deque, Deques, Fate, Handed, Item, Removal
 from tests.simulation.stranger import Stranger
 from tests.wire.websocket_frames import frame
-from zbus.core.topic import Group, Pull, Session
-from zbus.faces.peer import Peer
+from zbus.core.topics.topic import Group, Pull, Session
+from zbus.edge.connection import Peer
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
@@ -356,7 +356,10 @@ class JsonClient(AdfClient):
     def decode(self, message: bytes) -> Answer:
         found = msgspec.json.decode(message)
         return Answer(
-            *(found["action"], found["requestid"], found["queue"], found["result"]),
+            found["action"],
+            found["requestid"],
+            found["queue"],
+            found["result"],
             found.get("messageid", found.get("count", 0)),
             found.get("body", "").encode(),
             found.get("duplications", 0),

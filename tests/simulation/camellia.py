@@ -12,7 +12,7 @@ import msgspec
 
 from tests.simulation.delays import CONSUMED, DELETED, Delays, Mail, Try
 from tests.simulation.stranger import Stranger
-from zbus.core.topic import Group, Pull, Session
+from zbus.core.topics.topic import Group, Pull, Session
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
@@ -191,7 +191,10 @@ class CamelliaClient(Stranger):
         delay_ms, ttl_ms = random.choice(DELAYS_MS), random.choice(TTLS_MS)
         retry = random.choice(RETRIES)
         mail = Mail(
-            *(world.serial, id, body, delay_ms),
+            world.serial,
+            id,
+            body,
+            delay_ms,
             ttl_ms if ttl_ms > 0 else DEFAULT_TTL_MS,
             retry if retry >= 0 else DEFAULT_RETRY,
             self.now_ms,

@@ -22,8 +22,8 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.stack import Stack, adopt, check
-from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
-from zbus.journal.port import JournalError
+from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX
+from zbus.storage.port import JournalError
 from zbus.testing.disk import Disk, Operation
 
 STATES_PER_WORLD = 250

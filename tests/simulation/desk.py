@@ -6,12 +6,12 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 
-from tests.journal.damage import AtOnce
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
-from zbus.journal.local.worker import Worker as AnyWorker
+from tests.storage.damage import AtOnce
 from zbus.server.assembly import make_broker, restore
-from zbus.store.replay import recover
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX
+from zbus.storage.local.worker import Worker as AnyWorker
+from zbus.storage.replay import recover
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import DATA_DIR, EPOCH_MS, Worker
 

@@ -12,7 +12,7 @@ from tests.simulation.camellia import CamelliaWorld
 from tests.simulation.model import Book
 from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.stranger import Stranger
-from zbus.core.topic import Group, Pull, Session
+from zbus.core.topics.topic import Group, Pull, Session
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 

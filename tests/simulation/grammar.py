@@ -17,8 +17,8 @@ from tests.conformance.websocket_client import handshake
 from tests.wire.frame_fuzz import Streams
 from tests.wire.head_fuzz import spoil
 from tests.wire.websocket_frames import close, frame
-from zbus.faces.native.commands import ABSENT, TABLE
-from zbus.faces.native.vocabulary import (
+from zbus.dialects.zbus.schema.commands import ABSENT, TABLE
+from zbus.dialects.zbus.schema.parameters import (
     Duration,
     Flag,
     Form,
@@ -55,20 +55,51 @@ TEXTS = [
 STARTS = ["earliest", "latest", "0", "1", "3", "1,2", "time:0", "2027-01-15T08:00:00Z", "time:1e9"]
 NUMBERS = ["0", "0", "1", "1", "2", "3", "5", "10", "100", "5000"]
 ODD_NUMBERS = [
-    *("", "-1", "+1", "1e3", "0x1", "1_0", "00", "07", " 1", "²", "nan", "9" * 19, "9" * 400),
-    *(str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63), "315360000000", "65536", "10001"),
+    "",
+    "-1",
+    "+1",
+    "1e3",
+    "0x1",
+    "1_0",
+    "00",
+    "07",
+    " 1",
+    "²",
+    "nan",
+    "9" * 19,
+    "9" * 400,
+    str(2**31 - 1),
+    str(2**31),
+    str(2**63 - 1),
+    str(2**63),
+    "315360000000",
+    "65536",
+    "10001",
 ]
 OFFSETS = ["0", "1", "2", "0-3", "0,2,4", "3,5-9,12", "0-99", "0-9999"]
 PAUSES = ["1000", "1000,60000", "1,1", "none", "0", "5,4", "", "x", ",", "1,2,3", "9" * 30]
 BAD_OFFSETS = ["5-4", "0-", "-", ",", "1,,2", "0-99999999999", "0-10000", "9" * 30, "1-2-3", ""]
 ACCEPTS = [
-    *("text/event-stream", "application/x-ndjson", "application/vnd.zbus.messages", "text/html"),
-    *("application/json", "application/vnd.zbus.batches", "*/*", ",;q=", "text/html;q=0.1,a/b"),
+    "text/event-stream",
+    "application/x-ndjson",
+    "application/vnd.zbus.messages",
+    "text/html",
+    "application/json",
+    "application/vnd.zbus.batches",
+    "*/*",
+    ",;q=",
+    "text/html;q=0.1,a/b",
 ]
 LINES = [
-    *(b"connection: close", b"expect: 100-continue", b"content-type: application/x-ndjson"),
-    *(b"content-type: application/vnd.zbus.messages", b"authorization: Bearer x", b"x-a: b"),
-    *(b"origin: http://elsewhere", b"sec-fetch-site: cross-site", b"last-event-id: 3"),
+    b"connection: close",
+    b"expect: 100-continue",
+    b"content-type: application/x-ndjson",
+    b"content-type: application/vnd.zbus.messages",
+    b"authorization: Bearer x",
+    b"x-a: b",
+    b"origin: http://elsewhere",
+    b"sec-fetch-site: cross-site",
+    b"last-event-id: 3",
 ]
 BODIES = [b"", b"x", b"hello", b"\xff\x00", b"x" * 300, b"y" * 5_000, b"z" * 70_000, b'{"a":1}']
 JSONS = [

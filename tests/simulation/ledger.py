@@ -13,11 +13,11 @@ from tests.simulation.groups import GroupBook, Sent
 from tests.simulation.model import Book, TopicBook
 from tests.simulation.verbs import DEAD
 from zbus.core.broker import Broker
-from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
-from zbus.core.life import Life
-from zbus.core.outcomes import Piece
-from zbus.core.topic import Partition
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.message_state import Life
+from zbus.core.topics.outcomes import Piece
+from zbus.core.topics.topic import Partition
 from zbus.testing.records import records_of
 
 

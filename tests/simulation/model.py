@@ -13,9 +13,9 @@ from functools import partial
 
 from tests.simulation.groups import GroupBook, Sent, passes
 from zbus.core.broker import Broker
-from zbus.core.life import Life
-from zbus.core.tick import RETRY_MS, STATE_EVERY_MS
-from zbus.core.topic import Group, Topic
+from zbus.core.commit.tick import RETRY_MS, STATE_EVERY_MS
+from zbus.core.model.message_state import Life
+from zbus.core.topics.topic import Group, Topic
 from zbus.testing.records import Record
 
 

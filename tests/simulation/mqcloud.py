@@ -15,7 +15,7 @@ import msgspec
 
 from tests.simulation.queues import Batch, Post, Progress, Settle, Topic
 from tests.simulation.stranger import Stranger
-from zbus.core.topic import Group, Pull, Session
+from zbus.core.topics.topic import Group, Pull, Session
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection

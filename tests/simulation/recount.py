@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tests.simulation.model import Violation
-from zbus.core.topic import Group, Topic
-from zbus.store.lane import state_of as lane_of
+from zbus.core.topics.topic import Group, Topic
+from zbus.storage.lane_state import state_of as lane_of
 from zbus.testing.simulation.machine import Process
 
 

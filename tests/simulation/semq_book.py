@@ -11,9 +11,9 @@ from enum import Enum
 
 import attrs
 
-from zbus.semq.asks import Received
-from zbus.semq.events import Frame, Taken
-from zbus.semq.words import PLATFORM, Address
+from zbus.semq.app.protocol import Received
+from zbus.semq.endpoint.events import Frame, Taken
+from zbus.semq.protocol import PLATFORM, Address
 
 
 class Known(Enum):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.simulation.faults import Faults as DiskFaults
 from tests.simulation.semq_links import STRAYS, PlatformLink, encode
-from zbus.semq.events import Frame
+from zbus.semq.endpoint.events import Frame
 from zbus.testing.simulation.wires import Weather
 
 if TYPE_CHECKING:

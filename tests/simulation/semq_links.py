@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from zbus.semq.events import Came, Closed, Event, Frame
+from zbus.semq.endpoint.events import Came, Closed, Event, Frame
 from zbus.testing.simulation.network import Connection
 from zbus.testing.simulation.wires import Wire, Wires
 

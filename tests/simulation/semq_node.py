@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.semq_book import Sent
 from tests.simulation.semq_links import DirectLink, Link, PlatformLink, closed, words
 from tests.simulation.semq_tables import Noted, noted, watch
-from zbus.semq.endpoint import Endpoint, EndpointOptions, StoreError
-from zbus.semq.events import (
+from zbus.semq.endpoint.endpoint import Endpoint, EndpointOptions, StoreError
+from zbus.semq.endpoint.events import (
     Came,
     Close,
     Closed,
@@ -35,7 +35,7 @@ from zbus.semq.events import (
     Transmit,
     Unreachable,
 )
-from zbus.semq.words import PLATFORM
+from zbus.semq.protocol import PLATFORM
 from zbus.testing.simulation.database import Crashed, Database, open_database
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.semq_links import PlatformLink
-from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
-from zbus.core.life import Life
-from zbus.core.outcomes import Piece
-from zbus.core.topic import Partition
-from zbus.journal.port import Verdict
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.message_state import Life
+from zbus.core.topics.outcomes import Piece
+from zbus.core.topics.topic import Partition
+from zbus.storage.port import Verdict
 from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.scene import request

@@ -13,15 +13,18 @@ import attrs
 from tests.simulation.semq import SemqSimulation
 from tests.simulation.semq_node import Node
 from tests.simulation.semq_work import MESSAGES_MAX, Work
-from zbus.semq.endpoint import EndpointOptions
-from zbus.semq.events import Manage
-from zbus.semq.words import Address
+from zbus.semq.endpoint.endpoint import EndpointOptions
+from zbus.semq.endpoint.events import Manage
+from zbus.semq.protocol import Address
 from zbus.testing.world import Reply
 
 UNKNOWN: Final = "1:99"
 ORDERS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
-    *(("stat", {}), ("list", {}), ("list", {"box": "in"})),
-    *(("dead", {}), ("retry", {})),
+    ("stat", {}),
+    ("list", {}),
+    ("list", {"box": "in"}),
+    ("dead", {}),
+    ("retry", {}),
 )
 
 

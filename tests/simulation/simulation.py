@@ -28,10 +28,10 @@ from tests.simulation.requests import Requests
 from tests.simulation.topics import topics_of
 from tests.simulation.verbs import DEAD, Held
 from tests.simulation.watched import WatchedBroker
-from zbus.core.dead_letters import AGAIN_MS
-from zbus.core.topic import Group, Pull, Session, Topic
-from zbus.journal.local.reserve import TRY_EVERY
-from zbus.journal.port import Verdict
+from zbus.core.patterns.dead_letters import AGAIN_MS
+from zbus.core.topics.topic import Group, Pull, Session, Topic
+from zbus.storage.local.reserve import TRY_EVERY
+from zbus.storage.port import Verdict
 from zbus.testing.disk import Disk
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine, Options

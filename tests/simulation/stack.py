@@ -14,18 +14,18 @@ from typing import Any
 
 from tests.core.support import PullProbe, ranges, wishing
 from tests.simulation.desk import Desk
-from zbus.core.chunk import Chunk, make_row
-from zbus.core.declare import GroupWish
-from zbus.core.life import Life
-from zbus.core.message import Message
-from zbus.core.outcomes import Declared, Delivered, Done, Outcome, Stored
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.ticket import Ticket
-from zbus.core.topic import Group, Partition, Session, Topic
-from zbus.core.wants import Wants
-from zbus.journal.batch import decode_chunk, iterate
-from zbus.journal.port import JournalError, Lane
-from zbus.store.lane import state_of
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk, make_row
+from zbus.core.model.message import Message
+from zbus.core.model.message_state import Life
+from zbus.core.model.pull_options import Wants
+from zbus.core.model.ticket import Ticket
+from zbus.core.topics.outcomes import Declared, Delivered, Done, Outcome, Stored
+from zbus.core.topics.topic import Group, Partition, Session, Topic
+from zbus.core.verbs.declare import GroupWish
+from zbus.storage.format.batch import decode_chunk, iterate
+from zbus.storage.lane_state import state_of
+from zbus.storage.port import JournalError, Lane
 from zbus.testing.disk import Disk
 from zbus.testing.records import records_of
 

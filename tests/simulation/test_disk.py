@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from zbus.journal.local.files import Files, OpenMode, OsFiles
-from zbus.journal.port import JournalFull
+from zbus.storage.local.files import Files, OpenMode, OsFiles
+from zbus.storage.port import JournalFull
 from zbus.testing.disk import Disk, Operation, ShortWrite
 
 NAMES = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "nowhere/a", "a/b")

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.faces.dialects import Dialect, every_dialect, with_toy
+from tests.dialects.dialects import Dialect, every_dialect, with_toy
 from zbus.testing.simulation import Reply, Scene, request
 
 __all__ = ["with_toy"]

@@ -18,8 +18,8 @@ import pytest
 
 from tests.limits import checked
 from tests.simulation.stack import Stack, TopicBook, check
-from zbus.journal.local.files import Files
-from zbus.journal.port import JournalError, JournalFull
+from zbus.storage.local.files import Files
+from zbus.storage.port import JournalError, JournalFull
 from zbus.testing.disk import Disk, Operation, ShortWrite
 
 STEPS = 34

@@ -11,11 +11,11 @@ from tests.simulation import grammar_fuzz
 from tests.simulation.grammar import Grammar
 from tests.simulation.grammar_fuzz import Counts, Fault, run
 from zbus.core.broker import Broker
-from zbus.faces.native.frames import Frames
-from zbus.faces.peer import Peer
-from zbus.faces.upgrade import WebSocket
-from zbus.server.link import Link
-from zbus.wire.head import Request
+from zbus.dialects.zbus.request.websocket_frames import Frames
+from zbus.edge.connection import Peer
+from zbus.edge.websocket import WebSocket
+from zbus.server.loop.socket_connection import Link
+from zbus.wire.heads.head import Request
 
 
 def test_rounds() -> None:

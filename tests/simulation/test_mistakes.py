@@ -11,8 +11,8 @@ import pytest
 
 from tests.limits import checked
 from tests.simulation.simulation import Simulation
-from zbus.core.faults import Fault
-from zbus.server.faults import names
+from zbus.core.model.containment import Fault
+from zbus.server.loop.faults import names
 from zbus.testing.world import Reply
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from tests.simulation.crash_states import WorldFailure, campaign
 from tests.simulation.stack import Stack
-from zbus.core.delta import snapshot
-from zbus.core.state import StateChange
-from zbus.core.topic import Partition
-from zbus.journal import batch
-from zbus.journal.local import segment
-from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
-from zbus.store import writer
-from zbus.store.lane import state_of
+from zbus.core.cursor.state import StateChange
+from zbus.core.topics.delta import snapshot
+from zbus.core.topics.topic import Partition
+from zbus.storage import writer
+from zbus.storage.format import batch
+from zbus.storage.lane_state import state_of
+from zbus.storage.local import segment
+from zbus.storage.port import ALL_DURABLE, Lane, Verdicts
 
 STATES = 10_000
 

@@ -13,13 +13,13 @@ import pytest
 from tests.core.support import Probe, PullProbe, Reader, wishing
 from tests.simulation.desk import Desk
 from tests.simulation.stack import Stack, Told
-from zbus.core.chunk import make_row
-from zbus.core.declare import GroupWish
-from zbus.core.outcomes import Delivered, Outcome
-from zbus.core.state import GroupOptions, TopicOptions
-from zbus.core.tick import CHECK_MS
-from zbus.core.topic import Group
-from zbus.core.wants import Wants
+from zbus.core.commit.tick import CHECK_MS
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import make_row
+from zbus.core.model.pull_options import Wants
+from zbus.core.topics.outcomes import Delivered, Outcome
+from zbus.core.topics.topic import Group
+from zbus.core.verbs.declare import GroupWish
 from zbus.testing.disk import Disk, Operation
 
 COUNT = 9  # messages, two to a segment

@@ -13,16 +13,16 @@ from tests.limits import WAIT_S, checked
 from tests.simulation.model import Violation
 from tests.simulation.seeds import main, run_seed
 from tests.simulation.simulation import Simulation
-from zbus.core.backlog import Backlog
 from zbus.core.broker import Broker
-from zbus.core.chunk import Chunk
-from zbus.core.puts import Puts
-from zbus.core.state import EntryState, StateChange
-from zbus.core.ticket import Ticket
-from zbus.core.topic import Partition, Topic
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.port import ALL_DURABLE, Lane, Verdicts
-from zbus.store.writer import LogWriter
+from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.state import EntryState, StateChange
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.ticket import Ticket
+from zbus.core.topics.topic import Partition, Topic
+from zbus.core.verbs.puts import Puts
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.port import ALL_DURABLE, Lane, Verdicts
+from zbus.storage.writer import LogWriter
 
 SEEDS = 200
 QUICK = 15

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from zbus.journal.port import Verdict
+from zbus.storage.port import Verdict
 from zbus.testing.disk import Operation
 from zbus.testing.simulation import Machine, Options, Reply, request
 

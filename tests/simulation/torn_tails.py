@@ -18,10 +18,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from zbus.journal.batch import HEADER_BYTES, iterate
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.handles import OPEN_SEGMENTS_MAX
-from zbus.journal.port import JournalDamage, JournalError
+from zbus.storage.format.batch import HEADER_BYTES, iterate
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX
+from zbus.storage.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
 from zbus.testing.engines import Writer, split, stored_lanes
 from zbus.testing.simulation.machine import Worker

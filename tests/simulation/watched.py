@@ -7,13 +7,13 @@ from sys import maxsize
 from typing import Any
 
 from zbus.core.broker import Broker
-from zbus.core.chunk import Chunk
-from zbus.core.errors import BrokerError
-from zbus.core.limits import Limits
-from zbus.core.outcomes import Delivered, Outcome, Piece
-from zbus.core.recorder import Recorder
-from zbus.core.topic import Group, Partition, Pull, Session, Topic
-from zbus.core.wants import ONE, Wants
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.limits import Limits
+from zbus.core.model.pull_options import ONE, Wants
+from zbus.core.topics.outcomes import Delivered, Outcome, Piece
+from zbus.core.topics.storage import Recorder
+from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
 from zbus.testing.records import Record, records_of
 
 Delivery = Callable[[Group, list[Record], Pull | None], None]

@@ -66,8 +66,13 @@ class BriskClient(Child):
 
     def __init__(self, port: int, topic: str) -> None:
         super().__init__(
-            *("tests.soak.brisk", "--port", str(port)),
-            *("--topic", topic, "--period-ms", str(PERIOD_MS)),
+            "tests.soak.brisk",
+            "--port",
+            str(port),
+            "--topic",
+            topic,
+            "--period-ms",
+            str(PERIOD_MS),
         )
         self.samples: list[tuple[float, float]] = []  # began (s), took (ms)
         self.errors: list[tuple[float, str]] = []  # when (s), what
@@ -126,8 +131,14 @@ class Attackers(Child):
 
     def __init__(self, stage: Stage, name: str, connections: int) -> None:
         super().__init__(
-            *("tests.soak.driver", name, "--connections", str(connections)),
-            *("--port", str(stage.broker.port), "--secure-port", str(stage.secure_port)),
+            "tests.soak.driver",
+            name,
+            "--connections",
+            str(connections),
+            "--port",
+            str(stage.broker.port),
+            "--secure-port",
+            str(stage.secure_port),
         )
         assert self.process.stdout is not None
         self.did: dict[str, Any] = {}  # in the end
@@ -156,8 +167,14 @@ class Stage:
         self.broker = self._exits.enter_context(
             BrokerProcess(
                 folder / "data",
-                *("--listen", "http://127.0.0.1:0", "--listen", "https://127.0.0.1:0"),
-                *("--tls-cert-file", str(files.certificate), "--tls-key-file", str(files.key)),
+                "--listen",
+                "http://127.0.0.1:0",
+                "--listen",
+                "https://127.0.0.1:0",
+                "--tls-cert-file",
+                str(files.certificate),
+                "--tls-key-file",
+                str(files.key),
                 *[word for option in given for word in ("--set", option)],
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from zbus.spark.columns import DDL, NAMES
+from zbus.spark.source.columns import DDL, NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

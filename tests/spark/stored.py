@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from zbus.core.chunk import Chunk
-from zbus.journal.batch import encode_chunk, read_header
+from zbus.core.model.chunk import Chunk
 from zbus.spark.errors import DataLoss, UnknownTopic
 from zbus.spark.logs import Log, Span
+from zbus.storage.format.batch import encode_chunk, read_header
 
 TIME_MS = 1_800_000_000_000
 
@@ -66,8 +66,12 @@ class MemoryLog(Log):
             raise UnknownTopic(f"there is no topic {topic}")
         return [
             Span(
-                *(topic, number, self.incarnations[topic], self.first.get((topic, number), 0)),
-                *(self._end(lane), sum(map(len, lane))),
+                topic,
+                number,
+                self.incarnations[topic],
+                self.first.get((topic, number), 0),
+                self._end(lane),
+                sum(map(len, lane)),
             )
             for number, lane in enumerate(self.stored[topic])
         ]

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark.stored import TIME_MS, MemoryLog, batch, moment
-from zbus.faces.native.header_lines import text_of
-from zbus.journal.batch import decode_chunk, read_header
-from zbus.spark.arrows import read, record_batches
-from zbus.spark.columns import NAMES, arrow_schema
+from zbus.dialects.zbus.request.header_lines import text_of
 from zbus.spark.errors import DataLoss
 from zbus.spark.logs import Span
+from zbus.spark.source.arrows import read, record_batches
+from zbus.spark.source.columns import NAMES, arrow_schema
+from zbus.storage.format.batch import decode_chunk, read_header
 
 SPAN = Span("orders", 2, "1", 0, 1_000, 0)
 
@@ -75,7 +75,8 @@ def logs(draw: st.DrawFn) -> list[bytes]:
 
         raws.append(
             batch(
-                *(first, some(WORD)),
+                first,
+                some(WORD),
                 time_ms=TIME_MS + number,
                 ids=some(WORD),
                 tags=draw(st.none()) or some(WORD),
@@ -122,7 +123,7 @@ def test_no_column_is_still_so_many_rows() -> None:
 
 
 def test_batches_without_messages_are_passed_over() -> None:
-    from zbus.journal.batch import Kind, encode_state
+    from zbus.storage.format.batch import Kind, encode_state
 
     state = encode_state(Kind.STATE, 1, TIME_MS, b"12345678", 0).raw
     raw = batch(0, [b"a"]) + state + batch(1, [b"b"])

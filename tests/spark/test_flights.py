@@ -25,7 +25,7 @@ from tests.spark.brokers import everything
 from zbus.client import connect
 from zbus.spark import open_archive
 from zbus.spark.commands import spark as command
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 COUNT = 3_000
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zbus.spark.listener import lag_of, offsets_in
-from zbus.spark.planning import Offsets
+from zbus.spark.source.listener import lag_of, offsets_in
+from zbus.spark.source.planning import Offsets
 
 
 @pytest.mark.parametrize(

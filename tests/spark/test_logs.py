@@ -16,14 +16,14 @@ from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from tests.spark.stored import MemoryLog
 from zbus.client import connect
-from zbus.spark import reading
-from zbus.spark.arrows import read
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
-from zbus.spark.files import FileLog
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import Wish
-from zbus.spark.planning import Part
-from zbus.spark.where import Where
+from zbus.spark.source import reading
+from zbus.spark.source.arrows import read
+from zbus.spark.source.files import FileLog
+from zbus.spark.source.location import Where
+from zbus.spark.source.planning import Part
 
 COUNT = 500
 BOOKS = ("txn.q.rows", "Txn.q", "spark.start.q", "cron.orders")

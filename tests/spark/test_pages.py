@@ -10,7 +10,7 @@ from tests.docs.pages import DOCS, ROOT
 from zbus.spark import errors
 from zbus.spark.commands import JOBS
 from zbus.spark.options import OPTIONS, SINK_OPTIONS
-from zbus.spark.rows import COLUMNS
+from zbus.spark.sink.encode import COLUMNS
 
 REFERENCE = (DOCS / "reference/spark.md").read_text("utf-8")
 SHOWN = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (DOCS / "explanation/spark.md").read_text())

@@ -13,7 +13,7 @@ from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.errors import DataLoss, Usage
 from zbus.spark.logs import Span
 from zbus.spark.options import EARLIEST, LATEST, read_wish
-from zbus.spark.planning import (
+from zbus.spark.source.planning import (
     Offsets,
     Part,
     find_spans,

@@ -20,12 +20,12 @@ from tests.process.endpoint import wait_for
 from tests.spark.counted import Counted
 from zbus.client import BlockingClient, connect
 from zbus.spark.errors import DataLoss, UnknownTopic, Unreachable, Usage
-from zbus.spark.listener import Lag
 from zbus.spark.options import OF_STREAMS, OF_TABLES
-from zbus.spark.reading import close_logs
-from zbus.spark.source import PushingReader, Reader, ZbusDataSource, columns_of
-from zbus.spark.stream import IDLE_S, StreamReader, forget_pin
-from zbus.spark.where import Where
+from zbus.spark.source.listener import Lag
+from zbus.spark.source.location import Where
+from zbus.spark.source.reading import close_logs
+from zbus.spark.source.source import PushingReader, Reader, ZbusDataSource, columns_of
+from zbus.spark.source.stream import IDLE_S, StreamReader, forget_pin
 
 COUNT = 100
 

@@ -14,11 +14,11 @@ import trustme
 
 from tests.process.broker import BrokerProcess
 from zbus.client import connect
-from zbus.spark.arrows import read
 from zbus.spark.errors import UnknownTopic, Unreachable, Usage
 from zbus.spark.options import SinkWish, read_wish
-from zbus.spark.sink import commit, write_rows
-from zbus.spark.where import Where
+from zbus.spark.sink.sink import commit, write_rows
+from zbus.spark.source.arrows import read
+from zbus.spark.source.location import Where
 
 TOKENS = {
     "reader": ('["consume", "query", "server"]', '"orders" = []'),

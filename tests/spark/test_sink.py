@@ -16,12 +16,12 @@ from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import BlockingClient, connect
 from zbus.client.errors import NotFound
-from zbus.spark import rows
-from zbus.spark import sink as sink_module
 from zbus.spark.errors import DataLoss, SparkProblem, Unreachable, Usage
 from zbus.spark.options import SinkWish, read_sink_wish
-from zbus.spark.rows import loads
-from zbus.spark.sink import (
+from zbus.spark.sink import encode as rows
+from zbus.spark.sink import sink as sink_module
+from zbus.spark.sink.encode import loads
+from zbus.spark.sink.sink import (
     StreamWriter,
     commit,
     is_decided,
@@ -30,7 +30,7 @@ from zbus.spark.sink import (
     write_rows,
     writer,
 )
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 HEADERS = pa.map_(pa.string(), pa.string())
 

@@ -11,8 +11,8 @@ import pytest
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import connect
-from zbus.spark.listener import Lag
-from zbus.spark.where import Where
+from zbus.spark.source.listener import Lag
+from zbus.spark.source.location import Where
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -10,8 +10,8 @@ from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.errors import Unverified
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import read_wish
-from zbus.spark.planning import Offsets, Part, find_spans, limit, reached, to_read
-from zbus.spark.steps import require_timely, together
+from zbus.spark.source.lockstep import require_timely, together
+from zbus.spark.source.planning import Offsets, Part, find_spans, limit, reached, to_read
 
 WISH = read_wish({"broker": "a:1", "topicsPattern": ".*"})
 

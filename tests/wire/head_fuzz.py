@@ -16,8 +16,8 @@ from itertools import product
 from random import Random
 
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Head, Heads
-from zbus.wire.judge import judge
+from zbus.wire.heads.heads import Head, Heads
+from zbus.wire.heads.judge import judge
 from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
 
 TIGHT_LIMITS = WireLimits(line_bytes_max=48, head_bytes_max=160, fields_max=5)
@@ -142,8 +142,15 @@ def fill_fields(random: Random, raw: bytes, limits: WireLimits) -> bytes:
 
 
 SMALL = (
-    *(drop_byte, insert, insert, swap_case, add_id),
-    *(change_lines, change_lines, change_lines, change_line_end),
+    drop_byte,
+    insert,
+    insert,
+    swap_case,
+    add_id,
+    change_lines,
+    change_lines,
+    change_lines,
+    change_line_end,
 )
 LARGE = (fill_line, fill_id, fill_head, fill_fields)
 
@@ -195,7 +202,9 @@ def main() -> int:
     readers = [
         (
             Heads(limits, contained=contained, marks=MARKS),
-            *(limits, contained, deque([make(random)], maxlen=50)),
+            limits,
+            contained,
+            deque([make(random)], maxlen=50),
         )
         for limits, contained in product(ALL_LIMITS, (False, True))
     ]

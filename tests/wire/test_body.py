@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zbus.wire.body import BLOCK_BYTES, Body
+from zbus.wire.bodies.body import BLOCK_BYTES, Body
 
 SIZES = st.one_of(
     st.integers(0, 100),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zbus.wire.body import BLOCK_BYTES
-from zbus.wire.budget import Budget
-from zbus.wire.heads import Heads
+from zbus.wire.bodies.body import BLOCK_BYTES
+from zbus.wire.bodies.budget import Budget
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
 

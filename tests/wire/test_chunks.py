@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zbus.wire.chunks import ChunkedBody
+from zbus.wire.bodies.chunks import ChunkedBody
 from zbus.wire.errors import WireError
 from zbus.wire.limits import WireLimits
 

@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
-from zbus.wire import content_coding
-from zbus.wire.budget import Budget
-from zbus.wire.content_coding import UnknownCoding, accepted_codings, coding_of, decode_in_steps
+from zbus.wire.bodies import content_coding
+from zbus.wire.bodies.budget import Budget
+from zbus.wire.bodies.content_coding import (
+    UnknownCoding,
+    accepted_codings,
+    coding_of,
+    decode_in_steps,
+)
 from zbus.wire.errors import WireError
 
 MIB = 1 << 20

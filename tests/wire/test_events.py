@@ -36,8 +36,22 @@ def test_what_is_an_event(data: bytes, events: list[Event]) -> None:
 
 PIECES = st.sampled_from(
     [
-        *(b"data: a", b"data", b"id: 3", b"id:", b"event: end", b":", b"retry: 1", b"\xef\xbb\xbf"),
-        *(b"\n", b"\r", b"\r\n", b"\n\n", b"\r\n\r\n", b" ", b"x", b"\0"),
+        b"data: a",
+        b"data",
+        b"id: 3",
+        b"id:",
+        b"event: end",
+        b":",
+        b"retry: 1",
+        b"\xef\xbb\xbf",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n",
+        b"\r\n\r\n",
+        b" ",
+        b"x",
+        b"\0",
     ]
 )
 
@@ -57,7 +71,7 @@ def test_any_split_gives_the_same_events(pieces: list[bytes], sizes: list[int]) 
 
 @given(st.lists(st.tuples(st.sampled_from([b"", b"end"]), st.binary(max_size=9)), max_size=5))
 def test_what_a_broker_writes_is_read(told: list[tuple[bytes, bytes]]) -> None:
-    from zbus.faces.native.event_stream import encode_event
+    from zbus.dialects.zbus.request.event_stream import encode_event
 
     data = b"".join(encode_event(b"%d" % n, body, type) for n, (type, body) in enumerate(told))
     assert read(data) == [

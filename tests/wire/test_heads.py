@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.wire.head_fuzz import said
-from zbus.wire import heads as heads_module
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Head, Heads
-from zbus.wire.judge import judge
+from zbus.wire.heads import heads as heads_module
+from zbus.wire.heads.heads import Head, Heads
+from zbus.wire.heads.judge import judge
 from zbus.wire.limits import WireLimits
 
 GET = b"GET / HTTP/1.1\r\n"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.wire import head_fuzz
 from tests.wire.head_fuzz import ALL_LIMITS, carefully, make, quickly, spoil
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.limits import DEFAULT_LIMITS, WireLimits
 
 seeds = st.integers(0, 1 << 40)

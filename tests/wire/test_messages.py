@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.messages import parse_messages
 from zbus.wire.replies import encode_reply
 

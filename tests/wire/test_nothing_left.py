@@ -15,7 +15,7 @@ import pytest
 from tests.wire.test_heads import REFUSED
 from tests.wire.test_http_reader import BAD, GOOD, LAST, LIMITS
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.responses import ResponseReader
 from zbus.wire.websocket import WebSocketReader

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.wire.head_fuzz import make, said, spoil
 from tests.wire.test_http_reader import BAD, CHUNKED, EXPECT, GET, GOOD, HOST, LAST, LIMITS, NEXT
-from zbus.wire import heads as heads_module
-from zbus.wire.heads import Heads
+from zbus.wire.heads import heads as heads_module
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader, Request
 
 OTHER = b"GET /other" + HOST + b"\r\n"

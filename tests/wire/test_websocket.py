@@ -10,9 +10,9 @@ from wsproto.frame_protocol import FrameProtocol
 from tests.wire import frame_fuzz
 from tests.wire.websocket_frames import KEY, close, frame
 from tests.wire.websocket_judge import Judge
-from zbus.wire.budget import Budget
+from zbus.wire.bodies.budget import Budget
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.websocket import (
     BINARY,
     CLOSE,

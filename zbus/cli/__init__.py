@@ -26,13 +26,16 @@ EXIT_INTERRUPTED = 130
 
 
 PLACES = {
-    **dict.fromkeys(("produce", "consume", "ack", "call"), "messages"),
+    **dict.fromkeys(("produce", "consume", "ack", "call"), "messages.commands"),
     **dict.fromkeys(("list", "declare", "seek", "query", "remove", "empty"), "topics"),
     **dict.fromkeys(("pause", "resume"), "topics"),
-    **dict.fromkeys(("delete", "cancel", "fire", "reschedule", "redrive"), "single"),
-    **dict.fromkeys(("peek", "why"), "single"),
+    **dict.fromkeys(
+        ("delete", "cancel", "fire", "reschedule", "redrive"), "messages.message_admin"
+    ),
+    **dict.fromkeys(("peek", "why"), "messages.message_admin"),
     **dict.fromkeys(("backup", "restore"), "backup"),
-    **{name: name for name in ("serve", "tail", "top", "verify", "completion", "token", "semq")},
+    **{name: name for name in ("serve", "top", "verify", "completion", "token", "semq")},
+    "tail": "messages.tail",
     "doctor": "doctor",
     "bench": "bench.command",
     "spark": "zbus.spark.commands",

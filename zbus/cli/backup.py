@@ -10,11 +10,11 @@ import click
 
 from zbus.cli.verify import data_dir_option
 from zbus.cli.words import Cannot, Damaged, counted
-from zbus.journal.local.files import OsFiles, reason
-from zbus.journal.port import JournalDamage, JournalError
-from zbus.journal.tools.backup import Report, back_up
-from zbus.journal.tools.backup import restore as restore_files
-from zbus.journal.tools.manifest import BackupDamaged
+from zbus.storage.local.files import OsFiles, reason
+from zbus.storage.port import JournalDamage, JournalError
+from zbus.storage.tools.backup import Report, back_up
+from zbus.storage.tools.backup import restore as restore_files
+from zbus.storage.tools.manifest import BackupDamaged
 
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 

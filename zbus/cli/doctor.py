@@ -21,7 +21,7 @@ def doctor(loaded: Config, as_json: bool) -> None:
 
     Exit code 1 if something has to be mended before the broker can do its work.
     """
-    from zbus.server.checks import examine  # here: it needs the broker's parts
+    from zbus.server.process.checks import examine  # here: it needs the broker's parts
 
     findings = []
     for found in examine(loaded):

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zbus.cli.files import read_body
+from zbus.cli.messages.files import read_body
 from zbus.cli.remote import failures, json_option
 from zbus.cli.units import DURATION, SIZE, SOME_TIME
 from zbus.cli.words import Cannot, Failed, counted, print_json
 from zbus.client import options as client_options
-from zbus.semq.asks import SOCKET, Received
-from zbus.semq.blocking import BlockingSemq
+from zbus.semq.app.blocking import BlockingSemq
+from zbus.semq.app.protocol import SOCKET, Received
 
 if TYPE_CHECKING:
-    from zbus.semq.start import Settings
+    from zbus.semq.program.start import Settings
 
 POSITIVE = click.IntRange(min=1)
 NON_NEGATIVE = click.IntRange(min=0)
@@ -146,9 +146,9 @@ def _place(
 )
 def run(platform: str, token: str | None, ca: str | None, cert: str | None, **given: Any) -> None:  # noqa: ANN401
     """Run an endpoint until it is told to stop (SIGINT, SIGTERM)."""
-    from zbus.semq.sockets import Platform  # here: other commands need no event loop
-    from zbus.semq.start import Settings
-    from zbus.server.logs import set_up
+    from zbus.semq.program.sockets import Platform  # here: other commands need no event loop
+    from zbus.semq.program.start import Settings
+    from zbus.server.process.logs import set_up
 
     try:
         options = client_options.Options(token=token or None, ca=ca, cert=cert)
@@ -169,7 +169,13 @@ def run(platform: str, token: str | None, ca: str | None, cert: str | None, **gi
         "direct": False if given["no_direct"] else None,
     }
     same = (
-        *("database", "node", "socket", "listen", "advertise", "listen_cert", "certificates"),
+        "database",
+        "node",
+        "socket",
+        "listen",
+        "advertise",
+        "listen_cert",
+        "certificates",
         "body_bytes_max",
     )
     settings = Settings(
@@ -185,7 +191,7 @@ def run(platform: str, token: str | None, ca: str | None, cert: str | None, **gi
 def _serve(settings: Settings) -> None:
     import anyio
 
-    from zbus.semq.start import CannotStart, opened
+    from zbus.semq.program.start import CannotStart, opened
 
     async def serve() -> None:
         async with opened(settings) as running:

@@ -14,8 +14,14 @@ import click
 from zbus import config
 
 SINGLE_OPTIONS = (
-    *("host", "port", "tls_cert_file", "tls_key_file"),
-    *("data_dir", "durability", "token_file", "insecure"),
+    "host",
+    "port",
+    "tls_cert_file",
+    "tls_key_file",
+    "data_dir",
+    "durability",
+    "token_file",
+    "insecure",
 )
 """Options of a broker that have an option of their own; all the others go through `--set`."""
 
@@ -104,6 +110,8 @@ def configured(function: Command) -> click.Command:
 @configured
 def serve(loaded: config.Config) -> None:
     """Run a broker until it is told to stop (SIGINT, SIGTERM)."""
-    from zbus.server.serve import run  # here: the other commands need neither trio nor the broker
+    from zbus.server.process.serve import (
+        run,  # here: the other commands need neither trio nor the broker
+    )
 
     sys.exit(run(loaded))

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from zbus.cli.words import Cannot, counted
-from zbus.faces.access import NEVER_MS, Entry
-from zbus.server.tokens import BadTokens, loose_permissions, parse_tokens, read_tokens
+from zbus.edge.access import NEVER_MS, Entry
+from zbus.server.process.tokens import BadTokens, loose_permissions, parse_tokens, read_tokens
 
 TOKEN_BYTES = 32
 

@@ -42,7 +42,10 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--paused", "paused", "Hold the group's deliveries back."),
 )
 @click.option(
-    *("--lease", "--ack-timeout", "--ack-timeout-ms", "group_lease"),
+    "--lease",
+    "--ack-timeout",
+    "--ack-timeout-ms",
+    "group_lease",
     help="How long a lease is: 30s, 5m.",
 )
 @click.option(
@@ -99,32 +102,38 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--topic-paused", "topic_paused", "Likewise."),
 )
 @click.option(
-    *("--order", "group_order"),
+    "--order",
+    "group_order",
     type=click.Choice(["none", "key"]),
     help="key: one after another of each key.",
 )
 @click.option(
-    *("--max-attempts", "group_max_attempts"),
+    "--max-attempts",
+    "group_max_attempts",
     metavar="N|none",
     help="Give a message up after this many deliveries without an ack.",
 )
 @click.option(
-    *("--backoff", "group_backoff"),
+    "--backoff",
+    "group_backoff",
     metavar="MS[,MS]|none",
     help="Pause before the second delivery, doubled for each further one; and the longest pause.",
 )
 @click.option(
-    *("--dead-letter", "group_dead_letter"),
+    "--dead-letter",
+    "group_dead_letter",
     metavar="TOPIC",
     help='Put messages that are given up there; "": drop them.',
 )
 @click.option(
-    *("--on-loss", "group_on_loss"),
+    "--on-loss",
+    "group_on_loss",
     type=LOSS,
     help="Leases of a connection that ends: keep them, or give them back in front.",
 )
 @click.option(
-    *("--rate", "group_rate"),
+    "--rate",
+    "group_rate",
     metavar="N|none",
     help="Hand out at most this many messages a second.",
 )

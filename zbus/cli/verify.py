@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from zbus.cli.words import Cannot, Damaged, counted
-from zbus.journal.local.files import OsFiles, reason
-from zbus.journal.port import JournalError
-from zbus.journal.tools.checkup import Checkup, as_json, check_up, data_bytes, describe
-from zbus.journal.tools.manifest import BackupCheckup, BackupDamaged, backup_as_json, check_backup
+from zbus.storage.local.files import OsFiles, reason
+from zbus.storage.port import JournalError
+from zbus.storage.tools.checkup import Checkup, as_json, check_up, data_bytes, describe
+from zbus.storage.tools.manifest import BackupCheckup, BackupDamaged, backup_as_json, check_backup
 
 EXIT_DAMAGED = 1
 EXIT_REPAIRED = 4

@@ -15,10 +15,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
-from zbus.client.async_consumer import AsyncConsumer
-from zbus.client.async_watcher import AsyncWatcher
 from zbus.client.blocking import BlockingClient, Pending, Pipeline
-from zbus.client.consumer import Consumer
 from zbus.client.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.errors import (
     BadRequest,
@@ -41,11 +38,14 @@ from zbus.client.errors import (
 from zbus.client.managing import Retries
 from zbus.client.messages import AsyncHeld, Delivery, Held, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
+from zbus.client.readers.async_consumer import AsyncConsumer
+from zbus.client.readers.async_watcher import AsyncWatcher
+from zbus.client.readers.consumer import Consumer
+from zbus.client.readers.watcher import Watcher
 from zbus.client.requests import Request
 from zbus.client.scheduling import Scheduled
 from zbus.client.service import Service, current_call
 from zbus.client.single import Listed, Redriven
-from zbus.client.watcher import Watcher
 
 __all__ = [
     "DEFAULT_URL",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Generic, Self, TypeVar
 
-from zbus.client.async_consumer import AsyncConsumer
-from zbus.client.async_link import AsyncLink
-from zbus.client.async_watcher import AsyncWatcher
 from zbus.client.common import FLUSH_COUNT, Common
-from zbus.client.consuming import Make
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import ConnectionLost, Timeout
-from zbus.client.exchange import Call
+from zbus.client.links.async_link import AsyncLink
+from zbus.client.links.request_tracker import Call
 from zbus.client.methods import AsyncMethods, AsyncPipelineMethods
 from zbus.client.options import Options
+from zbus.client.readers.async_consumer import AsyncConsumer
+from zbus.client.readers.async_watcher import AsyncWatcher
+from zbus.client.readers.consuming import Make
+from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
-from zbus.client.watching import Watching
 
 T = TypeVar("T")
 

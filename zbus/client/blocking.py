@@ -6,17 +6,17 @@ from collections import deque
 from typing import Any, Generic, Self, TypeVar
 
 from zbus.client.common import FLUSH_COUNT, Common
-from zbus.client.consumer import Consumer
-from zbus.client.consuming import Make
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import ConnectionLost, Timeout
-from zbus.client.exchange import Call
-from zbus.client.link import Link
+from zbus.client.links.link import Link
+from zbus.client.links.request_tracker import Call
 from zbus.client.methods import BlockingMethods, PipelineMethods
 from zbus.client.options import Options
+from zbus.client.readers.consumer import Consumer
+from zbus.client.readers.consuming import Make
+from zbus.client.readers.watcher import Watcher
+from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
-from zbus.client.watcher import Watcher
-from zbus.client.watching import Watching
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar, cast
 
 from zbus.client import commands
-from zbus.client.consuming import Consuming, Make
 from zbus.client.documents import GroupInfo
-from zbus.client.forking import Unpicklable
+from zbus.client.links.forking import Unpicklable
 from zbus.client.managing import Retries
 from zbus.client.options import Options, resolve
+from zbus.client.positions import Start
+from zbus.client.readers.consuming import Consuming, Make
+from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
-from zbus.client.starts import Start
-from zbus.client.watching import Watching
 
 AnyConsumer = TypeVar("AnyConsumer")
 AnyWatcher = TypeVar("AnyWatcher")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
+from zbus.client.positions import Start, encode_start
 from zbus.client.requests import (
     Request,
     document_of,
@@ -15,7 +16,6 @@ from zbus.client.requests import (
     parse_number,
     parse_text,
 )
-from zbus.client.starts import Start, encode_start
 
 Level = Literal["memory", "os", "disk"]
 """How durable a topic is."""

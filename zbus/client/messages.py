@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError
-from zbus.wire.header_names import PREFIX
+from zbus.wire.heads.header_names import PREFIX
 from zbus.wire.responses import Response, ResponseReader
 from zbus.wire.target import decode_valid_percent
 

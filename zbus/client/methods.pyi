@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
-
 from zbus.client.async_client import AsyncPending
 from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
@@ -14,7 +13,7 @@ from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
 from zbus.client.requests import Acks, Offsets
 from zbus.client.scheduling import Scheduled
 from zbus.client.single import Document, Listed, Redriven, State
-from zbus.client.starts import Start
+from zbus.client.positions import Start
 
 ALWAYS: tuple[str, ...]
 PIPED: tuple[str, ...]

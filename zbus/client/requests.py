@@ -15,8 +15,8 @@ from zbus.client.messages import (
     number,
     read_container,
 )
-from zbus.wire.fields import TOKEN
-from zbus.wire.header_names import OF_CONNECTION, PREFIX, is_credential, is_of_way, steers
+from zbus.wire.heads.fields import TOKEN
+from zbus.wire.heads.header_names import OF_CONNECTION, PREFIX, is_credential, is_of_way, steers
 from zbus.wire.responses import Response
 from zbus.wire.target import encode_header_value
 
@@ -25,7 +25,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 _PERCENT_DECODED = frozenset(
     (
-        *(b"topic", b"consume_group", b"tag", b"group_filter", b"group_start_copy", b"token"),
+        b"topic",
+        b"consume_group",
+        b"tag",
+        b"group_filter",
+        b"group_start_copy",
+        b"token",
         b"group_dead_letter",
     )
 )

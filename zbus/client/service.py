@@ -33,10 +33,15 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from zbus.client import commands
-from zbus.client.async_link import AsyncLink
 from zbus.client.errors import ConnectionLost, NotFound, Overloaded, Timeout, TooMany, ZbusError
-from zbus.client.exchange import Call
-from zbus.client.flavours import Flavour, flavour_of, is_coroutine_function, running_flavour
+from zbus.client.links.async_backend import (
+    Flavour,
+    flavour_of,
+    is_coroutine_function,
+    running_flavour,
+)
+from zbus.client.links.async_link import AsyncLink
+from zbus.client.links.request_tracker import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options, resolve
 

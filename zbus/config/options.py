@@ -11,49 +11,118 @@ from typing import Annotated, Any, Final, TypeVar
 import attrs
 import msgspec
 
-from zbus.core.limits import DEFAULT_LIMITS, Limits
-from zbus.faces.adf.settings import AdfOptions
-from zbus.faces.camellia.settings import CamelliaOptions
-from zbus.faces.guard import GuardOptions
-from zbus.faces.mqcloud.settings import MqcloudOptions
-from zbus.faces.native.settings import NativeOptions
-from zbus.faces.proxied import Proxies, ProxyOptions
-from zbus.faces.rights import RightsOptions
-from zbus.faces.semq.settings import SemqOptions
+from zbus.config.server import LoopLimits, Marks, ServerOptions, Timeouts
+from zbus.core.model.limits import DEFAULT_LIMITS, Limits
+from zbus.dialects.adf.settings import AdfOptions
+from zbus.dialects.camellia.settings import CamelliaOptions
+from zbus.dialects.mqcloud.settings import MqcloudOptions
+from zbus.dialects.semq.settings import SemqOptions
+from zbus.dialects.zbus.settings import NativeOptions
+from zbus.edge.guard import GuardOptions
+from zbus.edge.proxies import Proxies, ProxyOptions
+from zbus.edge.rights import RightsOptions
 from zbus.option import DECLARED, listed
-from zbus.server.options import LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.wire.limits import WireLimits
 from zbus.wire.networks import parse_networks
 
 ORDER: Final = (
-    *("host", "port", "listen", "unix_socket_mode", "tls_cert_file", "tls_key_file"),
-    *("tls_client_ca_file", "tls_client_auth", "server_name", "tracker_list", "tracker_token"),
-    *("data_dir", "durability", "token_file", "allow_url_token", "insecure"),
-    *("line_bytes_max", "head_bytes_max", "fields_max", "body_bytes_max", "message_bytes_max"),
-    *("batch_messages_max", "connections_max", "connections_per_address_max"),
-    *("message_headers_bytes_max", "tickets_per_connection_max", "waiting_max"),
+    "host",
+    "port",
+    "listen",
+    "unix_socket_mode",
+    "tls_cert_file",
+    "tls_key_file",
+    "tls_client_ca_file",
+    "tls_client_auth",
+    "server_name",
+    "tracker_list",
+    "tracker_token",
+    "data_dir",
+    "durability",
+    "token_file",
+    "allow_url_token",
+    "insecure",
+    "line_bytes_max",
+    "head_bytes_max",
+    "fields_max",
+    "body_bytes_max",
+    "message_bytes_max",
+    "batch_messages_max",
+    "connections_max",
+    "connections_per_address_max",
+    "message_headers_bytes_max",
+    "tickets_per_connection_max",
+    "waiting_max",
     "output_bytes_max",
-    *("head_timeout_ms", "body_timeout_ms", "idle_timeout_ms", "stall_timeout_ms"),
+    "head_timeout_ms",
+    "body_timeout_ms",
+    "idle_timeout_ms",
+    "stall_timeout_ms",
     "bytes_per_s_min",
-    *("drain_timeout_ms", "sse_heartbeat_ms", "navigation_timeout_ms", "call_timeout_ms"),
-    *("push_networks", "push_connections_max"),
+    "drain_timeout_ms",
+    "sse_heartbeat_ms",
+    "navigation_timeout_ms",
+    "call_timeout_ms",
+    "push_networks",
+    "push_connections_max",
     "metrics_topics_max",
-    *("disk_free_bytes_min", "disk_free_percent_min", "reserve_bytes", "memory_limit_bytes"),
-    *("bodies_bytes_max", "segment_bytes", "retention_ms", "retention_bytes"),
-    *("open_segments_max", "memory_bytes_max", "memory_topic_bytes_max"),
-    *("cache_bytes_max", "history_bytes_max"),
-    *("topics_max", "groups_per_topic_max", "partitions_max", "topic_messages_per_s"),
-    *("topic_bytes_per_s", "txn_ttl_ms", "allowed_hosts", "cors_origins", "trusted_proxies"),
-    *("pages", "browser_get", "reload_window_ms", "rpc_url"),
-    *("camellia_ttl_ms", "camellia_max_retry", "camellia_ack_timeout_ms", "camellia_ended_ms"),
-    *("camellia_batch", "camellia_poll_timeout_ms", "camellia_monitor_ms", "camellia_idle_ms"),
-    *("tick_events_max", "log_level", "log_format"),
-    *("adf_auto_create", "adf_body_bytes_max", "adf_requestid_length_max"),
-    *("adf_first_duplications", "adf_http_lease_ms", "adf_pull_timeout_ms"),
-    *("mqcloud_producers", "mqcloud_consumers", "mqcloud_auto_register", "mqcloud_first"),
-    *("mqcloud_queues", "mqcloud_pull_size", "mqcloud_consume_timeout_ms"),
-    *("mqcloud_limit_rate", "mqcloud_clients_max"),
-    *("semq_nodes", "semq_interval_ms", "semq_store_always", "semq_window", "semq_rows_max"),
+    "disk_free_bytes_min",
+    "disk_free_percent_min",
+    "reserve_bytes",
+    "memory_limit_bytes",
+    "bodies_bytes_max",
+    "segment_bytes",
+    "retention_ms",
+    "retention_bytes",
+    "open_segments_max",
+    "memory_bytes_max",
+    "memory_topic_bytes_max",
+    "cache_bytes_max",
+    "history_bytes_max",
+    "topics_max",
+    "groups_per_topic_max",
+    "partitions_max",
+    "topic_messages_per_s",
+    "topic_bytes_per_s",
+    "txn_ttl_ms",
+    "allowed_hosts",
+    "cors_origins",
+    "trusted_proxies",
+    "pages",
+    "browser_get",
+    "reload_window_ms",
+    "rpc_url",
+    "camellia_ttl_ms",
+    "camellia_max_retry",
+    "camellia_ack_timeout_ms",
+    "camellia_ended_ms",
+    "camellia_batch",
+    "camellia_poll_timeout_ms",
+    "camellia_monitor_ms",
+    "camellia_idle_ms",
+    "tick_events_max",
+    "log_level",
+    "log_format",
+    "adf_auto_create",
+    "adf_body_bytes_max",
+    "adf_requestid_length_max",
+    "adf_first_duplications",
+    "adf_http_lease_ms",
+    "adf_pull_timeout_ms",
+    "mqcloud_producers",
+    "mqcloud_consumers",
+    "mqcloud_auto_register",
+    "mqcloud_first",
+    "mqcloud_queues",
+    "mqcloud_pull_size",
+    "mqcloud_consume_timeout_ms",
+    "mqcloud_limit_rate",
+    "mqcloud_clients_max",
+    "semq_nodes",
+    "semq_interval_ms",
+    "semq_store_always",
+    "semq_window",
+    "semq_rows_max",
 )
 """As somebody asks who sets a broker up: where, who, how much, how long, what is kept."""
 

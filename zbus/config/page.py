@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from zbus.config.options import OPTIONS, Option
+from zbus.config.server import GIB, KIB, MIB
 from zbus.config.sources import OTHER_VARIABLES
-from zbus.server.options import GIB, KIB, MIB
 
 _VARIABLES = ", ".join(f"`{name}`" for name in OTHER_VARIABLES)
 

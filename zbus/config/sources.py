@@ -12,7 +12,12 @@ from zbus.units import DIGITS_MAX, parse_bytes, parse_ms
 
 ENVIRONMENT_PREFIX: Final = "ZBUS_"
 OTHER_VARIABLES: Final = (
-    *("ZBUS_CA", "ZBUS_CERT", "ZBUS_CONFIG", "ZBUS_SEMQ_SOCKET", "ZBUS_TOKEN", "ZBUS_URL"),
+    "ZBUS_CA",
+    "ZBUS_CERT",
+    "ZBUS_CONFIG",
+    "ZBUS_SEMQ_SOCKET",
+    "ZBUS_TOKEN",
+    "ZBUS_URL",
 )
 """Variables of the command line that are not options of a broker: all that `zbus.cli` declares.
 Whoever sets them for the shell can start a broker in it."""

@@ -15,38 +15,44 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from sys import maxsize
 
-from zbus.core import deciding, expiring, leases, leaving, purging, reads, retries
-from zbus.core.calls import Calls
-from zbus.core.changes import Changes
-from zbus.core.chunk import Chunk
-from zbus.core.cohort import Follower, Form
-from zbus.core.dead_letters import DeadLetters
-from zbus.core.declare import Declaring, claim
-from zbus.core.dispatch import Dispatch
-from zbus.core.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
-from zbus.core.faults import Faults
-from zbus.core.fencing import Fencing
-from zbus.core.follow import ENDED_STOPPING
-from zbus.core.invariants import check_topics
-from zbus.core.limited import make_puts
-from zbus.core.limits import DEFAULT_LIMITS, Limits
+from zbus.core.commit import topic_changes as deciding
+from zbus.core.commit.idempotent_put import remind
+from zbus.core.cursor.ranges import Ranges
+from zbus.core.delivery import expiry as expiring
+from zbus.core.delivery import retries
+from zbus.core.delivery import settle as leases
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.standby import Standbys
+from zbus.core.fanout.follow import ENDED_STOPPING
+from zbus.core.fanout.subscribers import Follower, Form
 from zbus.core.log import Log, Memory
-from zbus.core.once import remind
-from zbus.core.outcomes import DONE, EmptyReason, Routed
-from zbus.core.outside import Outside
-from zbus.core.ranges import Ranges
-from zbus.core.recorder import Recorder
-from zbus.core.redriving import Redriving
-from zbus.core.retention import Retention
-from zbus.core.schedules import Schedules
-from zbus.core.seeking import Seeking
-from zbus.core.settling import Settling
-from zbus.core.standby import Standbys
-from zbus.core.ticket import Silent, Ticket
-from zbus.core.timers import Timers
-from zbus.core.topic import Fetch, Group, Partition, Pull, Session, Topic
-from zbus.core.transactions import Transactions
-from zbus.core.wants import ONE, Wants
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.containment import Faults
+from zbus.core.model.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
+from zbus.core.model.limits import DEFAULT_LIMITS, Limits
+from zbus.core.model.pull_options import ONE, Wants
+from zbus.core.model.request_clock import Outside
+from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.patterns.dead_letters import DeadLetters
+from zbus.core.patterns.put_and_ack import Settling
+from zbus.core.patterns.redrive import Redriving
+from zbus.core.patterns.schedules import Schedules
+from zbus.core.patterns.transactions import Transactions
+from zbus.core.timing.timers import Timers
+from zbus.core.topics.calls import Calls
+from zbus.core.topics.changes import Changes
+from zbus.core.topics.outcomes import DONE, EmptyReason, Routed
+from zbus.core.topics.storage import Recorder
+from zbus.core.topics.topic import Fetch, Group, Partition, Pull, Session, Topic
+from zbus.core.upkeep.fencing import Fencing
+from zbus.core.upkeep.invariants import check_topics
+from zbus.core.upkeep.retention import Retention
+from zbus.core.verbs import disconnect as leaving
+from zbus.core.verbs import purge as purging
+from zbus.core.verbs import reads
+from zbus.core.verbs.declare import Declaring, claim
+from zbus.core.verbs.rate_limited_puts import make_puts
+from zbus.core.verbs.seek import Seeking
 
 
 class Broker:
@@ -76,14 +82,8 @@ class Broker:
         self._orphans = timers.timer(self._abandon, lambda group: group)
         self.turns, self.stopping = 0, False
         self.removed = 0  # partitions, ever: they and their topics know each other
-        # Emptying.
-        self.drop_waiting = partial(purging.drop_waiting, self.tick)
-        self.purge_group = partial(purging.purge_group, self.tick)
-        self.purge_topic = partial(purging.purge_topic, self.tick, self.retention, recorder)
         self.puts = puts = make_puts(self.tick, limits)
-        # Looking at what is stored, which changes nothing.
-        self.peek = reads.peek
-        self.browse, self.read = partial(reads.browse, recorder), partial(reads.read, recorder)
+        self._bind(recorder)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_plain_along = puts.put_plain_along
@@ -95,15 +95,39 @@ class Broker:
         seeking = Seeking(self.outside, self.dispatch, self.changes)
         self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
         declaring = Declaring(
-            *(self.topics, limits, puts, self.dispatch, self.changes, seeking),
-            *(self.new_id, self.adopt, self.standbys.admit),
+            self.topics,
+            limits,
+            puts,
+            self.dispatch,
+            self.changes,
+            seeking,
+            self.new_id,
+            self.adopt,
+            self.standbys.admit,
         )
         self.declare, self.seek = declaring.declare, seeking.seek
         self.transactions = Transactions(
-            *(self.topics, recorder, self.dispatch, self.settling, puts, timers, self.declare),
-            *(self.remove_topic, limits.txn_ttl_ms),
+            self.topics,
+            recorder,
+            self.dispatch,
+            self.settling,
+            puts,
+            timers,
+            self.declare,
+            self.remove_topic,
+            limits.txn_ttl_ms,
         )
         self.schedules = Schedules(self)
+
+    def _bind(self, recorder: Recorder) -> None:
+        """Verbs that are functions of other modules."""
+        # Emptying.
+        self.drop_waiting = partial(purging.drop_waiting, self.tick)
+        self.purge_group = partial(purging.purge_group, self.tick)
+        self.purge_topic = partial(purging.purge_topic, self.tick, self.retention, recorder)
+        # Looking at what is stored, which changes nothing.
+        self.peek = reads.peek
+        self.browse, self.read = partial(reads.browse, recorder), partial(reads.read, recorder)
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -135,7 +159,7 @@ class Broker:
         if tick.unborn:
             self.faults.guard(self.fencing.undo)
         self.dispatch.run()
-        if tick.awaited:  # deliveries, see `zbus.core.recorded`
+        if tick.awaited:  # deliveries, see `zbus.core.delivery.durable`
             tick.commit()
         if following.awake or following.queue or following.failed:
             following.run()
@@ -414,14 +438,14 @@ class Broker:
         position: list[int] | None = None,
         since_ms: int | None = None,
     ) -> None:
-        """Tell a session all messages of partitions of a topic (`zbus.core.follow`), until it
-        leaves or there is a reason to end it."""
+        """Tell a session all messages of partitions of a topic (`zbus.core.fanout.follow`), until
+        it leaves or there is a reason to end it."""
         if self.stopping:
             follower.settle(ENDED_STOPPING)
         else:
             self.following.follow(follower, form, partitions, filter, position, since_ms)
 
-    # -- what becomes of deliveries, of many as one change (`zbus.core.leases`) --------------
+    # -- what becomes of deliveries, of many as one change (`zbus.core.delivery.settle`) ---
 
     def ack(self, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> int:
         """Settle messages that were handed out, also those whose lease has ended since. Whoever

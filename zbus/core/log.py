@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
-from zbus.core.chunk import MESSAGE_BYTES, Chunk
-from zbus.core.errors import BrokerError, damaged, offset_outside, offset_unknown
+from zbus.core.model.chunk import MESSAGE_BYTES, Chunk
+from zbus.core.model.errors import BrokerError, damaged, offset_outside, offset_unknown
 
 Found: TypeAlias = "Chunk | BrokerError | None"
 """None: nothing is stored from there on."""

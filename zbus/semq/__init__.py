@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zbus.semq.asks import Happened, Sent, Wishes
-    from zbus.semq.blocking import BlockingMessage, BlockingSemq, connect_blocking
-    from zbus.semq.library import Message, Semq, connect
+    from zbus.semq.app.blocking import BlockingMessage, BlockingSemq, connect_blocking
+    from zbus.semq.app.library import Message, Semq, connect
+    from zbus.semq.app.protocol import Happened, Sent, Wishes
 
 __all__ = [
     "BlockingMessage",
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 _PLACES = {
-    **dict.fromkeys(("Happened", "Sent", "Wishes"), "asks"),
-    **dict.fromkeys(("BlockingMessage", "BlockingSemq", "connect_blocking"), "blocking"),
-    **dict.fromkeys(("Message", "Semq", "connect"), "library"),
+    **dict.fromkeys(("Happened", "Sent", "Wishes"), "app.protocol"),
+    **dict.fromkeys(("BlockingMessage", "BlockingSemq", "connect_blocking"), "app.blocking"),
+    **dict.fromkeys(("Message", "Semq", "connect"), "app.library"),
 }
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # a module's attribute may be anything
-    """Imported when it is used: the broker needs `zbus.semq.words` alone."""
+    """Imported when it is used: the broker needs `zbus.semq.protocol` alone."""
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'zbus.semq' has no attribute {name!r}")

@@ -10,25 +10,25 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from zbus.config.server import LoopLimits, Timeouts
 from zbus.core.broker import Broker
-from zbus.core.limits import DEFAULT_LIMITS, Limits
-from zbus.core.topic import Topic
-from zbus.faces import MARKS, build_front
-from zbus.faces.access import Access
-from zbus.faces.guard import Guard, GuardSettings
-from zbus.faces.native.slots import may_differ
-from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import Journal
-from zbus.server.clock import Clock
-from zbus.server.link import Link
-from zbus.server.loop import Loop
-from zbus.server.mailbox import Mailbox
-from zbus.server.options import LoopLimits, Timeouts
-from zbus.server.readiness import Readiness
-from zbus.server.sweep import Sweep
-from zbus.store.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
-from zbus.wire.budget import Budget
-from zbus.wire.heads import Heads
+from zbus.core.model.limits import DEFAULT_LIMITS, Limits
+from zbus.core.topics.topic import Topic
+from zbus.dialects.registry import MARKS, build_front
+from zbus.dialects.zbus.request.slots import may_differ
+from zbus.edge.access import Access
+from zbus.edge.guard import Guard, GuardSettings
+from zbus.server.loop.clock import Clock
+from zbus.server.loop.loop import Loop
+from zbus.server.loop.mailbox import Mailbox
+from zbus.server.loop.readiness import Readiness
+from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.timeouts import Sweep
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import Journal
+from zbus.storage.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
+from zbus.wire.bodies.budget import Budget
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
 from zbus.wire.limits import WireLimits

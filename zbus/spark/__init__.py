@@ -23,7 +23,7 @@ __all__ = ["open_archive", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make the format `zbus` known to a session, whether or not Spark has found it by itself."""
-    from zbus.spark.source import ZbusDataSource
+    from zbus.spark.source.source import ZbusDataSource
 
     spark.dataSource.register(ZbusDataSource)
 

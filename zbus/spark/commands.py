@@ -17,10 +17,10 @@ import attrs
 import click
 import msgspec
 
-from zbus.spark.ends import where_options
 from zbus.spark.errors import NoSpark, SparkProblem, problem_in
+from zbus.spark.io import where_options
+from zbus.spark.source.location import Where
 from zbus.spark.times import duration_ms
-from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

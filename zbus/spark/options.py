@@ -15,9 +15,9 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from zbus.spark.columns import NAMES
 from zbus.spark.errors import Usage
-from zbus.spark.where import Where
+from zbus.spark.source.columns import NAMES
+from zbus.spark.source.location import Where
 from zbus.units import parse_bytes, parse_ms
 
 EARLIEST: Final = -2
@@ -307,8 +307,13 @@ OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 
 OF_TABLES: Final = ("endingOffsets", "endingTimestamp")
 OF_STREAMS: Final = (
-    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
-    *("inStep", "group", "queryName"),
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "inStep",
+    "group",
+    "queryName",
 )
 
 SINK_OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {

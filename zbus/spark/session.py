@@ -49,9 +49,14 @@ _SHUFFLE = "spark.sql.shuffle.partitions"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOUD: Final = (
-    *("executor.Executor", "scheduler.TaskSetManager", "util.Utils", "api.python.PythonRunner"),
-    *("sql.execution.streaming.runtime.MicroBatchExecution", "sql.execution.datasources.v2"),
-    *("sql.execution.streaming.MicroBatchExecution", "sql.execution.datasources.FileFormatWriter"),
+    "executor.Executor",
+    "scheduler.TaskSetManager",
+    "util.Utils",
+    "api.python.PythonRunner",
+    "sql.execution.streaming.runtime.MicroBatchExecution",
+    "sql.execution.datasources.v2",
+    "sql.execution.streaming.MicroBatchExecution",
+    "sql.execution.datasources.FileFormatWriter",
 )
 _EXECUTORS_S: Final = 30.0
 _SETTLED_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""What every engine promises (`zbus.journal.port`), as tests for it to pass.
+"""What every engine promises (`zbus.storage.port`), as tests for it to pass.
 
     class TestMine(JournalContract):
         @pytest.fixture
@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from zbus.journal.batch import iterate
-from zbus.journal.port import Journal, JournalDamage, JournalError, Lane, Verdict, Verdicts
+from zbus.storage.format.batch import iterate
+from zbus.storage.port import Journal, JournalDamage, JournalError, Lane, Verdict, Verdicts
 from zbus.testing.engines import Bench, Writer, bodies, split
 
 LANE = ("orders", 0)

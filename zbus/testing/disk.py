@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import attrs
 
-from zbus.journal.local.files import OpenMode
-from zbus.journal.port import JournalFull
+from zbus.storage.local.files import OpenMode
+from zbus.storage.port import JournalFull
 from zbus.testing.inodes import Directory, File, random_choices
 from zbus.testing.volume import Volume, os_error
 
@@ -66,7 +66,7 @@ class _Open(NamedTuple):
 
 
 class Disk:
-    """See the module; the calls are those of `zbus.journal.local.files.Files`.
+    """See the module; the calls are those of `zbus.storage.local.files.Files`.
 
     `capacity_bytes` is what all files together may take, allocated space included; more raises
     JournalFull after part of the data was written. `faults` is called before every operation and

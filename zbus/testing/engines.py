@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Collection
 
-from zbus.core.chunk import Chunk
-from zbus.core.state import GroupChange, StateChange, TopicOptions
-from zbus.journal.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
-from zbus.journal.checkpoint import encode_change
-from zbus.journal.port import Journal, JournalError, Lane, StoredLane, Verdicts
+from zbus.core.cursor.state import GroupChange, StateChange, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.storage.format.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
+from zbus.storage.format.checkpoint import encode_change
+from zbus.storage.port import Journal, JournalError, Lane, StoredLane, Verdicts
 
 WAIT_SECONDS = 20.0  # for another thread; only ever waited for in full by a failing test
 

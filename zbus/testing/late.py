@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from zbus.journal.batch import Batch, Kind, require_link
-from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import (
+from zbus.storage.format.batch import Batch, Kind, require_link
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import (
     Found,
     Journal,
     JournalError,

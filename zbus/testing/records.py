@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from zbus.core.message import Message
-from zbus.core.outcomes import Piece
+from zbus.core.model.message import Message
+from zbus.core.topics.outcomes import Piece
 
 
 class Record(NamedTuple):

@@ -20,17 +20,17 @@ from typing import NamedTuple
 
 import h11
 
-from zbus.core.limits import DEFAULT_LIMITS, Limits
-from zbus.faces.access import Access
-from zbus.faces.guard import GuardSettings
-from zbus.faces.native.face import NativeFace
-from zbus.faces.native.settings import NativeSettings
-from zbus.faces.pages import Pages
-from zbus.faces.peer import Peer
-from zbus.journal.memory import MemoryJournal
-from zbus.journal.port import ALL_DURABLE, Journal, Lane, Verdicts
+from zbus.core.model.limits import DEFAULT_LIMITS, Limits
+from zbus.dialects.zbus.dialect import NativeFace
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.edge.access import Access
+from zbus.edge.connection import Peer
+from zbus.edge.guard import GuardSettings
+from zbus.edge.pages import Pages
 from zbus.server.assembly import Assembly, make_broker, restore
-from zbus.store.replay import recover
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import ALL_DURABLE, Journal, Lane, Verdicts
+from zbus.storage.replay import recover
 from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
 from zbus.wire.limits import WireLimits
 

@@ -1,4 +1,5 @@
-"""A stream of server-sent events, cut into events: the client's side of `faces/native/events.py`.
+"""A stream of server-sent events, cut into events: the client's side of
+`dialects/zbus/messages/events.py`.
 
 As the HTML standard reads them (section 9.2.6): lines end with LF, CR LF or CR, a line without a
 name is a comment, the lines of an event's data are put together with line feeds, an event without

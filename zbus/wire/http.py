@@ -14,16 +14,16 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from zbus.wire.bare_lf import check_handshake, find_handshake, may_be_handshake
-from zbus.wire.body import Body
-from zbus.wire.budget import Budget
-from zbus.wire.chunks import ChunkedBody
+from zbus.wire.bodies.body import Body
+from zbus.wire.bodies.budget import Budget
+from zbus.wire.bodies.chunks import ChunkedBody
 from zbus.wire.errors import BAD_LINE_END, WireError
-from zbus.wire.fields import TOKEN
-from zbus.wire.head import Head, Request
-from zbus.wire.heads import Heads
+from zbus.wire.heads.bare_lf import check_handshake, find_handshake, may_be_handshake
+from zbus.wire.heads.fields import TOKEN
+from zbus.wire.heads.head import Head, Request
+from zbus.wire.heads.heads import Heads
+from zbus.wire.heads.shapes import Shape, used_last
 from zbus.wire.limits import WireLimits
-from zbus.wire.shapes import Shape, used_last
 
 __all__ = ["HttpReader", "Request"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zbus.wire.errors import WireError
-from zbus.wire.heads import Heads
+from zbus.wire.heads.heads import Heads
 from zbus.wire.http import Request
 
 MESSAGES_MAX = 100_000

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zbus.wire.errors import WireError, quoted
-from zbus.wire.fields import VISIBLE, split_field
+from zbus.wire.heads.fields import VISIBLE, split_field
 from zbus.wire.limits import WireLimits
 
 ANSWER_LIMITS = WireLimits(

@@ -16,10 +16,10 @@ import hashlib
 import struct
 from codecs import utf_8_decode
 
-from zbus.wire.body import Body
-from zbus.wire.budget import Budget
+from zbus.wire.bodies.body import Body
+from zbus.wire.bodies.budget import Budget
 from zbus.wire.errors import WireError
-from zbus.wire.head import Head
+from zbus.wire.heads.head import Head
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 """Opcodes, as they stand in a frame and in an event."""

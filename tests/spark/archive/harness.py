@@ -15,7 +15,7 @@ from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import ArchiveFiles
 from zbus.spark.archive.job import Job, Report
 from zbus.spark.archive.records import Lane
-from zbus.spark.archive.target import ParquetTarget
+from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.archive.writer import Shape
 from zbus.testing.disk import Disk, Operation

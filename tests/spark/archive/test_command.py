@@ -281,7 +281,7 @@ def test_what_goes_on_for_ever_is_stopped_in_order(place: Place, number: signal.
 
 def _kept(broker: BrokerProcess) -> int:
     """How many messages there are."""
-    from zbus.spark.where import Where
+    from zbus.spark.source.location import Where
 
     with Where(broker=f"127.0.0.1:{broker.port}").open() as log:
         (span,) = log.spans("orders")
@@ -290,7 +290,7 @@ def _kept(broker: BrokerProcess) -> int:
 
 def _first(place: Place, broker: BrokerProcess) -> int:
     """After more has come, the oldest offset that there is."""
-    from zbus.spark.where import Where
+    from zbus.spark.source.location import Where
 
     put(broker, 500, retention_count=100)
     with Where(broker=f"127.0.0.1:{broker.port}").open() as log:

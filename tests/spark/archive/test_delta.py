@@ -13,8 +13,8 @@ from tests.spark.archive.harness import job, put_numbers, run
 from tests.spark.stored import MemoryLog
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.job import Report
-from zbus.spark.columns import NAMES
 from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
+from zbus.spark.source.columns import NAMES
 
 deltalake = pytest.importorskip("deltalake", reason="delta-rs is not installed")
 

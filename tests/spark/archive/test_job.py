@@ -30,7 +30,7 @@ from zbus.spark.archive.compact import compact
 from zbus.spark.archive.job import local_directory, parse_time_ms
 from zbus.spark.archive.plan import LanePlan, choose_topics, tasks_of
 from zbus.spark.archive.records import BEFORE, RETENTION
-from zbus.spark.archive.target import ParquetTarget
+from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.tasks import Task, slices
 from zbus.spark.archive.vacuum import vacuum
 from zbus.spark.archive.verify import verify

@@ -16,8 +16,8 @@ from zbus.client import connect
 from zbus.spark import commands
 from zbus.spark.archive import Archive
 from zbus.spark.archive.spark import SparkEngine
-from zbus.spark.columns import NAMES
 from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.source.columns import NAMES
 
 TOPICS = ("orders", "007", "a=b%2Fc d", "x" * 200)
 COUNT = 100

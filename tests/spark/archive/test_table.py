@@ -15,9 +15,9 @@ from zbus.spark.archive import Archive
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.info import info
 from zbus.spark.archive.tasks import Threads
-from zbus.spark.arrows import read
-from zbus.spark.columns import arrow_schema
 from zbus.spark.errors import UnknownTopic, Usage
+from zbus.spark.source.arrows import read
+from zbus.spark.source.columns import arrow_schema
 
 TOPICS = ("orders", "a/b", "007", "x" * 300)
 
@@ -28,7 +28,9 @@ def log() -> MemoryLog:
     for topic in TOPICS:
         for number in range(4):
             put_numbers(
-                *(found, 6, topic),
+                found,
+                6,
+                topic,
                 time_ms=TIME_MS + 1_000 * number,
                 keys=[b"k%d" % number] * 6,
                 headers=[b"a: 1\r\n"] * 6,

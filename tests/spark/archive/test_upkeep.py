@@ -27,10 +27,10 @@ from tests.spark.archive.harness import (
     run,
 )
 from tests.spark.stored import TIME_MS, MemoryLog
-from zbus.spark.archive import names
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.compact import compact
 from zbus.spark.archive.expire import expire
-from zbus.spark.archive.names import Attempt
+from zbus.spark.archive.layout import Attempt
 from zbus.spark.archive.records import EXPIRED
 from zbus.spark.archive.vacuum import vacuum
 from zbus.spark.archive.verify import verify

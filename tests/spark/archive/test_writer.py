@@ -17,8 +17,8 @@ from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.records import FileRecord
 from zbus.spark.archive.writer import COLUMNS, Shape, body_crc, write_files
-from zbus.spark.arrows import read
-from zbus.spark.columns import arrow_schema
+from zbus.spark.source.arrows import read
+from zbus.spark.source.columns import arrow_schema
 
 DAY_MS = 86_400_000
 MIDNIGHT_MS = TIME_MS // DAY_MS * DAY_MS

@@ -62,6 +62,6 @@ def test_what_cannot_be(broker: str, tmp_path: Path, words: str, text: str) -> N
 
 
 def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zbus.spark.where.ASKED_S", 0.2)
+    monkeypatch.setattr("zbus.spark.source.location.ASKED_S", 0.2)
     found = job("dedup", "--broker", "127.0.0.1:1", "--from", "orders")
     require_refused(found, 1, "cannot be reached")

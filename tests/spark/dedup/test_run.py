@@ -17,7 +17,7 @@ from zbus.client.blocking import BlockingClient
 from zbus.client.messages import Message
 from zbus.spark.dedup.run import Wanted, require_none_dropped, run
 from zbus.spark.errors import Unverified, Usage
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,14 +13,14 @@ from tests.process.broker import BrokerProcess
 from tests.spark.brokers import everything, job, kill, require_refused
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.dlq import apply, groups
 from zbus.spark.dlq.apply import Wanted
 from zbus.spark.dlq.journal import FINISHED, Journal
 from zbus.spark.dlq.letters import letters, summary
 from zbus.spark.dlq.plan import Action, Plan, read, write
 from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -104,6 +104,6 @@ def test_what_is_missing(broker: str, tmp_path: Path, words: str, text: str) -> 
 
 
 def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zbus.spark.where.ASKED_S", 0.2)
+    monkeypatch.setattr("zbus.spark.source.location.ASKED_S", 0.2)
     found = job("etl", "--broker", "127.0.0.1:1", *GOOD)
     require_refused(found, 1, "the broker 127.0.0.1:1 cannot be reached")

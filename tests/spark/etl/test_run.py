@@ -20,7 +20,7 @@ from zbus.spark.errors import UnknownTopic, Unverified, Usage
 from zbus.spark.etl import run
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.job import Job
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

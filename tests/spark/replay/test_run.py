@@ -14,14 +14,14 @@ from tests.process.broker import BrokerProcess
 from tests.spark.brokers import everything, job
 from zbus.client import connect
 from zbus.client.blocking import BlockingClient
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.archive.table import Archive
 from zbus.spark.errors import DataLoss, SparkProblem, Usage
 from zbus.spark.replay import frames
 from zbus.spark.replay.pacing import Slice
 from zbus.spark.replay.run import PUSHED, Wanted, pushing, run
-from zbus.spark.rows import SET_BY_BROKER
-from zbus.spark.where import Where
+from zbus.spark.sink.encode import SET_BY_BROKER
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

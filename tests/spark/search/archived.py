@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.spark.search.messages import plain
-from zbus.spark.arrows import read
-from zbus.spark.columns import NAMES, arrow_schema
 from zbus.spark.logs import Log
+from zbus.spark.source.arrows import read
+from zbus.spark.source.columns import NAMES, arrow_schema
 
 COLUMNS = [name for name in NAMES if name != "topic"]
 _numbers = count()
@@ -56,8 +56,16 @@ def write(
     span = (offsets[0], offsets[-1] + 1)
     size = path.stat().st_size
     return File(
-        *(str(path), topic, partition, incarnation, *span, table.num_rows),
-        *("2027-01-15", min(times), max(times), size),
+        str(path),
+        topic,
+        partition,
+        incarnation,
+        *span,
+        table.num_rows,
+        "2027-01-15",
+        min(times),
+        max(times),
+        size,
     )
 
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.spark.stored import TIME_MS, MemoryLog
-from zbus.core.filters import compile_filter
+from zbus.core.model.filters import compile_filter
 from zbus.spark.search.conditions import Conditions, read_conditions
 
 BODIES = [

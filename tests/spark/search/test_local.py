@@ -21,7 +21,7 @@ from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.local import groups_of, known_by_statistics, search
 from zbus.spark.search.results import HEAD_BYTES, Body, Page, place_of
 from zbus.spark.search.scope import ArchivedFile, Scope, Topics, find_scope
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 Place = tuple[Sequence[ArchivedFile] | None, Where | None]
 Places = dict[str, Place]

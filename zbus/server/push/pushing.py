@@ -20,16 +20,16 @@ from typing import Protocol
 
 import attrs
 
-from zbus.core import leases
 from zbus.core.broker import Broker
-from zbus.core.declare import GroupWish
-from zbus.core.errors import Outcome
-from zbus.core.outcomes import Delivered
-from zbus.core.push import Push, PushState
-from zbus.core.retries import pause_ms
-from zbus.core.ticket import Silent
-from zbus.core.topic import Group, Pull, Session
-from zbus.core.wants import EmptyReason, Wants
+from zbus.core.delivery import settle as leases
+from zbus.core.delivery.retries import pause_ms
+from zbus.core.model.errors import Outcome
+from zbus.core.model.pull_options import EmptyReason, Wants
+from zbus.core.model.ticket import Silent
+from zbus.core.model.webhook import Push, PushState
+from zbus.core.topics.outcomes import Delivered
+from zbus.core.topics.topic import Group, Pull, Session
+from zbus.core.verbs.declare import GroupWish
 from zbus.server.push.request import Attempt, Reply, attempt_of
 
 BACKOFF_MS = 1_000

@@ -9,12 +9,12 @@ import hmac
 from typing import NamedTuple
 from urllib.parse import quote
 
-from zbus.core.chunk import Chunk
-from zbus.core.push import Push
-from zbus.core.topic import Group
-from zbus.faces.native.header_lines import is_standard
-from zbus.faces.native.webhooks import secret_keys
-from zbus.wire.header_names import PREFIX
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.webhook import Push
+from zbus.core.topics.topic import Group
+from zbus.dialects.zbus.request.header_lines import is_standard
+from zbus.dialects.zbus.topics.webhooks import secret_keys
+from zbus.wire.heads.header_names import PREFIX
 from zbus.wire.retry_after import parse_retry_after
 
 GONE = 410

@@ -17,9 +17,9 @@ import attrs
 import msgspec
 
 from zbus import __version__
-from zbus.spark.archive import names
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.files import ArchiveFiles, names_in, put_once, read_whole
-from zbus.spark.archive.names import Attempt
+from zbus.spark.archive.layout import Attempt
 from zbus.spark.archive.records import (
     FORMAT,
     Commit,

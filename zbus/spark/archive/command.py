@@ -22,7 +22,7 @@ from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
     from zbus.spark.archive.chain import Chains
-    from zbus.spark.archive.target import Target
+    from zbus.spark.archive.sink import Target
     from zbus.spark.archive.tasks import Engine
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -241,7 +241,7 @@ def _target(form: str, root: str) -> Target:
 
     from zbus.spark.archive.chain import Chains
     from zbus.spark.archive.files import OsArchiveFiles
-    from zbus.spark.archive.target import ParquetTarget
+    from zbus.spark.archive.sink import ParquetTarget
 
     return ParquetTarget(Chains(OsArchiveFiles(), Path(root), f"{_now_ms()}"))
 

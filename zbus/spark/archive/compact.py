@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles, source
-from zbus.spark.archive.names import Attempt
+from zbus.spark.archive.layout import Attempt
 from zbus.spark.archive.records import FileRecord, Lane
 from zbus.spark.archive.tasks import Engine
 from zbus.spark.archive.writer import Shape, body_crc, write_files
-from zbus.spark.arrows import ROWS_MAX
 from zbus.spark.errors import SparkProblem, Unverified
 from zbus.spark.logs import Span
+from zbus.spark.source.arrows import ROWS_MAX
 
 
 @attrs.frozen

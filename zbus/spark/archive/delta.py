@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from zbus import __version__
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles, names_in
-from zbus.spark.archive.names import OWN, topic_name
+from zbus.spark.archive.layout import OWN, topic_name
 from zbus.spark.archive.plan import Resume
 from zbus.spark.archive.records import FileRecord
-from zbus.spark.archive.target import Piece, require_files
-from zbus.spark.columns import arrow_schema
+from zbus.spark.archive.sink import Piece, require_files
 from zbus.spark.errors import LostRace, SparkProblem, Unverified, Usage
 from zbus.spark.logs import Span
+from zbus.spark.source.columns import arrow_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

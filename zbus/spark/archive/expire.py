@@ -36,7 +36,10 @@ def expire(
             continue
         if not dry_run:
             chains.rewrite(
-                *(topic, partition, f"expired before {before}", time_ms),
+                topic,
+                partition,
+                f"expired before {before}",
+                time_ms,
                 lambda lane: without(lane, before, time_ms),
             )
         messages = sum(file.rows for file in old)

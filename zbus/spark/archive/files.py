@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
-from zbus.journal.local.files import Files, OsFiles, make_directories, opened
+from zbus.storage.local.files import Files, OsFiles, make_directories, opened
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -18,15 +18,13 @@ from typing import Any, Protocol
 import attrs
 import msgspec
 
-from zbus.journal.local.files import reason
-from zbus.journal.port import JournalError
-from zbus.spark.archive import names
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
+from zbus.spark.archive.layout import Attempt
 from zbus.spark.archive.lock import Lock, NoLock
-from zbus.spark.archive.names import Attempt
 from zbus.spark.archive.plan import LanePlan, choose_topics, plan_lane, tasks_of
 from zbus.spark.archive.records import Gap
-from zbus.spark.archive.target import Piece, Target
+from zbus.spark.archive.sink import Piece, Target
 from zbus.spark.archive.tasks import (
     SLICES_PER_WORKER,
     Done,
@@ -40,6 +38,8 @@ from zbus.spark.archive.tasks import (
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import DataLoss, SparkProblem, Usage
 from zbus.spark.logs import Log, Span
+from zbus.storage.local.files import reason
+from zbus.storage.port import JournalError
 
 NOW = "now"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

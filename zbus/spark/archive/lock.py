@@ -13,7 +13,7 @@ from typing import Protocol
 from zbus.client.errors import ZbusError
 from zbus.spark.clients import problem_with
 from zbus.spark.errors import Usage
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 
 class Lock(Protocol):

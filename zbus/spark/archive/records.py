@@ -19,7 +19,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from zbus.spark.archive.names import check_path
+from zbus.spark.archive.layout import check_path
 from zbus.spark.errors import Unverified, Usage
 
 FORMAT: Final = 1

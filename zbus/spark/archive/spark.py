@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, TypeVar
 
-from zbus.spark.archive.names import topic_name, topic_of
+from zbus.spark.archive.layout import topic_name, topic_of
 from zbus.spark.archive.table import Archive, ArchiveFile, End
-from zbus.spark.columns import DDL, NAMES
 from zbus.spark.errors import SparkProblem, problem_in
+from zbus.spark.source.columns import DDL, NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.job import local_directory
 from zbus.spark.archive.records import Commit, FileRecord, Lane
-from zbus.spark.columns import arrow_schema
 from zbus.spark.errors import UnknownTopic
+from zbus.spark.source.columns import arrow_schema
 
 
 class ArchiveFile(NamedTuple):

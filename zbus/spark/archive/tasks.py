@@ -20,9 +20,9 @@ import pyarrow as pa
 from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
 from zbus.spark.archive.records import FileRecord
 from zbus.spark.archive.writer import COLUMNS, Shape, write_files
-from zbus.spark.arrows import record_batches
 from zbus.spark.errors import SparkProblem, Usage
 from zbus.spark.logs import Log, Span
+from zbus.spark.source.arrows import record_batches
 
 Opener = Callable[[], Log]
 Item = TypeVar("Item")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import attrs
 
-from zbus.spark.archive import names
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import names_in
 

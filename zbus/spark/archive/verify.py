@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from zbus.spark.archive import names
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.chain import Chains
 from zbus.spark.archive.files import ArchiveFiles, In, OsArchiveFiles, source
 from zbus.spark.archive.records import FileRecord, Gap, Lane
 from zbus.spark.archive.tasks import Engine
 from zbus.spark.archive.writer import COLUMNS, body_crc, file_schema
-from zbus.spark.arrows import ROWS_MAX, read
-from zbus.spark.columns import arrow_schema
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Unverified
 from zbus.spark.logs import Log, Span
+from zbus.spark.source.arrows import ROWS_MAX, read
+from zbus.spark.source.columns import arrow_schema
 
 PIECE_BYTES: Final = 1 << 20
 

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zbus import __version__
-from zbus.journal.local.files import make_directories
-from zbus.spark.archive import names
+from zbus.spark.archive import layout as names
 from zbus.spark.archive.files import ArchiveFiles, Out
-from zbus.spark.archive.names import Attempt
+from zbus.spark.archive.layout import Attempt
 from zbus.spark.archive.records import FileRecord
-from zbus.spark.columns import NAMES, arrow_schema
 from zbus.spark.logs import Span
+from zbus.spark.source.columns import NAMES, arrow_schema
+from zbus.storage.local.files import make_directories
 
 COLUMNS: Final = tuple(name for name in NAMES if name != "topic")
 """Of a file: its path says the topic."""

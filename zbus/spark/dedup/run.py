@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.dedup import frames
 from zbus.spark.errors import SparkProblem, Unverified, Usage
 from zbus.spark.etl import history, mapping
 from zbus.spark.etl.following import batches
 from zbus.spark.etl.pace import Pace
+from zbus.spark.source.location import Where
 from zbus.spark.times import between_ms, duration_ms
-from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

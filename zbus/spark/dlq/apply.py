@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.dlq import groups
 from zbus.spark.dlq.journal import COMMITTED, DONE, FINISHED, PART, PAUSED, Journal
 from zbus.spark.dlq.letters import COUNT
@@ -24,7 +24,7 @@ from zbus.spark.dlq.plan import Action, Entry, Letter, Plan, choose, confirm, re
 from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
 from zbus.spark.etl.mapping import SINK
 from zbus.spark.etl.parsing import PREFIX
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.commands import Common, common_options, range_options, say, show
 from zbus.spark.dlq.plan import MESSAGES_MAX, REDRIVES_MAX, Action, Plan, read, write
 from zbus.spark.dlq.plan import confirm as require_token

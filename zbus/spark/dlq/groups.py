@@ -13,7 +13,7 @@ from zbus.client import connect, errors
 from zbus.client.blocking import BlockingClient
 from zbus.client.requests import Request, optional
 from zbus.spark.errors import SparkProblem, UnknownTopic, Unreachable, Usage
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 PAGE: Final = 1_000  # messages of an answer to `peek`
 DELETED_MAX: Final = 10_000  # offsets of a request

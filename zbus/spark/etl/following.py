@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from zbus.spark.listener import Lag
-from zbus.spark.where import Where
+from zbus.spark.source.listener import Lag
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.errors import Usage
+from zbus.spark.source.location import Where
 from zbus.spark.times import moment_ms
-from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,30 +29,28 @@ Observe = Callable[..., "DataFrame"]
 """(rows, name, *columns) -> the same rows, counted on their way under that name."""
 
 _BY_ROW: Final = (
-    *(
-        "Project",
-        "Filter",
-        "SubqueryAlias",
-        "View",
-        "WithCTE",
-        "CTERelationDef",
-        "CTERelationRef",
-        "CollectMetrics",
-        "EventTimeWatermark",
-    ),
-    *("LogicalRDD", "LocalRelation", "RelationV2", "DataSourceV2Relation", "StreamingRelationV2"),
-    *(
-        "StreamingDataSourceV2Relation",
-        "StreamingRelation",
-        "StreamingExecutionRelation",
-        "Relation",
-    ),
-    *(
-        "UnresolvedHint",
-        "ResolvedHint",
-        "DataSourceV2ScanRelation",
-        "StreamingDataSourceV2ScanRelation",
-    ),
+    "Project",
+    "Filter",
+    "SubqueryAlias",
+    "View",
+    "WithCTE",
+    "CTERelationDef",
+    "CTERelationRef",
+    "CollectMetrics",
+    "EventTimeWatermark",
+    "LogicalRDD",
+    "LocalRelation",
+    "RelationV2",
+    "DataSourceV2Relation",
+    "StreamingRelationV2",
+    "StreamingDataSourceV2Relation",
+    "StreamingRelation",
+    "StreamingExecutionRelation",
+    "Relation",
+    "UnresolvedHint",
+    "ResolvedHint",
+    "DataSourceV2ScanRelation",
+    "StreamingDataSourceV2ScanRelation",
 )
 """Nodes of a plan that make of each row one row or none. Others may make more, or count."""
 

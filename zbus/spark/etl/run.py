@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.errors import SparkProblem, Unverified
 from zbus.spark.etl import files, history, mapping, query
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.following import batches
 from zbus.spark.etl.job import Job
-from zbus.spark.planning import read_offsets
+from zbus.spark.source.location import Where
+from zbus.spark.source.planning import read_offsets
 from zbus.spark.times import between_ms
-from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from zbus.spark import ends
+from zbus.spark import io as ends
 from zbus.spark.archive.table import End, ends_of
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Usage
 from zbus.spark.logs import Span
 from zbus.spark.replay import frames
 from zbus.spark.replay.pacing import Slice, bucket_ms, check_targets, cut, due_s
+from zbus.spark.source.location import Where
 from zbus.spark.times import between_ms
-from zbus.spark.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,9 @@ def backlogs_before(folder: Path) -> list[Backlog]:
         rows = pq.read_table(path).to_pylist()
         return [
             Backlog(
-                *(row["topic"], row["group"], round(row["at"].timestamp() * 1_000)),
+                row["topic"],
+                row["group"],
+                round(row["at"].timestamp() * 1_000),
                 *(row[name] for name in ("messages", "leased", "delayed", "dead", "consumers")),
                 *(row.get(name) for name in ("bytes", "oldest_age_s")),  # newer than some files
             )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from zbus.spark.commands import Common
-from zbus.spark.ends import names_option
 from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.io import names_option
 from zbus.spark.report import measure, tables
 from zbus.spark.report.tables import DAY_MS, HISTORY_DAYS, Report
 from zbus.units import parse_ms
@@ -165,7 +165,7 @@ class Input:
 
     def report(self) -> Report:
         """Raises SparkProblem."""
-        from zbus.spark.ends import problem_of
+        from zbus.spark.io import problem_of
 
         try:
             return self._report()

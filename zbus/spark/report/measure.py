@@ -11,7 +11,7 @@ from zbus.client.blocking import BlockingClient
 from zbus.spark.clients import problem_with
 from zbus.spark.errors import Usage
 from zbus.spark.report.tables import Backlog, Count, Latency, Pending, Traffic
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -148,8 +148,14 @@ def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:
             size = sum(span.bytes for span in spans) / max(1, sum(s.end - s.first for s in spans))
             found += [
                 Backlog(
-                    *(info.name, group.name, now_ms, group.message_count, group.leased_count),
-                    *(group.delayed_count, group.dead_count, group.consumer_count),
+                    info.name,
+                    group.name,
+                    now_ms,
+                    group.message_count,
+                    group.leased_count,
+                    group.delayed_count,
+                    group.dead_count,
+                    group.consumer_count,
                     round(size * group.message_count),
                     _oldest_age_s(bus, info.name, group.name, now_ms) if len(spans) == 1 else None,
                 )

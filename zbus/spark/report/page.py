@@ -313,7 +313,9 @@ def _pending(report: Report) -> str:
     chart = bars(
         "Delayed messages by when they are due",
         _series(rows, "topic", "messages", "due_ms"),
-        *(rows[0].due_ms, max(row.due_ms for row in rows), report.bucket_ms),
+        rows[0].due_ms,
+        max(row.due_ms for row in rows),
+        report.bucket_ms,
     )
     columns = {
         "topic": [row.topic for row in rows],

@@ -12,8 +12,14 @@ from typing import Final, Protocol
 
 _BLOCK: Final = struct.Struct("<8I")
 _SALT: Final = (
-    *(0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D),
-    *(0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
+    0x47B6137B,
+    0x44974D91,
+    0x8824AD5B,
+    0xA2B7289D,
+    0x705495C7,
+    0x2DF1424B,
+    0x9EFC4947,
+    0x5C6BFB31,
 )
 # Thrift's compact form: field 1 is a number, then three unions with one empty member each, which
 # say split blocks, XXH64, not compressed.

@@ -114,8 +114,19 @@ def _search(common: Common, given: dict[str, Any]) -> Search:
     from zbus.spark.search.scope import Topics
 
     names = (
-        *("ids", "keys", "tags", "tag_filter", "since", "until", "headers", "contains"),
-        *("regex", "json_paths", "equals", "where", "after"),
+        "ids",
+        "keys",
+        "tags",
+        "tag_filter",
+        "since",
+        "until",
+        "headers",
+        "contains",
+        "regex",
+        "json_paths",
+        "equals",
+        "where",
+        "after",
     )
     topics = tuple(name for name in (given["topics"] or "").split(",") if name)
     if topics and given["pattern"] is not None:

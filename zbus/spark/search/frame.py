@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zbus.spark.columns import DDL, NAMES, arrow_schema
-from zbus.spark.ends import where_options
 from zbus.spark.errors import SparkProblem, Usage, problem_in
-from zbus.spark.planning import Part
+from zbus.spark.io import where_options
 from zbus.spark.search.conditions import Conditions
 from zbus.spark.search.cursor import ORDER
 from zbus.spark.search.results import (
@@ -32,7 +30,9 @@ from zbus.spark.search.results import (
 from zbus.spark.search.scope import ArchivedFile, Scope
 from zbus.spark.search.verdicts import Test, columns_of, moment, tests_of, verdict_of
 from zbus.spark.session import without_a_log
-from zbus.spark.where import Where
+from zbus.spark.source.columns import DDL, NAMES, arrow_schema
+from zbus.spark.source.location import Where
+from zbus.spark.source.planning import Part
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -13,7 +13,7 @@ from zbus.spark.errors import Usage
 from zbus.spark.search.conditions import Conditions, describe
 from zbus.spark.search.results import LIMIT, Body, Page
 from zbus.spark.search.scope import ArchivedFile, Scope, Topics, find_scope
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

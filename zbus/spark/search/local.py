@@ -20,11 +20,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from zbus.spark.arrows import read
-from zbus.spark.columns import NAMES, arrow_schema
 from zbus.spark.errors import SparkProblem, Usage
 from zbus.spark.logs import Log
-from zbus.spark.planning import Part
 from zbus.spark.search.bloom import may_have
 from zbus.spark.search.conditions import Conditions
 from zbus.spark.search.results import Body, as_results, source_names
@@ -37,6 +34,9 @@ from zbus.spark.search.verdicts import (
     time_scalar,
     verdict_of,
 )
+from zbus.spark.source.arrows import read
+from zbus.spark.source.columns import NAMES, arrow_schema
+from zbus.spark.source.planning import Part
 
 THREADS: Final = min(8, os.cpu_count() or 1)
 _PARQUET: Final = ds.ParquetFileFormat()

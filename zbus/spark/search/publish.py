@@ -14,10 +14,10 @@ from zbus.client.blocking import Pending, Pipeline
 from zbus.client.messages import StoredBatch
 from zbus.client.requests import Request, own_lines, parse_stored_batch, start
 from zbus.spark.clients import problem_with
-from zbus.spark.columns import arrow_schema
 from zbus.spark.errors import Usage
-from zbus.spark.rows import Load, loads
-from zbus.spark.where import Where
+from zbus.spark.sink.encode import Load, loads
+from zbus.spark.source.columns import arrow_schema
+from zbus.spark.source.location import Where
 
 IN_FLIGHT_MAX: Final = 4
 """Requests that are not answered: each has some megabytes."""

@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zbus.spark.columns import arrow_schema
 from zbus.spark.search.cursor import ORDER, Cursor
+from zbus.spark.source.columns import arrow_schema
 
 HEAD_BYTES: Final = 256
 """Of the head of a body."""
@@ -19,7 +19,15 @@ HEAD_BYTES: Final = 256
 LIMIT: Final = 1_000
 
 _COLUMNS: Final = (
-    *("topic", "partition", "offset", "timestamp", "id", "tag", "key", "headers", "size"),
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "id",
+    "tag",
+    "key",
+    "headers",
+    "size",
     "body",
 )
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from zbus.spark.errors import UnknownTopic, Usage
 from zbus.spark.logs import Log, Span
-from zbus.spark.planning import Part
 from zbus.spark.search.conditions import Conditions
-from zbus.spark.where import Where
+from zbus.spark.source.location import Where
+from zbus.spark.source.planning import Part
 
 
 class ArchivedFile(Protocol):

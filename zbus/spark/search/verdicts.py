@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zbus.spark.columns import arrow_schema
 from zbus.spark.search.conditions import Conditions
 from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.json_path import Matcher
+from zbus.spark.source.columns import arrow_schema
 
 Verdict = Callable[..., pa.Array]
 """Of arrays, one for each column of the test: an array of true and false."""

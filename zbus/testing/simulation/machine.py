@@ -17,15 +17,15 @@ import attrs
 
 from zbus.config import Config
 from zbus.core.broker import Broker
-from zbus.faces.adf.settings import AdfSettings
-from zbus.faces.native.settings import NativeSettings
-from zbus.faces.semq.settings import SemqSettings
-from zbus.journal.local.engine import LocalJournal
-from zbus.journal.local.worker import Job
-from zbus.journal.port import Journal, JournalError
+from zbus.dialects.adf.settings import AdfSettings
+from zbus.dialects.semq.settings import SemqSettings
+from zbus.dialects.zbus.settings import NativeSettings
 from zbus.server.assembly import Assembly, Kind, make_broker, restore
-from zbus.server.clock import Clock
-from zbus.store.replay import recover
+from zbus.server.loop.clock import Clock
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.local.worker import Job
+from zbus.storage.port import Journal, JournalError
+from zbus.storage.replay import recover
 from zbus.testing.disk import Disk
 from zbus.testing.late import LateJournal
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket
@@ -40,7 +40,7 @@ _DRAIN_STEP_MS = 50
 
 
 class Worker:
-    """Keeps jobs until they are run. See `zbus.journal.local.worker`."""
+    """Keeps jobs until they are run. See `zbus.storage.local.worker`."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from zbus.server.link import Link
-from zbus.server.mailbox import Mailbox
-from zbus.server.readiness import READ, WRITE, Events, Readiness
+from zbus.server.loop.mailbox import Mailbox
+from zbus.server.loop.readiness import READ, WRITE, Events, Readiness
+from zbus.server.loop.socket_connection import Link
 from zbus.testing.world import Reply, take_reply
 
 ROOM_BYTES = 64 << 10

@@ -1,0 +1,118 @@
+"""Deliveries that are settled while one of the two partitions, or both, are read again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.support import Probe, ranges, refusal
+from tests.core.upkeep.test_fencing import LateBox
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import Refusal
+from zbus.core.model.message import Message
+from zbus.core.model.message_state import Life
+from zbus.core.patterns.put_and_ack import Source
+from zbus.storage.port import Lane, Verdict
+
+SOURCE: Lane = ("T", 0)
+TARGET: Lane = ("Out", 0)
+
+
+def prepared() -> LateBox:
+    """A message of `T` is leased by g; nothing is in `Out`."""
+    box = LateBox()
+    box.declare(TopicOptions("Out", durability="disk"), "g", GroupOptions(lease=True))
+    box.put(b"0")
+    box.settle()
+    assert box.take() == [b"0"]
+    box.settle(10)
+    return box
+
+
+def transform(box: LateBox) -> Probe:
+    probe = Probe()
+    chunk = Chunk.of([Message(b"", body=b"result")])
+    source = Source(box.group(), box.partition(), ranges([0]))
+    box.broker.settling.put(box.partition("Out"), chunk, probe, [source])
+    box.turn()
+    return probe
+
+
+def fence(box: LateBox, lane: Lane) -> None:
+    """A put to this partition is lost; it is not read again yet."""
+    topic, index = lane
+    if lane not in box.late.waiting:
+        box.put(b"doomed", topic=topic, index=index)
+        box.turn()
+    box.late.step(lane, Verdict.LOST)
+    box.late.step(lane)
+    box.run_posted()
+    assert box.partition(topic, index).fenced is not None
+
+
+def step(box: LateBox, lane: Lane) -> None:
+    """All that this partition waits for becomes known, and nothing of others."""
+    for _ in range(5):
+        while lane in box.late.waiting:
+            box.late.step(lane)
+        box.run_posted()
+
+
+def read_again(box: LateBox, lane: Lane) -> None:
+    for _ in range(3):
+        box.turn(1_000)
+        step(box, lane)
+    assert box.partition(*lane).fenced is None
+
+
+def life(box: LateBox) -> Life:
+    return box.group().backlogs[0].life(0)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_decided_is_not_handed_out_before_both_are_read_again(refused: bool) -> None:
+    """Who decided it is fenced, and knows it still, also if it refused something meanwhile."""
+    box = prepared()
+    probe = transform(box)
+    step(box, TARGET)
+    assert probe.fine
+    box.turn()
+    fence(box, SOURCE)
+    fence(box, TARGET)
+    if refused:
+        put = box.put(b"too soon", topic="Out")
+        box.turn()
+        assert refusal(put).refusal is Refusal.FENCED
+    read_again(box, SOURCE)
+    box.turn(60_000)
+    step(box, SOURCE)
+    assert life(box) is Life.LEASED
+    assert box.take() == []
+    read_again(box, TARGET)
+    box.settle(2_000)
+    assert life(box) is Life.DONE
+
+
+def test_what_is_lost_holds_nothing_after_it_was_read_again() -> None:
+    box = prepared()
+    probe = transform(box)
+    fence(box, TARGET)
+    assert refusal(probe).refusal is Refusal.FENCED
+    fence(box, SOURCE)
+    read_again(box, SOURCE)
+    read_again(box, TARGET)
+    box.settle(60_000)
+    assert box.take() == [b"0"]
+
+
+def test_it_is_decided_right_after_its_partition_was_read_again() -> None:
+    """In the same turn, before it was looked at what settles its deliveries."""
+    box = prepared()
+    probe = transform(box)
+    fence(box, SOURCE)
+    step(box, SOURCE)
+    assert box.partition(*SOURCE).fenced is None
+    step(box, TARGET)
+    assert probe.fine
+    box.settle(60_000)
+    assert life(box) is Life.DONE

@@ -1,0 +1,313 @@
+"""What holds for every dialect without its doing: rights, browsers, limits, slow readers, the end.
+
+Each test is run for every face that there is, and for a toy.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+
+import pytest
+
+from tests.conformance.dialogue import Client, World, cmd, http, ok
+from tests.dialects.dialects import (
+    DIALECTS,
+    Dialect,
+    every_dialect,
+    every_dialect_that_waits,
+    with_toy,
+)
+from tests.dialects.toy import ToyAsked, ToyFace
+from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.model.limits import Limits
+from zbus.dialects.registry import FACES
+from zbus.edge.access import Access, Entry, make_grant
+from zbus.edge.connection import Peer, Plan
+from zbus.edge.guard import GuardSettings
+from zbus.testing.world import EPOCH_MS, HeldJournal
+from zbus.wire.limits import WireLimits
+
+__all__ = ["with_toy"]
+
+pytestmark = pytest.mark.usefixtures("with_toy")
+
+
+def entry(token: str, operations: str, topic: str, expires_ms: int = 1 << 62) -> Entry:
+    grant = make_grant(token, operations.split(), {topic: []}, expires_ms)
+    return Entry(grant, (sha256(token.encode()).digest(),))
+
+
+TOKENS = (
+    entry("admin", "admin", "*"),
+    entry("both", "produce consume", "T"),
+    entry("other", "produce consume", "Other"),
+    entry("reader", "query", "T"),
+    entry("short", "produce consume", "T", EPOCH_MS + 1_000),
+)
+
+
+def basic(user: str, password: str) -> str:
+    return "authorization: Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+def declared(world: World, *lines: str) -> Client:
+    client = world.connect()
+    ok(client, http("/T?cmd=declare", *lines))
+    return client
+
+
+def stored(world: World) -> int:
+    """How many messages have come into the topic."""
+    topic = world.broker.topic("T")
+    assert topic is not None
+    return sum(partition.end for partition in topic.partitions)
+
+
+def test_every_face_is_in_the_table() -> None:
+    assert {dialect.name for dialect in DIALECTS} == set(FACES) - {
+        "pages",
+        "console",
+    }  # of files alone
+
+
+@every_dialect
+def test_what_is_put_is_pulled(dialect: Dialect) -> None:
+    client = declared(World())
+    dialect.ok(client, dialect.put("T", b"hello"))
+    assert dialect.bodies(dialect.ok(client, dialect.pull("T"))) == [b"hello"]
+
+
+# -- rights ------------------------------------------------------------------------------------
+
+
+@every_dialect
+@pytest.mark.parametrize("token", ["", "wrong", "other", "reader"])
+def test_nobody_gets_past_the_tokens(dialect: Dialect, token: str) -> None:
+    world = World(access=Access(TOKENS))
+    declared(world, "token: admin")
+    client = world.connect()
+    shown = ("token: {}", "authorization: Bearer {}", "cookie: token={}")
+    for show in (*(show.format(token) for show in shown), basic("", token), basic(token, "x")):
+        lines = [show] if token else []
+        assert dialect.ask(client, dialect.put("T", b"x", *lines)).status == 403
+        assert dialect.ask(client, dialect.pull("T", *lines)).status == 403
+    assert stored(world) == 0
+    assert not client.peer.groups
+
+
+@every_dialect
+def test_a_token_lets_its_bearer_in_until_it_expires(dialect: Dialect) -> None:
+    world = World(access=Access(TOKENS))
+    declared(world, "token: admin")
+    client = world.connect()
+    lines = ("authorization: Bearer {}", basic("", "both"), basic("short", "x"))
+    for token, line in zip(("both", "both", "short"), lines, strict=True):
+        line = line.format(token)
+        dialect.ok(client, dialect.put("T", token.encode(), line))
+        assert dialect.bodies(dialect.ok(client, dialect.pull("T", line))) == [token.encode()]
+    client.exchange(dialect.pull("T", "token: short"))
+    world.advance(2_000)
+    world.posted.append(world.front.upkeep)  # the server does so once a second
+    world.settle()
+    ended = [reply.status for reply in dialect.replies(client)]
+    assert ended == ([403] if dialect.waits else []), "a pull that waits is ended"
+    assert dialect.ask(client, dialect.put("T", b"late", "token: short")).status == 403
+
+
+HEADS = (
+    *(http("/toy/T", method=method) for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS")),
+    *(http("/toy/T", method=method) for method in ("HEAD", "PATCH", "BREW")),
+    *(http(path) for path in ("/toy", "/toy/", "/toy/T/more", "/toy?token=other", "/toy//T")),
+    *(http("/toy/T", line) for line in ("token: wrong", "cookie: token=; token=wrong")),
+    *(http("/toy/T", line) for line in ("authorization: Basic YTpi", "authorization: Bearer")),
+    http("/toy/T", "connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13"),
+    http("/toy/T", "topic: T"),
+    http("/toy/T", "cmd: ping"),
+    cmd("consume", "topic: T"),
+    b"GET /toy/T HTTP/1.0\r\n\r\n",
+)
+
+
+class Spy(ToyAsked):
+    ran = 0
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        Spy.ran += 1
+        super().run(peer, id, body)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_no_plan_of_a_face_is_run_past_the_rights(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the head: the face has no say in it."""
+    monkeypatch.setattr(ToyFace, "read", lambda face, head: Spy(head, face.parts))
+    Spy.ran = 0
+    world = World(access=Access(TOKENS))
+    declared(world, "token: admin")
+    client = world.connect()
+    client.exchange(head)
+    assert Spy.ran == 0
+    ok(world.connect(), http("/toy/T", "token: both", method="POST", body=b"x"))
+    assert Spy.ran == 1, "the spy is in place"
+
+
+def test_for_who_may_not_no_plan_is_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be kept with the head, which anybody can send."""
+    made: list[ToyAsked] = []
+
+    def plan(asked: ToyAsked) -> Plan:
+        made.append(asked)
+        return asked
+
+    monkeypatch.setattr(ToyAsked, "plan", plan)
+    world = World(access=Access(TOKENS))
+    declared(world, "token: admin")
+    client = world.connect()
+    assert client.request(http("/toy/T", "token: wrong")).status == 403
+    assert made == []
+
+
+# -- browsers ----------------------------------------------------------------------------------
+
+FOREIGN = (
+    ("origin: https://evil.example",),
+    ("sec-fetch-site: cross-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: image"),
+    ("user-agent: Mozilla/5.0", "accept: */*", "referer: https://evil.example/page"),
+)
+
+
+@every_dialect
+@pytest.mark.parametrize("lines", FOREIGN)
+def test_another_page_cannot_have_a_browser_do_it(dialect: Dialect, lines: tuple[str, ...]) -> None:
+    world = World()
+    client = declared(world)
+    assert dialect.ask(client, dialect.put("T", b"x", *lines)).status == 403
+    assert stored(world) == 0
+    dialect.ok(client, dialect.put("T", b"kept"))
+    assert dialect.ask(client, dialect.pull("T", *lines)).status == 403
+    assert dialect.bodies(dialect.ok(client, dialect.pull("T"))) == [b"kept"]
+
+
+@every_dialect
+def test_a_name_of_others_leads_nowhere(dialect: Dialect) -> None:
+    client = declared(World(guard=GuardSettings()))
+    request = dialect.put("T", b"x").replace(b"host: localhost", b"host: evil.example")
+    assert dialect.ask(client, request).status == 421
+
+
+@every_dialect
+def test_a_browser_is_told_to_do_nothing_with_messages(dialect: Dialect) -> None:
+    client = declared(World())
+    dialect.ok(client, dialect.put("T", b"<script>alert(1)</script>", "content-type: text/html"))
+    page = ("sec-fetch-site: same-origin", "sec-fetch-mode: cors", "origin: http://localhost")
+    reply = dialect.ok(client, dialect.pull("T", *page))
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["content-security-policy"].startswith("sandbox")
+    assert not reply.headers["content-type"].startswith("text/html")
+
+
+# -- limits ------------------------------------------------------------------------------------
+
+
+@every_dialect
+def test_a_body_over_the_limit(dialect: Dialect) -> None:
+    world = World(wire_limits=WireLimits(body_bytes_max=100))
+    client = declared(world)
+    assert dialect.ask(client, dialect.put("T", b"x" * 101)).status == 413
+    assert client.closed
+    assert stored(world) == 0
+
+
+@every_dialect
+def test_a_message_over_the_limit(dialect: Dialect) -> None:
+    world = World(limits=Limits(message_bytes_max=100))
+    client = declared(world)
+    assert dialect.ask(client, dialect.put("T", b"x" * 101)).status == 413
+    dialect.ok(client, dialect.put("T", b"x" * 100))
+
+
+@every_dialect
+@pytest.mark.parametrize(("refusal", "status"), [("FULL", 507), ("OVERLOADED", 503)])
+def test_when_disk_or_memory_are_short(dialect: Dialect, refusal: str, status: int) -> None:
+    world = World()
+    client = declared(world)
+    dialect.ok(client, dialect.put("T", b"before"))
+    world.broker.puts.refusing = BrokerError(Refusal[refusal], "there is no room")
+    reply = dialect.ask(client, dialect.put("T", b"x"))
+    if dialect.tells_why:
+        assert (reply.status, reply.headers["retry-after"]) == (status, "1")
+    else:
+        assert reply.status == 503
+    assert dialect.bodies(dialect.ok(client, dialect.pull("T"))) == [b"before"], "reading goes on"
+
+
+@every_dialect
+def test_who_reads_nothing_is_given_no_more(dialect: Dialect) -> None:
+    world = World()
+    client, slow = declared(world), world.connect()
+    bodies = [b"%d" % number + b"x" * 50_000 for number in range(40)]
+    for body in bodies:
+        dialect.ok(client, dialect.put("T", body))
+    slow.takes = False
+    for _ in bodies:
+        slow.send(dialect.pull("T"))
+        world.turn()
+    assert slow.peer.out_bytes <= slow.peer.out_bytes_max + 60_000
+    slow.takes = True
+    world.settle()
+    found = [dialect.bodies(reply) for reply in dialect.replies(slow)]
+    while [] in found:  # who does not wait asks again
+        assert not dialect.waits
+        found.remove([])
+        found.append(dialect.bodies(dialect.ok(slow, dialect.pull("T"))))
+    assert found == [[body] for body in bodies]
+
+
+# -- waiting and the end -----------------------------------------------------------------------
+
+
+@every_dialect_that_waits
+def test_a_pull_waits_and_replies_come_in_order(dialect: Dialect) -> None:
+    client = declared(World())
+    assert client.exchange(dialect.pull("T")) == []
+    client.send(dialect.put("T", b"x"))
+    client.world.settle()
+    pulled, done = dialect.replies(client)
+    assert dialect.bodies(pulled) == [b"x"], "asked first, told first"
+    assert done.status == 200
+
+
+@every_dialect
+def test_no_reply_before_the_sync(dialect: Dialect) -> None:
+    journal = HeldJournal()
+    world = World(journal)
+    client = world.connect()
+    client.exchange(http("/T?cmd=declare"))
+    journal.release()
+    world.settle()
+    assert [reply.status for reply in dialect.replies(client)] == [200]
+    assert client.exchange(dialect.put("T", b"x")) == []
+    journal.release()
+    world.settle()
+    assert [reply.status for reply in dialect.replies(client)] == [200]
+
+
+@pytest.fixture
+def stopped() -> Iterator[World]:
+    world = World()
+    yield world
+    assert not any(client.peer.open_tickets for client in world.clients), "all are answered"
+
+
+@every_dialect_that_waits
+def test_at_the_stop_who_waits_is_told(dialect: Dialect, stopped: World) -> None:
+    client = declared(stopped)
+    assert client.exchange(dialect.pull("T")) == []
+    stopped.posted.append(stopped.broker.stop)
+    stopped.settle()
+    [reply] = dialect.replies(client)
+    assert dialect.bodies(reply) == []
+    assert dialect.ask(client, dialect.pull("T")).status == 503

@@ -1,0 +1,1 @@
+"""Commands about messages: produce, consume, follow, whole files, single messages."""

@@ -1,0 +1,404 @@
+"""`zbus produce`, `consume`, `ack` and `call`: messages in, messages out, questions answered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import IO, Any
+
+import attrs
+import click
+import msgspec
+from click.core import ParameterSource
+
+from zbus import client
+from zbus.cli.completion import complete_group, complete_topic
+from zbus.cli.messages import show
+from zbus.cli.messages.files import Out, progress_bar, read_body, read_units, send
+from zbus.cli.remote import (
+    GRACE_S,
+    MESSAGES_TYPE,
+    Remote,
+    Reply,
+    as_deliveries,
+    command,
+    json_option,
+    opened,
+    url_option,
+)
+from zbus.cli.units import DURATION, LOSS, SOME_TIME
+from zbus.cli.words import Failed, counted, print_json, print_time
+from zbus.client import Delivery
+
+FILE_BATCH = 100
+"""Messages that are fetched at once if they are acknowledged or go to a file."""
+
+
+class Nothing(Failed):
+    """Nothing came in time."""
+
+    exit_code = 3
+
+
+ACKS = ("ack_topic", "ack_group", "ack_offset", "ack_partition")
+NON_NEGATIVE = click.IntRange(min=0)
+POSITIVE = click.IntRange(min=1)
+
+
+def _headers(
+    _context: click.Context, _parameter: click.Parameter, lines: tuple[str, ...]
+) -> dict[str, str]:
+    headers = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise click.BadParameter(f"{line!r} is not of the form name:value")
+        headers[name.strip().lower()] = value.strip()
+    return headers
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("body", required=False)
+@click.option("--tag", help="Dotted words that filters match.")
+@click.option("--key", help="Messages of one key stay in order.")
+@click.option("--id", "message_id", help="The message's id; the broker makes one otherwise.")
+@click.option("--partition", type=NON_NEGATIVE, help="Put it there; else the broker chooses.")
+@click.option(
+    "--delay", "--delay-ms", "delay_ms", type=DURATION, help="Deliver it when this time has passed."
+)
+@click.option("--cron", help="Put it again and again: '0 9 * * 1-5'.")
+@click.option("--cron-zone", help="Time zone of --cron: Europe/Berlin.")
+@click.option(
+    "--ttl",
+    "--ttl-ms",
+    "ttl_ms",
+    type=SOME_TIME,
+    help="Drop it if it is not delivered within this time.",
+)
+@click.option(
+    "--idempotency-key", help="Name this request: however often it is sent, it is stored once."
+)
+@click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
+@click.option("--front", is_flag=True, default=None, help="Put it before all that is ready.")
+@click.option(
+    "--max-attempts", type=POSITIVE, help="Hand it out at most so often; else as the group says."
+)
+@click.option("--ack-topic", metavar="TOPIC", help="Acknowledge deliveries of TOPIC with it,")
+@click.option("--ack-group", metavar="GROUP", help="of this group,")
+@click.option("--ack-offset", metavar="OFFSETS", help="at 3,5-9,12: both are done, or neither.")
+@click.option("--ack-partition", type=NON_NEGATIVE, help="Of these deliveries; default 0.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME:VALUE",
+    multiple=True,
+    callback=_headers,
+    help="Any other header; may be repeated.",
+)
+@click.option("--file", type=click.File("rb"), help="Put what is in a file, as many messages.")
+@click.option(
+    "--stdin", "file", flag_value="-", type=click.File("rb"), help="The same from standard input."
+)
+@click.option(
+    "--lines", "form", flag_value="lines", default="lines", help="Each line is a message."
+)
+@click.option("--whole", "form", flag_value="whole", help="The whole file is one message.")
+@click.option("--ndjson", "form", flag_value="ndjson", help="Each line is a message in JSON.")
+@click.option(
+    "--messages", "form", flag_value="messages", help="The file is what `consume --messages` wrote."
+)
+@click.option("--progress", is_flag=True, help="Show a bar on stderr.")
+@json_option
+@url_option
+def produce(
+    topic: str,
+    body: str | None,
+    headers: dict[str, str],
+    file: IO[bytes] | None,
+    form: str,
+    progress: bool,
+    as_json: bool,
+    url: str,
+    **labels: Any,  # noqa: ANN401 - the options that are the message's
+) -> None:
+    """Put a message into TOPIC and print the broker's time.
+
+    BODY is the text to send. "-", or no BODY and a pipe, reads it from standard input: all of it is
+    one message. '' is an empty message. --file and --stdin send many messages in batches, and
+    print how many were stored; --lines, --whole, --ndjson and --messages mean --stdin without them.
+    """
+    file = file or _named_by_form(form, body)
+    if file is not None:
+        alone = ("message_id", "expected_offset", "cron", "cron_zone", *ACKS)
+        if body is not None or headers or any(labels[name] is not None for name in alone):
+            raise click.UsageError(
+                "--file cannot be used with BODY, --id, --expected-offset, --cron, --ack-… or "
+                "--header"
+            )
+        _produce_file(topic, file, form, progress, as_json, url, labels)
+        return
+    content = read_body(body)
+    options: dict[str, str | int | None] = {
+        "cmd": "produce",
+        "topic": topic,
+        "id": labels["message_id"],
+        "tag": labels["tag"],
+        "key": labels["key"],
+        "partition": labels["partition"],
+        "delay": labels["delay_ms"],
+        "ttl": labels["ttl_ms"],
+        "cron": labels["cron"],
+        "cron_zone": labels["cron_zone"],
+        "idempotency-key": labels["idempotency_key"],
+        "expected_offset": labels["expected_offset"],
+        "front": labels["front"] and 1,
+        "max_attempts": labels["max_attempts"],
+        **{name: labels[name] for name in ACKS},
+    }
+    # An option that was not given must not hide a --header of its name.
+    given = {name: value for name, value in options.items() if value is not None}
+    with Remote(url) as remote:
+        reply = remote.request({**headers, **given}, content)
+    if as_json:
+        print_json(
+            {
+                name: int(value) if value.isdecimal() and name != "id" else value
+                for name, value in reply.headers.items()
+                if name in ("id", "offset", "partition", "durability", "duplicate")
+            }
+        )
+    else:
+        _print(reply)
+
+
+def _named_by_form(form: str, body: str | None) -> IO[bytes] | None:
+    """Standard input, if the command line says in which form messages are in it."""
+    if click.get_current_context().get_parameter_source("form") is not ParameterSource.COMMANDLINE:
+        return None
+    if body is not None:
+        raise click.UsageError(f"--{form} is for --file and --stdin, and not for BODY")
+    return sys.stdin.buffer
+
+
+def _produce_file(
+    topic: str,
+    file: IO[bytes],
+    form: str,
+    progress: bool,
+    as_json: bool,
+    url: str,
+    labels: dict[str, Any],
+) -> None:
+    own = {
+        name: labels[name]
+        for name in ("tag", "key", "partition", "delay_ms", "ttl_ms", "front", "max_attempts")
+        if labels[name] is not None
+    }
+    with opened(url) as bus, progress_bar(file, progress) as advance:
+        units = read_units(file, form)
+        sent = send(bus, topic, units, own, labels["idempotency_key"], advance)
+    if as_json:
+        print_json(attrs.asdict(sent))
+    else:
+        known = f", {sent.duplicates} of them known" if sent.duplicates else ""
+        click.echo(f"{counted(sent.count, 'message')}{known}")
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", required=False, shell_complete=complete_group)
+@click.option(
+    "--count",
+    type=NON_NEGATIVE,
+    default=1,
+    show_default=True,
+    help="Stop after this many messages; 0: never.",
+)
+@click.option(
+    "--timeout",
+    "--timeout-ms",
+    "timeout_ms",
+    type=DURATION,
+    help="Stop if nothing comes for this time.",
+)
+@click.option(
+    "--standby", is_flag=True, help="If another reads the exclusive group, wait until it has left."
+)
+@click.option("--batch", type=POSITIVE, help="Fetch up to this many messages at once.")
+@click.option("--lease-ms", type=POSITIVE, help="Redeliver what has no ack after this.")
+@click.option(
+    "--on-loss",
+    type=LOSS,
+    help="What becomes of its leases when this ends; else as the group says.",
+)
+@click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
+@click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
+@click.option(
+    "--lines",
+    "form",
+    flag_value="lines",
+    default="lines",
+    help="Write each body as a line (default).",
+)
+@click.option(
+    "--messages", "form", flag_value="messages", help="Write what `produce --messages` reads."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
+@json_option
+@url_option
+def consume(
+    topic: str,
+    group: str | None,
+    count: int,
+    timeout_ms: int | None,
+    standby: bool,
+    batch: int | None,
+    lease_ms: int | None,
+    on_loss: str | None,
+    acks: bool,
+    out: str | None,
+    form: str,
+    verbose: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Take messages from TOPIC as GROUP, and print the body of each on a line."""
+    if batch is None and (acks or out):
+        batch = FILE_BATCH
+    wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
+    wanted["on_loss"] = on_loss
+    wanted["standby"] = int(standby) or None
+    encode = show.FORMS["json" if as_json else form]
+    taken = 0
+    target = Out(out, show.as_verbose if verbose and not as_json else encode)
+    try:
+        with opened(url) as bus:
+            for messages in _deliveries(bus, wanted, count, timeout_ms, batch):
+                target.write(messages)
+                if acks:
+                    acknowledge(bus, topic, group, messages)
+                taken += len(messages)
+    finally:
+        target.close()
+    if not taken:
+        raise Nothing(f"nothing in {topic} within {timeout_ms} ms")
+
+
+def acknowledge(
+    bus: client.BlockingClient, topic: str, group: str | None, messages: list[Delivery]
+) -> None:
+    """One request for each partition."""
+    offsets: dict[int, list[int]] = {}
+    for message in messages:
+        offsets.setdefault(message.partition, []).append(message.offset)
+    for partition, of in offsets.items():
+        bus.ack(topic, group, of, partition=partition)
+
+
+def _deliveries(
+    bus: client.BlockingClient,
+    wanted: dict[str, str | int | None],
+    count: int,
+    timeout_ms: int | None,
+    batch: int | None,
+) -> Iterator[list[Delivery]]:
+    """Pull until there were `count` messages (0: for ever) or one pull came back empty."""
+    left = count
+    while left or not count:
+        most = None if batch is None else min(batch, left) if count else batch
+        fields = {
+            **wanted,
+            "timeout": timeout_ms,
+            "batch": most,
+            "accept": None if batch is None else MESSAGES_TYPE,
+        }
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000 + GRACE_S
+        messages = bus.run(command(fields, as_deliveries, timeout_s=timeout_s))
+        if not messages:
+            return
+        left -= len(messages)
+        yield messages
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("group", shell_complete=complete_group)
+@click.argument("offset", type=NON_NEGATIVE)
+@click.option("--partition", type=NON_NEGATIVE, help="Partition of the message; default 0.")
+@json_option
+@url_option
+def ack(
+    topic: str, group: str, offset: int, partition: int | None, as_json: bool, url: str
+) -> None:
+    """Acknowledge the message at OFFSET of TOPIC for GROUP."""
+    with Remote(url) as remote:
+        reply = remote.request(
+            {
+                "cmd": "ack",
+                "topic": topic,
+                "consume_group": group,
+                "offset": offset,
+                "partition": partition,
+            }
+        )
+    print_time(reply.body, as_json)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("method")
+@click.argument("args", nargs=-1)
+@click.option("--module", default="", help="Module of the service.")
+@click.option(
+    "--timeout",
+    "--timeout-ms",
+    "timeout_ms",
+    type=SOME_TIME,
+    default="30s",
+    show_default=True,
+    help="Wait this long for the answer.",
+)
+@json_option
+@url_option
+def call(
+    topic: str,
+    method: str,
+    args: tuple[str, ...],
+    module: str,
+    timeout_ms: int,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Ask the service on TOPIC to run METHOD and print its answer.
+
+    An argument that is valid JSON (3, true, '{"a": 1}') is sent as JSON, any other as text.
+    """
+    question = {"module": module, "method": method, "params": [_argument(arg) for arg in args]}
+    with Remote(url) as remote:
+        reply = remote.request(
+            {
+                "cmd": "produce",
+                "topic": topic,
+                "content-type": "application/json",
+                "timeout": timeout_ms,
+            },
+            msgspec.json.encode(question),
+            timeout_s=timeout_ms / 1000 + GRACE_S,
+        )
+    if as_json and not reply.headers.get("content-type", "").startswith("application/json"):
+        print_json(reply.body.decode("utf-8", "replace"))
+    else:
+        _print(reply)
+
+
+def _argument(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _print(reply: Reply) -> None:
+    """Write a body as it came, and a line end if it has none."""
+    click.echo(reply.body, nl=not reply.body.endswith(b"\n"))

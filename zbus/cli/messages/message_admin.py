@@ -1,0 +1,252 @@
+"""What is asked about single messages of a group: `zbus delete`, `cancel`, `fire`, `reschedule`,
+`redrive`, `peek` and `why`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+import click
+
+from zbus.cli.completion import of_group
+from zbus.cli.remote import Remote, opened
+from zbus.cli.units import DURATION, MOMENT
+from zbus.cli.words import counted, print_json
+from zbus.client import single
+
+NON_NEGATIVE = click.IntRange(min=0)
+POSITIVE = click.IntRange(min=1)
+PAGE = 1_000
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _named(function: Function) -> Function:
+    """The options that name a message."""
+    partition = click.option("--partition", type=NON_NEGATIVE, help="Of the offset; default 0.")
+    id = click.option("--id", "message_id", help="The message's id, if the topic remembers ids.")
+    return id(partition(function))
+
+
+def _offsets(function: Function) -> Function:
+    return click.option("--offset", help="Of the message; of many: 3,5-9,12.")(function)
+
+
+def _order(
+    word: str,
+    topic: str,
+    group: str | None,
+    offset: str | None,
+    message_id: str | None,
+    partition: int | None,
+    as_json: bool,
+    url: str,
+    **more: int | None,
+) -> None:
+    """Have it done, and say to how many."""
+    if (offset is None) == (message_id is None):
+        raise click.UsageError("name messages by --offset, or one by --id")
+    fields: dict[str, str | int | None] = {
+        "cmd": word,
+        "topic": topic,
+        "consume_group": group,
+        "offset": offset,
+        "msgid": message_id,
+        "partition": partition,
+        **more,
+    }
+    with Remote(url) as remote:
+        number = _number(remote.request(fields).headers.get("count", ""))
+    if as_json:
+        print_json({"count": number})
+    else:
+        click.echo(counted(number, "message"))
+
+
+@click.command()
+@of_group
+@_named
+@_offsets
+def delete(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 - options
+    """Finish messages of TOPIC that GROUP has not finished, whatever their state.
+
+    Without GROUP all groups are meant. A message is counted in each of them.
+    """
+    _order("delete", topic, group, **named)
+
+
+@click.command()
+@of_group
+@_named
+@_offsets
+def cancel(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 - options
+    """Finish messages of TOPIC that are delayed, so that they are never delivered.
+
+    What was just delivered is refused. Without GROUP all groups are meant.
+    """
+    _order("cancel", topic, group, **named)
+
+
+@click.command()
+@of_group
+@_named
+@_offsets
+def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 - options
+    """Deliver messages of TOPIC that are delayed now.
+
+    Without GROUP all groups are meant.
+    """
+    _order("fire", topic, group, **named)
+
+
+@click.command()
+@of_group
+@_named
+@_offsets
+@click.option("--delay", "--delay-ms", "delay_ms", type=DURATION, help="Due after this time.")
+@click.option(
+    "--deliver-at",
+    "--deliver-at-ms",
+    "deliver_at_ms",
+    type=MOMENT,
+    help="Due at this time: ISO 8601, or ms since 1970.",
+)
+def reschedule(
+    topic: str,
+    group: str | None,
+    delay_ms: int | None,
+    deliver_at_ms: int | None,
+    **named: Any,  # noqa: ANN401 - options
+) -> None:
+    """Deliver messages of TOPIC that are delayed at another time.
+
+    Without GROUP all groups are meant.
+    """
+    if (delay_ms is None) == (deliver_at_ms is None):
+        raise click.UsageError("give one of --delay and --deliver-at")
+    _order("reschedule", topic, group, **named, delay=delay_ms, deliver_at=deliver_at_ms)
+
+
+@click.command()
+@of_group
+@click.option(
+    "--count", type=POSITIVE, help="Put back at most this many, the first ones; default 1,000."
+)
+@click.option("--offset", help="Put back these: 3,5-9,12.")
+@click.option(
+    "--partition", type=NON_NEGATIVE, help="In this one only; else in all; of --offset: 0."
+)
+@click.option("--to", metavar="TOPIC", help="Put them there, not where each comes from.")
+def redrive(
+    topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
+) -> None:
+    """Put dead messages, which GROUP of TOPIC has, back to where they come from."""
+    with Remote(url) as remote:
+        reply = remote.request({"cmd": "redrive", "topic": topic, "consume_group": group, **fields})
+    count, stayed = (_number(reply.headers.get(name, "")) for name in ("count", "stayed"))
+    if as_json:
+        print_json({"count": count, "stayed": stayed})
+    else:
+        click.echo(counted(count, "message") + (f", {stayed} stayed" if stayed else ""))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
+
+
+@click.command()
+@of_group
+@click.option(
+    "--state",
+    type=click.Choice(["delayed", "leased", "ready"]),
+    default="ready",
+    show_default=True,
+    help="What to list.",
+)
+@click.option("--key", help="Only those of this key.")
+@click.option("--tag", help='Only those whose tag this filter matches, such as "a.*".')
+@click.option(
+    "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
+)
+@click.option("--body", is_flag=True, help="With their bodies.")
+def peek(
+    topic: str,
+    group: str | None,
+    state: str,
+    key: str | None,
+    tag: str | None,
+    count: int,
+    body: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """List what GROUP of TOPIC has delayed, leased or ready; nothing changes by it."""
+    left, after = count, ""
+    with opened(url) as bus:
+        while left:
+            page = bus.peek(
+                topic,
+                group,
+                state=cast(single.State, state),
+                key=key,
+                tag=tag,
+                count=min(left, PAGE),
+                after=after,
+                body=body,
+            )
+            for row in page.messages:
+                if as_json:
+                    print_json(row)
+                else:
+                    click.echo(_line(row))
+            left -= len(page.messages)
+            after = page.next
+            if not after:
+                break
+    if page.unseen and not as_json:
+        text = f"{counted(page.unseen, 'message')} may be delayed, which the group has not come to"
+        click.echo(f"zbus: {text}", err=True)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A message for people."""
+    parts = [f"{row['partition']}:{row['offset']}", row["state"]]
+    if "until" in row:
+        parts.append(f"until {_time(row['until'])}")
+    parts.append(f"id={row['id']}")
+    names = ("key", "tag", "attempts", "holder", "size", "body", "body_base64")
+    parts += [f"{name}={row[name]}" for name in names if name in row]
+    return "  ".join(parts)
+
+
+def _time(time_ms: int) -> str:
+    try:
+        time = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms after 1970"
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@click.command()
+@of_group
+@_named
+@click.option("--offset", type=NON_NEGATIVE, help="Of the message.")
+def why(
+    topic: str,
+    group: str | None,
+    offset: int | None,
+    message_id: str | None,
+    partition: int | None,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Say why a message of TOPIC is not with the consumers of GROUP."""
+    if (offset is None) == (message_id is None):
+        raise click.UsageError("name a message by --offset or --id")
+    with opened(url) as bus:
+        found = bus.why(topic, group, offset, id=message_id, partition=partition or 0)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(found.get("text", ""))

@@ -1,0 +1,1 @@
+"""Connections of the clients: sockets, TLS, requests under way, reconnects, forks."""

@@ -1,0 +1,274 @@
+"""A connection for programs that block, made again when it breaks; threads may share it.
+
+There is no thread in the background. Whoever waits for an answer reads for all that wait: one
+thread pays nothing for the others that might be there. (`Exchange` is the core; ADR 23.)
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from typing import Any, TypeVar
+
+from zbus.client.errors import ConnectionLost
+from zbus.client.links.forking import follow_forks
+from zbus.client.links.request_tracker import Call, Exchange
+from zbus.client.links.sockets import Socket
+from zbus.client.links.tls import TlsSocket
+from zbus.client.messages import Delivery
+from zbus.client.options import Address, Options
+from zbus.client.requests import Pulling, Request
+
+T = TypeVar("T")
+
+RECEIVE_BYTES = 64 << 10
+
+LOOK_UP_S = 1.0
+"""No wait is longer: a signal that comes just before a system call begins does not end that call,
+so Ctrl-C would be heard only when the wait is over."""
+
+
+def open_socket(address: Address, options: Options, timeout_s: float) -> Socket:
+    """A connection. Raises OSError (TLS errors are OSErrors too)."""
+    if address.kind == "unix":
+        unix = socket.socket(socket.AF_UNIX)
+        try:
+            unix.settimeout(timeout_s)
+            unix.connect(address.host)
+        except BaseException:
+            unix.close()
+            raise
+        return Socket(unix)
+    connection = socket.create_connection(address[1:], timeout_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if address.kind == "tcp":
+        return Socket(connection)
+    return TlsSocket(connection, options.tls(), address.host, timeout_s)
+
+
+class Link:
+    """One connection, made again when it breaks, and the calls under way on it."""
+
+    def __init__(self, address: Address, options: Options) -> None:
+        self._address = address
+        self._options = options
+        self._closed = False
+        self._begin()
+        follow_forks(self)
+
+    def _begin(self) -> None:
+        self._exchange = Exchange(self._options, random.SystemRandom())
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting = 0  # threads in `_changed`
+        self._driving = False  # a thread reads, or makes a connection, for all
+        self._taking = False  # it has bytes that the exchange has not
+        self._dropped: list[Socket] = []  # for it to close: it may be waiting for them
+        self._sending = threading.Lock()
+        self._socket: Socket | None = None
+
+    def forked(self, parent: int) -> None:
+        """A child has an identity, a connection and locks of its own. What was under way is the
+        parent's: what becomes of it is not known here."""
+        inherited = [*self._dropped] if self._socket is None else [*self._dropped, self._socket]
+        for connection in inherited:
+            connection.disown()
+        self._exchange.forked(parent)
+        self._begin()
+
+    def open(self) -> None:
+        """Connect, once. Raises ConnectionLost."""
+        with self._changed:
+            error = self._connect(time.monotonic() + self._options.connect_timeout_s)
+        if error is not None:
+            raise ConnectionLost(error)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._exchange.close()
+            self._drop()
+            self._changed.notify_all()
+
+    def run(self, request: Request[T]) -> T:
+        """Send, wait for the answer, return what it means."""
+        call = self.submit(request)
+        try:
+            self.flush()
+            self.wait(call)
+            return call.result()
+        except BaseException:
+            self.give_up(call)
+            raise
+
+    def give_up(self, call: Call[Any]) -> None:
+        """The caller waits no more. The broker learns it with the next request, if not now."""
+        with self._changed:
+            self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
+            has_news = self._exchange.has_news
+        if has_news:
+            self.flush()
+
+    def last_time(self, call: Call[Any]) -> None:
+        """If its answer is lost, or it was not sent yet, nobody wants it."""
+        with self._changed:
+            self._exchange.last_time(call)
+
+    def take_kept(self, pulling: Pulling) -> list[Delivery]:
+        """See `Exchange`."""
+        with self._changed:
+            return self._exchange.take_kept(pulling)
+
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
+        """See `Exchange`."""
+        with self._changed:
+            self._exchange.put_back(pulling, deliveries)
+
+    def submit(self, request: Request[T]) -> Call[T]:
+        """Begin a request; it is sent by `flush`, or by whoever waits."""
+        with self._changed:
+            if self._closed:
+                raise ConnectionLost("the client is closed")
+            return self._exchange.submit(request, time.monotonic())
+
+    def flush(self) -> None:
+        """Send what is to be sent. What cannot be is sent by the next connection."""
+        with self._sending:
+            connection = self._socket
+            if connection is None:
+                return
+            try:
+                with self._changed:
+                    data = self._exchange.take() if connection is self._socket else b""
+                if data:
+                    connection.send(data, self._options.timeout_s)
+            except (OSError, ValueError) as error:
+                self._broke(connection, error)
+            except BaseException:
+                # Half of it may be sent: nothing can follow on this connection.
+                self._broke(connection, OSError("interrupted while a request was sent"))
+                raise
+
+    def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
+        """Wait until the call is done, or until a time; whether it is done."""
+        changed, exchange = self._changed, self._exchange
+        if exchange.out_count:
+            self.flush()  # whoever was to do it was interrupted
+        with changed:
+            while not call.done:
+                now_s = time.monotonic()
+                end_s = call.deadline_s if until_s is None else min(call.deadline_s, until_s)
+                if now_s >= end_s:
+                    exchange.expire(now_s)
+                    return call.done
+                if self._driving:
+                    self._waiting += 1
+                    try:
+                        changed.wait(min(end_s - now_s, LOOK_UP_S))
+                    finally:
+                        self._waiting -= 1
+                    continue
+                self._driving = True
+                try:
+                    self._drive(now_s, end_s)
+                finally:
+                    self._driven()
+        return True
+
+    def _driven(self) -> None:
+        self._driving = False
+        if self._taking:
+            self._taking = False
+            if self._socket is not None:
+                self._lose(OSError("interrupted while an answer was received"))
+        while self._dropped:
+            self._dropped.pop().close()
+        if self._waiting:
+            self._changed.notify_all()
+
+    def _drive(self, now_s: float, end_s: float) -> None:
+        """Do the next thing that brings all forward: pause, connect, or receive. The lock is held,
+        but not while this waits."""
+        exchange, changed = self._exchange, self._changed
+        connection = self._socket
+        if connection is None:
+            pause_s = min(exchange.retry_at_s, end_s) - now_s
+            if pause_s > 0:
+                changed.wait(min(pause_s, LOOK_UP_S))
+            elif self._connect(end_s) is None:
+                try:
+                    changed.release()
+                    self.flush()
+                finally:
+                    changed.acquire()
+            return
+        data, why = b"", None
+        try:
+            changed.release()
+            if not connection.wait(min(end_s - now_s, LOOK_UP_S)):
+                return
+            self._taking = True
+            data = connection.receive(RECEIVE_BYTES)
+        except BlockingIOError:
+            self._taking = False
+            return
+        except OSError as error:
+            why = error
+        finally:
+            changed.acquire()
+        if connection is self._socket and not (data and exchange.receive(data)):
+            self._lose(why)
+        self._taking = False
+        if exchange.has_news and self._socket is not None:
+            # An answer decided what is to be sent.
+            try:
+                changed.release()
+                self.flush()
+            finally:
+                changed.acquire()
+
+    def _connect(self, until_s: float) -> str | None:
+        """The lock is held, and is not while this waits. Returns why there is no connection."""
+        connection, why = None, ""
+        timeout_s = max(0.001, min(self._options.connect_timeout_s, until_s - time.monotonic()))
+        try:
+            self._changed.release()
+            connection = open_socket(self._address, self._options, timeout_s)
+        except OSError as error:
+            why = f"no connection to {self._address}: {error.strerror or error}"
+        finally:
+            self._changed.acquire()
+        now_s = time.monotonic()
+        if connection is None:
+            # Who had less patience than an attempt is due says nothing about the broker.
+            if timeout_s == self._options.connect_timeout_s or now_s < until_s:
+                self._exchange.lost(now_s, why)
+        elif self._closed:
+            connection.close()
+            why = "the client was closed"
+        else:
+            self._socket = connection
+            self._exchange.connected()
+            return None
+        return why
+
+    def _broke(self, connection: Socket, error: OSError | ValueError) -> None:
+        with self._changed:
+            if connection is self._socket:
+                self._lose(error)
+                self._changed.notify_all()
+
+    def _lose(self, error: OSError | ValueError | None) -> None:
+        self._drop()
+        why = "it was closed" if error is None else getattr(error, "strerror", None) or str(error)
+        self._exchange.lost(time.monotonic(), f"lost the connection to {self._address}: {why}")
+
+    def _drop(self) -> None:
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            connection.shutdown()  # wakes a thread that reads from it
+            if self._driving:
+                self._dropped.append(connection)
+            else:
+                connection.close()

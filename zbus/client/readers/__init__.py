@@ -1,0 +1,1 @@
+"""Consumers and watchers, blocking and asynchronous, and the rules that they share."""

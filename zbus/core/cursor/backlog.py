@@ -1,0 +1,510 @@
+"""What a group still has to do in one partition: a cursor and its exceptions.
+
+Offsets below the cursor are finished, offsets from it on are still to come, except for
+
+* `ready`: put back, each with a rank. An entry is next when its rank is at or below the cursor;
+  the smallest rank goes first. Put back in front: a rank below everything. Put back at the end:
+  the log's end at that moment, so that it follows everything that was there then. Back because its
+  lease ended: its own offset, so that old messages come before newer ones.
+* `delayed`: wait for a time, then become ready as if put back at the end. When thousands are due
+  they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
+* `leased`: handed out, not settled; each has a deadline (`zbus.core.cursor.leases`).
+* `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
+  Those of a double-ended queue come back in order: `zbus.core.cursor.return_order`.
+* parked: ready, each with a rank, and yet not next, because its key is busy
+  (`zbus.core.cursor.key_order`).
+
+An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
+at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
+seen: the caller passes both.
+
+What became of it is told to a journal in `zbus.core.cursor.journal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from zbus.core.cursor.due_queue import LOOK_MS, Place
+from zbus.core.cursor.journal import Told
+from zbus.core.cursor.key_order import PARKED_MAX
+from zbus.core.cursor.return_order import ReturnOrder
+from zbus.core.model.dispositions import Fate, Fates
+from zbus.core.model.message_state import Life
+
+NO_RANK: Final = 1 << 63
+"""Beyond all ranks."""
+
+NEAR: Final = 1_000
+"""Offsets that are looked at before all exceptions are."""
+
+ENDED_MAX: Final = 5_000
+"""Leases that end in one go. The others end in the turns that follow, which come at once."""
+
+BACK_MAX: Final = 1_000
+"""Neighbours that are looked for, which is as many as are read at once."""
+
+
+class Backlog(Told):
+    """See the module."""
+
+    __slots__ = ()
+
+    @property
+    def in_order(self) -> bool:
+        """Nothing goes before the cursor and nothing at it is taken."""
+        return not self.places and not self.ahead and not self.overdue
+
+    # -- looking --------------------------------------------------------------------------
+
+    def next(self, end: int) -> int | None:
+        """The offset to hand out next; `end` is the first offset that may not be."""
+        if self.ahead:
+            self._step_over()
+        reached, there = self.cursor, end
+        if self.keyed is not None:
+            self.keyed.settle(self)
+            if self.parked_count >= PARKED_MAX:
+                # The cursor waits; what is put back may be what frees a key, so that does not.
+                reached, end = NO_RANK, reached
+        if self.overdue:
+            self._catch_up(reached)
+        if self._ready:
+            (rank, _), offset = self._ready.peekitem(0)
+            if rank <= reached and offset >= there:
+                written = self._written(reached, there)
+                if written is not None:
+                    return written
+            elif rank <= reached:
+                return offset
+        return self.cursor if self.cursor < end else None
+
+    def reached(self) -> int:
+        """The first offset of which only the log knows something."""
+        self._step_over()
+        return self.cursor
+
+    def back_from(self, offset: int) -> int:
+        """How many neighbours, from this one on, were put back: the first of a batch that comes
+        again is wanted with the others. 0 if the cursor comes to it."""
+        if offset >= self.cursor:
+            return 0
+        count = 1
+        while count < BACK_MAX and offset + count in self.places:
+            count += 1
+        return count
+
+    def life(self, offset: int) -> Life:
+        """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
+        if offset in self.leased.dues:
+            return Life.LEASED
+        if offset in self.delayed:
+            overdue = self.overdue and self.delayed.due_of(offset) <= self.overdue.until_ms
+            return Life.READY if overdue else Life.DELAYED
+        if offset in self.places:
+            return Life.READY
+        if offset < self.cursor or offset in self.ahead:
+            return Life.DONE
+        return Life.READY
+
+    def ready_count(self, end: int) -> int:
+        """How many may be handed out now or when the cursor gets there. What is overdue counts as
+        delayed until its turn has come."""
+        return max(0, end - self.cursor) - len(self.ahead) + len(self.places)
+
+    def floor(self) -> int:
+        """Everything below it is finished. Looks at what is ready and leased, but not again before
+        the lowest exception is finished, and then first at what comes next: mostly messages are
+        finished in their order, and there may be a million leases."""
+        places, dues, lowest = self.places, self.leased.dues, self._lowest
+        if not (lowest in places or lowest in dues or lowest in self.delayed):
+            delayed = self.delayed.lowest()
+            stop = self.cursor if delayed is None else min(self.cursor, delayed)
+            near = range(lowest, min(stop, lowest + NEAR)) if lowest >= 0 else ()
+            found = next((offset for offset in near if offset in dues or offset in places), None)
+            if found is None:
+                found = min([min(offsets, default=stop) for offsets in (places, dues)])
+            # New exceptions come from the cursor on, so there will be none below this one.
+            self._lowest = lowest = min(stop, found)
+        return min(self.cursor, lowest)
+
+    def next_wake(self) -> int:
+        """When the next lease ends or delay is over; 0 = never."""
+        leased_ms = self.leased.next_due() or 0
+        delayed_ms = (self.delayed.next_due() or 0) if self.delayed else 0
+        if self.overdue and delayed_ms:
+            delayed_ms = max(delayed_ms, self.overdue.until_ms + LOOK_MS)
+        return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
+
+    # -- steps of a life ------------------------------------------------------------------
+
+    def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
+        """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
+        if offset in self.leased.dues:
+            if self.fates is not None:
+                self._note_end(offset, fate)
+            self._take(offset)
+            self.attempts.pop(offset, None)
+            return True
+        if self.fates is not None and self.life(offset) is not Life.DONE:
+            self._note_end(offset, fate)
+        if offset == self.cursor and not self.ahead and not self.places:
+            self.cursor = offset + 1
+            return True
+        if self.life(offset) is Life.DONE:
+            return False
+        self._take(offset)
+        self.attempts.pop(offset, None)
+        return True
+
+    def lease(self, offset: int, deadline_ms: int) -> int:
+        """READY -> LEASED. Returns how many times it has been handed out, this one included."""
+        place = self.places.get(offset) if self.places else None
+        label = self._label_of(offset)
+        self._take(offset)
+        if self.returns is not None:
+            self._label(self.returns, offset, label, place)
+        self._touched[offset] = None
+        attempts = self.attempts[offset] = self.attempts.get(offset, 0) + 1
+        self.leased.set(offset, deadline_ms)
+        if place is not None and place[0] != offset:
+            self.leased.places[offset] = place
+        return attempts
+
+    def lease_next(self, deadline_ms: int) -> int:
+        """READY -> LEASED, of what the cursor is at, where everything is in order and nothing comes
+        back to the front in its order. Returns the offset; it is handed out for the first time."""
+        offset = self.cursor
+        self.cursor = offset + 1
+        self._touched[offset] = None
+        self.attempts[offset] = 1
+        self.leased.set(offset, deadline_ms)
+        return offset
+
+    def undo_lease(self, offset: int) -> None:
+        """LEASED -> READY, where it was: nobody has seen it, and that was no attempt."""
+        place = self.leased.places.get(offset)
+        label = self._label_of(offset)
+        self._take(offset)
+        if label:
+            self._come_back(offset, label)
+        elif place is None:
+            self._put(offset, offset)
+        else:
+            self._insert_at(offset, place)
+            self._touch(offset)
+        self.attempts[offset] -= 1
+        if not self.attempts[offset]:
+            del self.attempts[offset]
+
+    def hold(self, offset: int, deadline_ms: int, holder: object = None) -> None:
+        """READY -> LEASED, to be settled: nobody has it, so it is no attempt."""
+        self._take(offset)
+        self._touched[offset] = None
+        self.leased.set(offset, deadline_ms)
+        self.leased.settle_later(offset)
+        if holder is not None:
+            self.leased.keep([offset], holder)
+
+    def extend(self, offset: int, deadline_ms: int) -> bool:
+        """Move the deadline of a lease; False if there is none."""
+        if offset not in self.leased.dues or offset in self.leased.settling:
+            return False
+        self.leased.set(offset, deadline_ms)
+        self._touch(offset)
+        return True
+
+    def lengthen(self, offsets: list[int], ms: int) -> bool:
+        """These leases end so much later, as far as there are such; whether there is any."""
+        touched, found = self._touched, self.leased.lengthen(offsets, ms)
+        touched.update(dict.fromkeys(found))
+        return bool(found)
+
+    def delay(self, offset: int, due_ms: int) -> None:
+        """READY or LEASED -> DELAYED."""
+        self._take(offset)
+        self._touched[offset] = None  # the cursor's own, too
+        self.delayed.set(offset, due_ms)
+
+    def put_front(self, offset: int) -> None:
+        """READY, LEASED or DELAYED -> READY, before everything else."""
+        if self.returns is None:
+            self._take(offset)
+            self._put(offset, self._front())
+            return
+        label = self.returns.label_of(offset)
+        self._take(offset)
+        if label and self.returns.is_first(label):
+            self._come_back(offset, label)
+        else:
+            self._put(offset, self._front())
+
+    def put_lost(self, offset: int) -> None:
+        """LEASED -> READY, before everything else, but behind what came back and stood before
+        it."""
+        label = self._label_of(offset)
+        self._take(offset)
+        if label:
+            self._come_back(offset, label)
+        else:
+            self._put(offset, self._front())
+
+    def keep_order(self) -> None:
+        """What is handed out may have to come back to the front, in its order."""
+        if self.returns is None:
+            self.returns = ReturnOrder()
+        for offset in self.leased:
+            if not self.returns.label_of(offset):
+                self.returns.hand_out(offset, None, self.places)
+
+    def again(self, offset: int) -> None:
+        """READY, DELAYED or DONE -> READY, before everything else. It counts as never handed
+        out."""
+        self.attempts.pop(offset, None)
+        self._step_over()  # it may be the next one, and finished
+        self.put_front(offset)
+        self._lowest = -1  # it may be below all exceptions so far
+
+    def put_end(self, offset: int, end: int) -> None:
+        """READY, LEASED or DELAYED -> READY, after all that the log holds below `end`."""
+        self._take(offset)
+        self._put(offset, end)
+
+    def put_back(self, offset: int) -> None:
+        """LEASED -> READY, at its own place."""
+        self._take(offset)
+        self._put(offset, offset)
+
+    def give_up(self, offset: int) -> None:
+        """READY or LEASED -> DEAD."""
+        if self.finish(offset, Fate.DEAD):
+            self.dead += 1
+
+    def park(self, offset: int) -> None:
+        """READY, and stays so, but is not next before `unpark`."""
+        if offset not in self.places:
+            self._take(offset)
+            self._put(offset, offset)
+        del self._ready[self.places[offset]]
+
+    def order_no_more(self) -> None:
+        """No key is busy, and nothing is parked."""
+        if self.keyed is not None:
+            self.keyed = None
+            self.unpark_all()
+
+    def wake(self, now_ms: int, end: int, expire: Callable[[list[int]], None] | None = None) -> int:
+        """Messages whose lease ended go back to their places, or where `expire` puts them; what is
+        due, to the end. How many were made ready: of what is due, no more than a lot; the others
+        when they are needed."""
+        ended = self.leased.ended(now_ms, ENDED_MAX)
+        if ended and expire is not None:
+            expire(ended)
+        else:
+            for offset in ended:
+                self.put_back(offset)
+        due_ms = self.delayed.next_due()
+        if due_ms is None or due_ms > now_ms:
+            return len(ended)
+        many = bool(self.overdue)  # then some were made ready before them
+        self._serial = self.overdue.add(now_ms, end, self._serial)
+        return len(ended) + (0 if many else self._make_ready())
+
+    def drop_waiting(self, end: int) -> int:
+        """READY or DELAYED -> DONE, all below `end`; how many. What is leased stays so."""
+        count = self.ready_count(end) + len(self.delayed)
+        for part in (self._ready, self.places, self._touched):
+            part.clear()
+        if self.returns is not None:
+            self.returns.forget_ready()
+        self.delayed.clear()
+        self.overdue.clear()
+        self.ahead.clear()
+        self.attempts = {o: count for o, count in self.attempts.items() if o in self.leased}
+        self.cursor = max(self.cursor, end)
+        self._lowest = -1
+        self._reset = True
+        self._touch_keyed()
+        return count
+
+    def seek(self, cursor: int) -> None:
+        """Forget all exceptions and read from `cursor` on."""
+        self._clear()
+        self._reset = True
+        self.cursor = cursor
+
+    def rewind(self, cursor: int) -> None:
+        """Read again from `cursor` on; what waits below it stays where it is."""
+        self._cut(cursor)
+        self._reset = True
+        self.cursor = cursor
+
+    def tell_all(self) -> None:
+        self._reset = True  # `changes` gives next
+
+    def truncate(self, end: int) -> None:
+        """Offsets from `end` on turned out never to have been written."""
+        self.cursor = min(self.cursor, end)
+        self._cut(end)
+        self.overdue.truncate(end)
+        self._end_at(end)
+
+    def keep_fates(self, kept: bool) -> None:
+        """Remember what becomes of messages, from now on, or forget it."""
+        if kept != (self.fates is not None):
+            self.fates = Fates() if kept else None
+
+    def fall_off(self, first: int) -> int:
+        """Offsets below `first` are no more. Returns how many of them were not finished."""
+        if self.floor() >= first:
+            return 0
+        below = [o for part in (self.places, self.leased) for o in part if o < first]
+        lost = sum([self._forget(offset) for offset in below]) + self.delayed.fall_off(first)
+        self.attempts = {o: count for o, count in self.attempts.items() if o >= first}
+        self._touched = {offset: None for offset in self._touched if offset >= first}
+        if self.cursor < first:
+            # Of those past the cursor, `ahead` had what was taken: it is counted or was finished.
+            left = {offset for offset in self.ahead if offset >= first}
+            lost += first - self.cursor - (len(self.ahead) - len(left))
+            self.ahead = left
+            self.cursor = first
+        self.skipped += lost
+        self.untold += lost
+        self._touch_keyed()
+        return lost
+
+    def copy_from(self, other: Backlog) -> None:
+        """Start where another group stands, with everything that it has not finished."""
+        self.seek(other.cursor)
+        self.delayed.merge(other.delayed)
+        self.ahead |= other.ahead
+        for offset in other._all_in_order():
+            self._insert(offset, other.places[offset][0])
+        for offset in other.leased:  # what the other has handed out, this one has not
+            self._insert(offset, offset)
+
+    def copy_delayed(self, other: Backlog) -> None:
+        """Wait for the messages that another group has not been given because they are not due."""
+        self.delayed.merge(other.delayed, without=other.attempts)
+        self.delayed.truncate(self.cursor)
+        self._reset = True
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _take(self, offset: int) -> None:
+        """Out of wherever it is; the cursor will not give it any more."""
+        if offset in self.leased.dues and self.returns is None:
+            self.leased.discard(offset)
+            self._touch(offset)
+        elif self._forget(offset):
+            self._touch(offset)
+        elif offset == self.cursor:
+            self.cursor += 1
+        elif offset > self.cursor:
+            self.ahead.add(offset)
+            self._touched[offset] = None
+
+    def _label_of(self, offset: int) -> int:
+        return 0 if self.returns is None else self.returns.label_of(offset)
+
+    def _label(self, returns: ReturnOrder, offset: int, label: int, place: Place | None) -> None:
+        """It is handed out, and was at that place."""
+        if label:
+            returns.set(offset, label)
+        else:
+            returns.hand_out(offset, place, self.places)
+        if returns.renumbered:
+            returns.renumbered = False
+            for other in returns.offsets():
+                self._touch(other)
+
+    def _come_back(self, offset: int, label: int) -> None:
+        """Ready again, in its order among all that came back."""
+        returns = self.returns
+        assert returns is not None
+        returns.set(offset, label)
+        before = returns.behind(label)
+        if before is None:
+            # Others may come back between it and what is the first now.
+            self._put(offset, self._front() - returns.room(label))
+        else:
+            self._put_behind(offset, *before)
+        returns.come_back(offset)
+
+    def _put_behind(self, offset: int, before: int, distance: int) -> None:
+        place = self.places[before]
+        at = self._ready.bisect_right(place)
+        end = min(self._ready.peekitem(at)[0][0], 0) if at < len(self._ready) else 0
+        if end > place[0]:
+            self._put(offset, min(place[0] + distance, end - 1))
+            return
+        # There is no room between the two: all that is before it is put in front once more.
+        ahead = list(self._ready.values()[:at])
+        self._put(offset, self._front())
+        for other in reversed(ahead):
+            self._leave(other)
+            self._put(other, self._front())
+
+    def _put(self, offset: int, rank: int) -> None:
+        self._insert(offset, rank)
+        self._touch(offset)
+
+    def _catch_up(self, reached: int) -> None:
+        """Make ready what is overdue and comes next."""
+        overdue = self.overdue
+        while overdue and overdue.first[0] <= reached:
+            if self._ready and self._ready.peekitem(0)[0] <= overdue.first:
+                return
+            self._make_ready()
+
+    def _make_ready(self) -> int:
+        """The first lot of what is overdue; how many."""
+        found = self.overdue.take(self.delayed, self.tally)
+        for offset, place in found:
+            self._insert_at(offset, place)
+            self._touch(offset)
+        return len(found)
+
+    def _touch(self, offset: int) -> None:
+        """`changes` tells in this order, so that equal ranks and times keep theirs."""
+        self._touched.pop(offset, None)
+        self._touched[offset] = None
+        if self.keyed is not None:
+            self.keyed.touch(offset)
+
+    def _step_over(self) -> None:
+        while self.cursor in self.ahead:
+            self.ahead.remove(self.cursor)
+            self.cursor += 1
+
+    def _cut(self, end: int) -> None:
+        """Forget all exceptions from `end` on."""
+        for offset in [o for part in (self.places, self.leased) for o in part if o >= end]:
+            self._forget(offset)
+        self.delayed.truncate(end)
+        self.ahead = {offset for offset in self.ahead if offset < end}
+        self.attempts = {o: count for o, count in self.attempts.items() if o < end}
+        self._touched = {offset: None for offset in self._touched if offset < end}
+        self._touch_keyed()
+
+    def check(self) -> None:
+        """Assert the invariants of this structure."""
+        if self.keyed is None:
+            assert not self._parked()
+        else:
+            self.keyed.settle(self)
+            self.keyed.check(self, self._parked(), self.leased.settling)
+        kinds = (set(self.places), set(self.leased), set(self.delayed))
+        exceptions: set[int] = set().union(*kinds)
+        assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"
+        assert all(offset < self.cursor or offset in self.ahead for offset in exceptions)
+        assert all(offset >= self.cursor for offset in self.ahead)
+        assert set(self.attempts) <= exceptions, "attempts of something finished"
+        assert self.floor() == min((self.cursor, *exceptions))
+        assert self.untold <= self.skipped
+        self.leased.check()
+        self.delayed.check()
+        self.overdue.check()
+        if self.returns is not None:
+            self.returns.check(self.leased, self.places)

@@ -1,0 +1,1 @@
+"""Messages go to waiting pulls; a delivery is settled, retried, or expires."""

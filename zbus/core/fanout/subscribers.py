@@ -1,0 +1,187 @@
+"""Who follows a topic: sessions that are told every message, and how they are grouped.
+
+A follower is no group: nothing is stored of it, it takes nothing from anybody, and it is told what
+is durable, each partition in its order, from a place of its choice on. It names its place when it
+comes back.
+
+Followers read together. Those of a topic that want the same (filter, form, partitions) are an
+*audience*; those of an audience that are at the same place are a *cohort*, which reads and encodes
+each message once and gives all its members the same bytes. Nearly everybody is in the audience's
+`live` cohort, which is at the end of the log or on its way there. A follower that begins further
+back is a cohort of its own, `behind`, until it has caught up with the live one, which it never
+overtakes: so a busy topic does not break up into many cohorts. One that does not take what it is
+told is `parked`, alone, and costs nothing until it takes bytes again; then it is behind.
+
+A message that is not due yet is passed, and told when it is due to all who have passed it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.filters import compile_filter
+from zbus.core.model.subscriber import Followed
+from zbus.core.model.ticket import Ticket
+from zbus.core.timing.delays import AllDelays
+from zbus.core.topics.topic import Partition, Session, Topic
+
+
+class Form(Protocol):
+    """How messages read. Followers with the same form share the bytes, so it is one object."""
+
+    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+        """Row `at` of a chunk of partition `index`; `position` is where its follower is then, by
+        partition followed."""
+
+    def tell_gap(self, count: int, position: list[int]) -> bytes:
+        """So many messages were forgotten before they were told."""
+
+
+class Follower(Ticket):
+    """Settled, with an error, when there is a reason to tell it no more; not when its session
+    leaves."""
+
+    __slots__ = ("cohort", "session", "tell")
+
+    def __init__(self, session: Session, tell: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self.session = session
+        self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
+        self.cohort: Cohort | None = None  # None until it has begun
+
+    def failed(self, error: Exception) -> None:
+        self.session.blame(error)
+
+    def begin(self, position: list[int]) -> None:
+        """Called before anything is told, with the offsets that come next."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Its session leaves: this is the end of it."""
+        raise NotImplementedError
+
+
+class Cohort:
+    """Followers at the same place."""
+
+    __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
+
+    def __init__(self, audience: Audience, position: list[int]) -> None:
+        self.audience = audience
+        self.position = position  # the next offset, by partition followed
+        # Due by now, and not told yet: index in `position`, and offset.
+        self.late: deque[tuple[int, int]] = deque()
+        self.members: dict[Follower, None] = {}
+        self.queued = False
+        self.fetching = False  # what it wants next is being read from storage
+        self.fetched: list[tuple[Partition, Chunk]] = []  # since its last turn
+
+    def is_behind(self, live: Cohort) -> bool:
+        return any(here < there for here, there in zip(self.position, live.position, strict=True))
+
+
+class Audience:
+    """Followers of a topic who want the same."""
+
+    __slots__ = (
+        "awake",
+        "behind",
+        "filter",
+        "form",
+        "live",
+        "match",
+        "parked",
+        "partitions",
+        "watch",
+    )
+
+    def __init__(self, watch: Watch, filter: str, form: Form, partitions: list[Partition]) -> None:
+        self.watch = watch
+        self.filter = filter
+        self.match = compile_filter(filter)
+        self.form = form
+        self.partitions = partitions
+        self.live: Cohort | None = None
+        self.behind: dict[Cohort, None] = {}
+        self.parked: dict[Cohort, None] = {}
+        self.awake = False  # the live cohort has a turn in this tick
+
+    def cohorts(self) -> Iterator[Cohort]:
+        if self.live is not None:
+            yield self.live
+        yield from self.behind
+        yield from self.parked
+
+    def at_end(self, cohort: Cohort) -> bool:
+        pairs = zip(cohort.position, self.partitions, strict=True)
+        return not cohort.late and all(place >= part.visible for place, part in pairs)
+
+
+class Watch:
+    """What is known of a topic that is followed, or was while something delayed was put."""
+
+    __slots__ = ("audiences", "delayed", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.audiences: dict[tuple[str, int, int], Audience] = {}
+        # Partition and offset of what is not due and some follower has passed.
+        self.delayed = AllDelays()
+
+    @classmethod
+    def begin(cls, topic: Topic) -> Watch:
+        """What the groups have passed because it is not due, nobody has been told."""
+        watch = cls(topic)
+        for group in topic.groups.values():
+            for partition in topic.partitions:
+                backlog = group.backlogs[partition.index]
+                watch.delayed.of(partition.index).merge(backlog.delayed, backlog.attempts)
+        return watch
+
+    def forget_if_idle(self) -> None:
+        """Nobody follows the topic any more, and nothing of it is waited for."""
+        if not self.audiences and not self.delayed and self.topic.followed is self:
+            self.topic.followed = None
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self.audiences or self.delayed
+        self.delayed.check()
+        for audience in self.audiences.values():
+            cohorts = list(audience.cohorts())
+            assert cohorts
+            for cohort in cohorts:
+                assert cohort.members
+                assert cohort.audience is audience
+                for follower in cohort.members:
+                    assert follower.open
+                    assert follower.cohort is cohort
+                    assert follower.session.follower is follower
+                pairs = zip(cohort.position, audience.partitions, strict=True)
+                assert all(place <= partition.visible for place, partition in pairs)
+            assert all(len(cohort.members) == 1 for cohort in audience.parked)
+
+    def places(self, index: int) -> list[int]:
+        """Where a partition is being read."""
+        return [
+            place
+            for audience in self.audiences.values()
+            for cohort in (audience.live, *audience.behind)
+            if cohort is not None
+            for place, partition in zip(cohort.position, audience.partitions, strict=True)
+            if partition.index == index
+        ]
+
+
+def watch_of(followed: Followed | None) -> Watch | None:
+    assert followed is None or isinstance(followed, Watch)
+    return followed
+
+
+def follower_of(session: Session) -> Follower | None:
+    follower = session.follower
+    assert follower is None or isinstance(follower, Follower)
+    return follower

@@ -1,0 +1,1 @@
+"""Values that the rest of the core is made of: messages, errors, limits, filters."""

@@ -1,0 +1,63 @@
+"""What a mistake in the program costs: what it came from, and nothing else.
+
+Requests are run under the guard of their connection. Everything else that a turn does (timers, the
+write, the pulls that are served, followers) is done for one partition, group or session at a time,
+and an exception there is *blamed* on that one: the culprit. It is reported, and the culprit pays
+(`zbus.core.upkeep.fencing`): a session is dropped, a topic or partition is fenced and read again.
+
+Nobody may go on where the truth about what is stored is in doubt: `InDoubt` is never contained, and
+it is what becomes of a fault that could not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from zbus.core.model.errors import InDoubt
+
+
+class Fault(NamedTuple):
+    """One exception, and the partition, group, topic or session that it came from, or None."""
+
+    culprit: object
+    error: Exception
+
+
+class Faults:
+    """See the module."""
+
+    __slots__ = ("cost", "count", "doubt", "tell")
+
+    def __init__(self) -> None:
+        # Whoever reports them. Without anybody who listens an exception goes on its way: a test
+        # must not pass over a mistake.
+        self.tell: Callable[[Fault], None] | None = None
+        self.cost: Callable[[object], None] | None = None  # makes the culprit pay
+        self.count = 0
+        # One that could not be contained. Whoever is guarded may catch it: the broker writes
+        # nothing more all the same.
+        self.doubt: InDoubt | None = None
+
+    def blame(self, culprit: object, error: Exception) -> None:
+        """An exception came from there. Raises it, or InDoubt, if that must not be contained."""
+        if self.tell is None or isinstance(error, InDoubt):
+            raise error
+        self.count += 1
+        try:
+            self.tell(Fault(culprit, error))
+            if self.cost is not None and culprit is not None:
+                self.cost(culprit)
+        except InDoubt:
+            raise
+        except Exception as other:
+            self.tell(Fault(culprit, other))
+            self.doubt = InDoubt(f"a fault could not be contained: {other!r}")
+            raise self.doubt from other
+
+    def guard(self, call: Callable[[], object]) -> None:
+        """Do something that is nobody's in particular."""
+        try:
+            call()
+        except Exception as error:
+            self.blame(None, error)

@@ -1,0 +1,15 @@
+"""Whoever is told all of a topic, as the topic knows it (`zbus.core.fanout.subscribers`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Followed(Protocol):
+    """Whoever is told all of a topic (`zbus.core.fanout.subscribers`)."""
+
+    def places(self, index: int) -> list[int]:
+        """Where a partition is being read."""
+
+    def check(self) -> None:
+        """Assert the invariants."""

@@ -1,0 +1,193 @@
+"""Messages that are given up go to the dead-letter topic of their group, each of them once.
+
+A message that is dead for its group stays leased, for nobody, until it is stored there: with what
+it was put with, and with lines that say where it comes from and why it is dead. To store it and to
+finish it is one step, also across a crash (`zbus.core.patterns.put_and_ack`). Where that is not
+possible now (the topic is gone, the disk is full, a partition is read again) it is tried again each
+second, and nothing is lost meanwhile.
+
+*Redriving* is the way back: messages of a dead-letter topic are put where they come from, without
+those lines, and acknowledged there.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError, Outcome, Refusal
+from zbus.core.model.ticket import Silent
+from zbus.core.patterns.put_and_ack import Settling, Source
+from zbus.core.timing.timers import Timers
+from zbus.core.topics.topic import Group, Topic
+from zbus.core.verbs.puts import Puts
+
+AGAIN_MS: Final = 1_000
+"""How often it is tried to store a message that could not be stored."""
+
+TOPIC: Final = b"dead_topic: "
+_LINES: Final = tuple(
+    b"dead_%b: " % name
+    for name in (b"topic", b"group", b"partition", b"offset", b"attempts", b"reason")
+)
+"""How the lines begin that say of what a message died; other such names are a producer's."""
+
+_PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+_ENCODED_MAX: Final = 300
+_TO_ENCODE: Final = re.compile("%(?=[0-9A-Fa-f]{2})")
+
+
+class Dying(NamedTuple):
+    """A message that is dead and not stored as that."""
+
+    group: Group
+    partition: int
+    offset: int
+    reason: str
+
+
+class DeadLetters:
+    """See the module. `topics` are the broker's, by lower-case name."""
+
+    def __init__(
+        self,
+        topics: dict[str, Topic],
+        dispatch: Dispatch,
+        settling: Settling,
+        puts: Puts,
+        timers: Timers,
+    ) -> None:
+        self._topics = topics
+        self._tick = dispatch.tick
+        self._settling = settling
+        self._puts = puts
+        self._again = timers.timer(self._store, lambda dying: dying.group)
+        # By group, partition and offset. A message may die twice, if its partition was read again
+        # before it was stored: the last time counts.
+        self._open: dict[tuple[Group, int, int], Dying] = {}
+        dispatch.dead = lambda *dying: self._begin(Dying(*dying))
+
+    def _begin(self, dying: Dying) -> None:
+        known = self._open.get(dying[:3])
+        if known is not None:
+            self._again.discard(known)
+        self._open[dying[:3]] = dying
+        self._store(dying)
+
+    def end(self, dying: Dying) -> None:
+        """It is stored, or need not be."""
+        if self._open.get(dying[:3]) is dying:
+            del self._open[dying[:3]]
+
+    def _store(self, dying: Dying) -> None:
+        group, index, offset, _ = dying
+        partition, backlog = group.topic.partitions[index], group.backlogs[index]
+        gone = partition.removed or group.gone
+        if gone or offset not in backlog.leased.settling:
+            self.end(dying)  # it was acknowledged meanwhile
+            return
+        if partition.fenced is None and self._target(group) is not None:
+            partition.log.get(offset, partial(self._found, dying))
+        else:
+            self.later(dying)
+
+    def later(self, dying: Dying) -> None:
+        """It cannot be stored now."""
+        backlog = dying.group.backlogs[dying.partition]
+        if self._open.get(dying[:3]) is not dying:
+            return
+        if dying.offset not in backlog.leased:
+            self.end(dying)
+        else:
+            backlog.leased.settle_later(dying.offset)
+            self._again.set(dying, self._tick.now_ms + AGAIN_MS)
+
+    def _target(self, group: Group) -> Topic | None:
+        """The dead-letter topic, if there is one that takes messages."""
+        topic = self._topics.get(group.options.dead_letter.lower())
+        return None if topic is None or topic.options.calls else topic
+
+    def _found(self, dying: Dying, found: tuple[Chunk, int] | BrokerError) -> None:
+        group, index, offset, _ = dying
+        backlog, target = group.backlogs[index], self._target(group)
+        if self._open.get(dying[:3]) is not dying:
+            return
+        if offset not in backlog.leased.settling:
+            self.end(dying)
+            return
+        if isinstance(found, BrokerError) and found.refusal is Refusal.OFFSET_UNKNOWN:
+            self.end(dying)
+            backlog.give_up(offset)  # the log has forgotten it
+            self._tick.change(group.topic.partitions[index], group)
+            return
+        if isinstance(found, BrokerError) or target is None:
+            self.later(dying)
+            return
+        chunk = _with_lines(dying, *found, backlog.attempts.get(offset, 1))
+        partition = target.partition_for(chunk.key_of(0))
+        source = Source(group, group.topic.partitions[index], [range(offset, offset + 1)], True)
+        put = partial(self._puts.put_all, partition, chunk)
+        self._settling.put_with(partition, [source], _Stored(self, dying), put)
+
+
+class _Stored(Silent):
+    """The end of storing one."""
+
+    __slots__ = ("_dead_letters", "_dying")
+
+    def __init__(self, dead_letters: DeadLetters, dying: Dying) -> None:
+        super().__init__()
+        self._dead_letters = dead_letters
+        self._dying = dying
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self._dead_letters.later(self._dying)
+        else:
+            self._dead_letters.end(self._dying)
+
+
+def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
+    """The message as it is stored in a dead-letter topic."""
+    group, index, offset, reason = dying
+    lines = origin_lines(group, index, offset)
+    lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
+    found = Chunk()
+    lines = without_lines(chunk.headers[at]) + lines
+    id, tag, key = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
+    found.add(id, lines, chunk.bodies[at], tag, key)
+    return found
+
+
+def origin_lines(group: Group, index: int, offset: int) -> bytes:
+    """The lines that say which message it was."""
+    topic, name = (_encoded(text).encode() for text in (group.topic.name, group.name))
+    lines = b"%b%b\r\ndead_group: %b\r\ndead_partition: %d\r\ndead_offset: %d\r\n"
+    return lines % (TOPIC, topic, name, index, offset)
+
+
+def _encoded(name: str) -> str:
+    """In ASCII; a name that would be three times as long stays as it is, since the head of a
+    delivery has two of them. `unquote` gives it back in any case."""
+    encoded = quote(name, safe=_PRINTABLE)
+    return encoded if len(encoded) <= _ENCODED_MAX else _TO_ENCODE.sub("%25", name)
+
+
+def without_lines(headers: bytes) -> bytes:
+    """Header lines but for those that say of what a message died."""
+    if b"dead_" not in headers:
+        return headers
+    lines = headers.split(b"\r\n")
+    return b"\r\n".join([line for line in lines if not line.startswith(_LINES)])
+
+
+def origin_of(headers: bytes) -> str:
+    """The topic that a dead message comes from; "" = it does not say."""
+    for line in headers.split(b"\r\n"):
+        if line.startswith(TOPIC):
+            return unquote(line[len(TOPIC) :].decode())
+    return ""

@@ -1,0 +1,273 @@
+"""Dead messages go back to where they come from, or to another topic.
+
+Each is leased, for nobody, read, put without the lines that say of what it died, and acknowledged
+in the same step (`zbus.core.patterns.put_and_ack`). Such a lease is no attempt. Those that cannot
+go back, because the topic is gone or is not for whoever asks, are ready again when the others are
+done. So many are moved in a turn, and no more: the rest goes on with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from zbus.core.cursor.ranges import Ranges
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.dispositions import Fate
+from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
+from zbus.core.model.message_state import Life
+from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.patterns.dead_letters import origin_of, without_lines
+from zbus.core.patterns.put_and_ack import Settling, Source
+from zbus.core.timing.timers import Timers
+from zbus.core.topics.outcomes import Moved
+from zbus.core.topics.topic import Group, Partition, Topic
+from zbus.core.verbs.puts import Puts
+
+PORTION: Final = 200
+"""Messages that are moved in a turn."""
+
+LEASE_MS: Final = 60_000
+"""What is not done by then is given to others: the broker, or the partition, was begun again."""
+
+Target = Callable[[str], Topic | None]
+"""Where a message goes that comes from the topic of this name; None = nowhere, now."""
+
+
+class Redriving:
+    """See the module."""
+
+    def __init__(self, dispatch: Dispatch, settling: Settling, puts: Puts, timers: Timers) -> None:
+        self.dispatch = dispatch
+        self.settling = settling
+        self.puts = puts
+        self.timer = timers.timer(_Job.go_on, lambda job: job.group)
+
+    def redrive(
+        self,
+        ticket: Ticket,
+        group: Group,
+        target: Target,
+        count_max: int,
+        partition: Partition | None = None,
+        ranges: Ranges = (),
+    ) -> None:
+        """Move what is ready in a group: at most so many, or these of one partition. Settles with
+        Moved."""
+        if group.paused:
+            text = f"group {group.name} is paused"
+            ticket.settle(BrokerError(Refusal.ILLEGAL, text))
+            return
+        partitions = group.topic.partitions if partition is None else [partition]
+        for one in partitions:
+            if one.fenced is not None:
+                ticket.settle(one.fenced)
+                return
+        if partition is not None and ranges:
+            ready = _named(group, partition, ranges)
+        else:
+            ready = _ready(group, partitions)
+        _Job(self, ticket, group, target, count_max, ready).go_on()
+
+
+Place = tuple[Partition, int]
+
+
+def _named(group: Group, partition: Partition, ranges: Ranges) -> Iterator[Place]:
+    backlog = group.backlogs[partition.index]
+    for offsets in ranges:
+        for offset in range(offsets.start, min(offsets.stop, partition.visible)):
+            if backlog.life(offset) is Life.READY:
+                yield partition, offset
+
+
+def _ready(group: Group, partitions: list[Partition]) -> Iterator[Place]:
+    """What was there when it began, in order: what dies meanwhile is not moved again."""
+    ends = [(partition, partition.visible) for partition in partitions]
+    for partition, end in ends:
+        while (offset := group.backlogs[partition.index].next(end)) is not None:
+            yield partition, offset
+
+
+class _Job:
+    """One request. It ends when all that it began has."""
+
+    def __init__(
+        self,
+        redriving: Redriving,
+        ticket: Ticket,
+        group: Group,
+        target: Target,
+        count_max: int,
+        ready: Iterator[Place],
+    ) -> None:
+        self._redriving = redriving
+        self._ticket = ticket
+        self.group = group
+        self._target = target
+        self._left = count_max
+        self._ready = ready
+        self._moved = 0
+        self._stays: list[Place] = []  # these are leased still
+        self._stayed = 0
+        self._open = 1  # what is being read and put, and the search for more
+        self._problem: BrokerError | None = None
+        self._looking = self._looked = False
+
+    def go_on(self) -> None:
+        """Move a portion."""
+        for _ in range(PORTION):
+            place = None if self._ends else next(self._ready, None)
+            if place is None:
+                self.ended()
+                return
+            self._left -= 1
+            self._open += 1
+            if not self._look(*place):
+                return
+        self._later()
+
+    def _later(self) -> None:
+        """Go on in the next turn."""
+        self._redriving.timer.set(self, self._redriving.dispatch.tick.now_ms)
+
+    @property
+    def _ends(self) -> bool:
+        return self._left <= 0 or self._problem is not None or self.group.gone
+
+    def _look(self, partition: Partition, offset: int) -> bool:
+        """Read a message; False if it comes later. It is not leased before it was looked at: a
+        crash would keep that, and not that it is not due."""
+        self._looking, self._looked = True, False
+        partition.log.get(offset, partial(self._found, partition, offset))
+        self._looking = False
+        return self._looked
+
+    def _found(
+        self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
+    ) -> None:
+        self._looked = True
+        self._judge(partition, offset, found)
+        if not self._looking:
+            self._later()
+
+    def _judge(
+        self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
+    ) -> None:
+        backlog = self.group.backlogs[partition.index]
+        if partition.fenced is not None:
+            self._problem = self._problem or partition.fenced
+        elif isinstance(found, BrokerError):
+            self._problem = self._problem or found
+        elif not self.group.gone and backlog.life(offset) is Life.READY:
+            self._move(partition, offset, *found)
+            return
+        self.ended()
+
+    def _move(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> None:
+        if self._unfit(partition, offset, chunk, at):
+            self.ended()
+            return
+        dispatch = self._redriving.dispatch
+        self.group.backlogs[partition.index].hold(offset, dispatch.tick.now_ms + LEASE_MS, self)
+        dispatch.tick.change(partition, self.group)
+        dispatch.schedule(self.group, partition.index)
+        topic = self._target(origin_of(chunk.headers[at]))
+        if topic is None or topic.options.calls:
+            self._keep(partition, offset)
+            return
+        copy = Chunk()
+        headers, key = without_lines(chunk.headers[at]), chunk.key_of(at)
+        id = chunk.id_of(at, partition.index)
+        copy.add(id, headers, chunk.bodies[at], chunk.tag_of(at), key)
+        into = topic.partition_for(key)
+        source = Source(self.group, partition, [range(offset, offset + 1)])
+        put = partial(self._redriving.puts.put_all, into, copy)
+        self._redriving.settling.put_with(into, [source], _Put(self, partition, offset), put)
+
+    def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:
+        """It is not ready after all, as a consumer would have found: delayed, expired or filtered
+        out."""
+        group, dispatch, index = self.group, self._redriving.dispatch, partition.index
+        backlog, now_ms = group.backlogs[index], dispatch.tick.now_ms
+        is_new = offset == backlog.cursor  # nobody has looked at its time
+        due_ms = chunk.due[at] if chunk.due is not None and is_new else 0
+        if due_ms > now_ms:
+            backlog.delay(offset, due_ms)
+            if (watch := partition.topic.followed) is not None:
+                dispatch.following.delay(watch, index, offset, due_ms)
+        elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
+            backlog.finish(offset, Fate.EXPIRED)
+        elif group.match is not None and not group.match(chunk.tag_of(at)):
+            backlog.finish(offset, Fate.FILTERED)
+        else:
+            return False
+        dispatch.tick.change(partition, group)
+        dispatch.schedule(group, index)
+        return True
+
+    def _keep(self, partition: Partition, offset: int) -> None:
+        """It cannot be moved. It stays leased until all others are done."""
+        leased = self.group.backlogs[partition.index].leased
+        if self._has(partition, offset):
+            leased.settle_later(offset)
+            self._stays.append((partition, offset))
+        self._stayed += 1
+        self.ended()
+
+    def _has(self, partition: Partition, offset: int) -> bool:
+        """It is leased by this still: the group was not read again meanwhile."""
+        leased = self.group.backlogs[partition.index].leased
+        return partition.fenced is None and (leased.untold or {}).get(offset) is self
+
+    def put(self, partition: Partition, offset: int, outcome: Outcome) -> None:
+        """The end of one."""
+        if isinstance(outcome, BrokerError):
+            self._problem = self._problem or outcome
+            self._keep(partition, offset)
+        else:
+            self._moved += 1
+            self.ended()
+
+    def ended(self) -> None:
+        """Something that was open is not."""
+        self._open -= 1
+        if self._open:
+            return
+        if not self.group.gone:
+            self._give_back()
+        if self._ticket.open:
+            self._ticket.settle(self._outcome())
+
+    def _outcome(self) -> Outcome:
+        if not self._moved and self.group.gone:
+            return group_unknown(self.group.name)
+        if not self._moved and self._problem is not None:
+            return self._problem
+        return Moved(self._moved, self._stayed)
+
+    def _give_back(self) -> None:
+        """What stays is ready again, as it was."""
+        dispatch = self._redriving.dispatch
+        for partition, offset in self._stays:
+            backlog = self.group.backlogs[partition.index]
+            if self._has(partition, offset):
+                backlog.leased.settle_no_more(offset)
+                backlog.put_back(offset)
+                dispatch.tick.change(partition, self.group)
+        dispatch.activate(self.group)
+
+
+class _Put(Silent):
+    __slots__ = ("_job", "_offset", "_partition")
+
+    def __init__(self, job: _Job, partition: Partition, offset: int) -> None:
+        super().__init__()
+        self._job = job
+        self._partition = partition
+        self._offset = offset
+
+    def answer(self, outcome: Outcome) -> None:
+        self._job.put(self._partition, self._offset, outcome)

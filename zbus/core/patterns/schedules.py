@@ -1,0 +1,279 @@
+"""Messages that come again and again: each a delayed message in a topic of its own.
+
+    cron.<topic>    schedules: messages with lines that say when, delayed until the next time
+
+What reads that topic is in here. When a schedule is due, an occurrence of it is put into <topic>,
+and then the schedule is given back until its next time. So it is listed, cancelled and moved like
+any other delayed message, lives as long as it is not finished, and needs nothing remembered
+elsewhere.
+
+An occurrence is put with an idempotency key that names the schedule and the time. A crash after it
+was put and before the schedule was given back has it put once more, and that is recognised. The
+time is the last one that has passed: of those that a broker was not there for, the last one comes,
+and only that. Who gives a schedule another time (`fire`, `reschedule`) has an occurrence for just
+that time. What is due at a time that the expression does not name is known by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.delivery import settle as leases
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.containment import Faults
+from zbus.core.model.errors import BrokerError, Outcome, Refusal
+from zbus.core.model.pull_options import ENDLESS, Wants
+from zbus.core.model.ticket import Opening, Silent, Ticket
+from zbus.core.timing.timers import Timers
+from zbus.core.topics.outcomes import Delivered
+from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
+from zbus.core.verbs.declare import GroupWish
+from zbus.core.verbs.puts import Puts
+
+PREFIX: Final = "cron."
+NOTES: Final = '{"schedules":true}'
+"""Of a topic of schedules: one that somebody declared under such a name has none."""
+
+SCHEDULES_MAX: Final = 10_000
+"""Of one topic."""
+
+CRON_BYTES_MAX: Final = 100
+ZONE_BYTES_MAX: Final = 64
+
+CRON: Final = b"cron: "
+ZONE: Final = b"cron_zone: "
+_OURS: Final = (CRON, ZONE, b"cron_id: ", b"cron_time: ")
+
+AGAIN_MS: Final = 1_000
+"""When it is tried again what is not possible now: a disk is full, a partition is read again."""
+
+_LEASE_MS: Final = 30_000
+_OPTIONS: Final = GroupOptions(lease=True, lease_ms=_LEASE_MS, window=50)  # so many in a turn
+
+
+class Times(Protocol):
+    """Knows what expressions mean. None: it is none, or it names no such time."""
+
+    def next_ms(self, cron: str, zone: str, after_ms: int) -> int | None:
+        """The first time after this one, epoch milliseconds."""
+
+    def last_ms(self, cron: str, zone: str, until_ms: int) -> int | None:
+        """The last time that is not after this one."""
+
+
+class Broker(Protocol):
+    """What is needed of `zbus.core.broker.Broker`."""
+
+    topics: dict[str, Topic]
+    dispatch: Dispatch
+    puts: Puts
+    timers: Timers
+    faults: Faults
+    stopping: bool
+
+    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
+
+    @property
+    def declare(self) -> Callable[..., None]: ...
+
+
+class Schedules:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._again = broker.timers.timer(self._keep, lambda topic: topic)
+        self.times: Times | None = None  # a face that takes schedules brings it
+        self.session = Session(b"schedules", "schedules")
+        self.session.faults = broker.faults
+
+    def put(self, ticket: Ticket, target: Topic, chunk: Chunk) -> None:
+        """Store a schedule: one message with the lines and the first time that it is due; settles
+        with Stored, or with Duplicate if there is one of that id."""
+        topic = self._topic(target)
+        if isinstance(topic, BrokerError):
+            ticket.settle(topic)
+            return
+        count = max(group.ready_count() + group.leased_count() for group in topic.groups.values())
+        if count >= SCHEDULES_MAX:
+            text = f"there are {SCHEDULES_MAX} schedules of topic {target.name} already"
+            ticket.settle(BrokerError(Refusal.TOO_MANY, text))
+            return
+        self._broker.puts.put_once(topic.partitions[0], chunk, ticket)
+
+    def found(self, topic: Topic) -> None:
+        """A start has found this topic."""
+        if topic.options.notes == NOTES:
+            for group in topic.groups.values():
+                known = group.backlogs[0].delayed
+                group.moved = {offset: known.due_of(offset) for offset in known}
+            self._again.set(topic, self._broker.dispatch.tick.now_ms)
+
+    def _topic(self, target: Topic) -> Topic | BrokerError:
+        """Where the schedules of a topic are; it is made if it is not there."""
+        name = f"{PREFIX}{target.name}"
+        topic = self._broker.topics.get(name.lower())
+        if topic is not None and topic.options.notes != NOTES:
+            text = f"{name} is a topic of somebody's own, and would have to hold the schedules"
+            return BrokerError(Refusal.ILLEGAL, text)
+        if topic is None or not topic.groups:
+            made, level = Opening(), target.options.durability
+            options = TopicOptions(
+                name,
+                durability="os" if level == "memory" else level,
+                dedupe_live=True,  # an id names one schedule
+                retention_done=True,
+                notes=NOTES,
+            )
+            wish = GroupWish(name, _OPTIONS)
+            self._broker.declare(
+                made, name, lambda there: (options if there is None else there.options, wish)
+            )
+            topic = self._broker.topics.get(name.lower())
+            if made.problem is not None or topic is None:
+                return made.problem or BrokerError(Refusal.ILLEGAL, f"no topic {name}")
+            self._keep(topic)
+        return topic
+
+    def _keep(self, topic: Topic) -> None:
+        """Read a topic of schedules, from now on."""
+        broker = self._broker
+        group = next(iter(topic.groups.values()), None)
+        gone = broker.topics.get(topic.name.lower()) is not topic
+        if group is None or gone or broker.stopping:
+            return
+        if group.moved is None:
+            group.moved = {}
+        if group.pull_of(self.session) is None:
+            broker.pull(group, _Pull(self, topic), None)
+
+    def ended(self, topic: Topic) -> None:
+        """Nothing of this topic is read any more."""
+        if not self._broker.stopping:
+            self._again.set(topic, self._broker.dispatch.tick.now_ms + AGAIN_MS)
+
+    def due(self, group: Group, partition: Partition, chunk: Chunk, at: int) -> None:
+        """It is time for a schedule."""
+        due = _Due(self, group, partition, chunk.first + at, chunk.headers[at])
+        target = self._broker.topics.get(group.topic.name[len(PREFIX) :].lower())
+        now_ms = self._broker.dispatch.tick.now_ms
+        time_ms = self._time_of(due, chunk, at)
+        if time_ms is None or target is None or target.options.calls:
+            self.finish(due)  # nobody has a use for it any more
+            return
+        place = partition.index, due.at
+        # It does not say `cron`: whoever passes its lines on would make another schedule.
+        id = chunk.id_of(at, partition.index)
+        headers = without_lines(chunk.headers[at])
+        headers += b"cron_id: %b\r\ncron_time: %d\r\n" % (id, time_ms)
+        made_ms = group.topic.options.created_ms
+        once = b"cron-%d-%d-%d-%d" % (made_ms, *place, time_ms)
+        found, key = Chunk(), chunk.key_of(at)
+        found.add(b"", headers, chunk.bodies[at], chunk.tag_of(at), key, 0, 0, once)
+        # Always the same one, or what was put before is not recognised.
+        known = target.partitions
+        into = target.partition_for(key) if key else known[due.at % len(known)]
+        if into.fenced is not None:
+            self.give_back(due, now_ms + AGAIN_MS)
+        else:
+            self._broker.puts.put_once(into, found, due)
+
+    def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
+        """What its occurrence stands for: the last time that the expression names, or the one that
+        somebody gave it. After a crash that is not known any more of one that was due already."""
+        times, now_ms = self.times, self._broker.dispatch.tick.now_ms
+        given_ms = (due.group.moved or {}).get(due.at)
+        if times is None:
+            return None
+        if given_ms is not None and times.last_ms(due.cron, due.zone, given_ms) != given_ms:
+            return given_ms
+        last_ms = times.last_ms(due.cron, due.zone, now_ms)
+        made_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
+        return now_ms if last_ms is not None and last_ms < made_ms else last_ms
+
+    def occurred(self, due: _Due, outcome: Outcome) -> None:
+        """An occurrence is stored, or it cannot be now."""
+        now_ms = self._broker.dispatch.tick.now_ms
+        if isinstance(outcome, BrokerError):
+            self.give_back(due, now_ms + AGAIN_MS)
+            return
+        if due.group.moved is not None:
+            due.group.moved.pop(due.at, None)
+        assert self.times is not None
+        next_ms = self.times.next_ms(due.cron, due.zone, now_ms)
+        if next_ms is None:
+            self.finish(due)
+        else:
+            self.give_back(due, next_ms)
+
+    def give_back(self, due: _Due, due_ms: int) -> None:
+        if due.alive:
+            give = partial(leases.nack, self._broker.dispatch, Silent(), due.group, due.partition)
+            give([range(due.at, due.at + 1)], False, due_ms)
+
+    def finish(self, due: _Due) -> None:
+        if due.alive:
+            done = [range(due.at, due.at + 1)]
+            leases.ack(self._broker.dispatch, Silent(), due.group, due.partition, done)
+
+
+class _Pull(Pull):
+    """For all that is due in a topic of schedules."""
+
+    __slots__ = ("_schedules", "_topic")
+
+    def __init__(self, schedules: Schedules, topic: Topic) -> None:
+        super().__init__(schedules.session, Wants(credit=ENDLESS))
+        self._schedules = schedules
+        self._topic = topic
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Delivered):
+            self._schedules.ended(self._topic)
+            return
+        group = outcome.group
+        for index, chunk, start, stop, _ in outcome.pieces:
+            for at in range(start, stop):
+                self._schedules.due(group, group.topic.partitions[index], chunk, at)
+
+
+class _Due(Ticket):
+    """A schedule whose time has come: the put of its occurrence."""
+
+    __slots__ = ("_schedules", "at", "cron", "group", "partition", "zone")
+
+    def __init__(
+        self, schedules: Schedules, group: Group, partition: Partition, offset: int, headers: bytes
+    ) -> None:
+        super().__init__()
+        self._schedules = schedules
+        self.group = group
+        self.partition = partition
+        self.at = offset  # `Ticket.offset` is that of the occurrence
+        self.cron, self.zone = line_of(headers, CRON), line_of(headers, ZONE) or "UTC"
+
+    @property
+    def alive(self) -> bool:
+        """It is there still."""
+        return not (self.group.gone or self.partition.removed or self.partition.fenced is not None)
+
+    def answer(self, outcome: Outcome) -> None:
+        self._schedules.occurred(self, outcome)
+
+
+def line_of(headers: bytes, name: bytes) -> str:
+    """What a header line says; "" = it is not there."""
+    for line in headers.split(b"\r\n"):
+        if line.startswith(name):
+            return line[len(name) :].decode("utf-8", "replace")
+    return ""
+
+
+def without_lines(headers: bytes) -> bytes:
+    """Header lines but for those that are ours to say."""
+    lines = headers.split(b"\r\n")
+    return b"\r\n".join([line for line in lines if not line.startswith(_OURS)])

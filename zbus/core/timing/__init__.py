@@ -1,0 +1,1 @@
+"""Structures for what becomes due: timers, lease deadlines, delayed messages."""

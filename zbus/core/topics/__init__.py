@@ -1,0 +1,1 @@
+"""Topics, partitions, groups and sessions, and what each of them keeps."""

@@ -1,0 +1,113 @@
+"""What a partition has to tell the journal: the delta of a tick, or a snapshot of all there is.
+`zbus.core.topics.recovered` puts them together again."""
+
+from __future__ import annotations
+
+import attrs
+
+from zbus.core.cursor.state import GroupChange, StateChange
+from zbus.core.dedup.active_ids import NO_IDS
+from zbus.core.dedup.window import KEY_MS
+from zbus.core.timing.delays import NOTHING
+from zbus.core.topics.pending_acks import Settlements
+from zbus.core.topics.topic import Partition
+
+
+def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
+    """Everything a checkpoint has to hold."""
+    if partition.expiries is not None:  # of what every group is done with nobody need know it
+        partition.expiries.fall_off(max(partition.first, partition.finished() or 0))
+    partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+    topic, index, known = partition.topic, partition.index, partition.settlements
+    groups = []
+    for group in topic.groups.values():
+        backlog = group.backlogs[index]
+        change = backlog.snapshot(group.name, group.incarnation)
+        if backlog.fates is not None:
+            fates = backlog.fates.snapshot(now_ms, topic.options.settled_ms)
+            change = attrs.evolve(change, fates=fates)
+        origin = None if index else group.origin
+        groups.append(attrs.evolve(change, options=group.options, origin=origin))
+    groups += [
+        other.backlogs[index].snapshot(other.name, other.incarnation)
+        for other in (topic.departing if index else ())
+    ]
+    return StateChange(
+        topic.options,
+        tuple(groups),
+        max(partition.first, _purged_to(partition)),
+        partition.originals.snapshot(),
+        NO_IDS if partition.ids is None else partition.ids.snapshot(),
+        NOTHING if partition.expiries is None else partition.expiries.columns(),
+        incarnation=topic.incarnation,
+        number=0 if index else topic.number,
+        emptied=() if index else topic.emptied,
+        purges=tuple(partition.purges.items()),
+        settlements=() if known is None else tuple(known.open.values()),
+    )
+
+
+def _purged_to(partition: Partition) -> int:
+    """What is to be told of it: partition 0 decides, and says it first."""
+    undecided = partition.index > 0 and partition.topic.emptying
+    return 0 if undecided else partition.purged_to
+
+
+def _has_news(settlements: Settlements) -> bool:
+    return bool(settlements.fresh or settlements.settled)
+
+
+def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
+    """What this tick changed, and nothing left to tell; None = nothing."""
+    if not (
+        partition.changed
+        or partition.removed_groups
+        or partition.topic_changed
+        or _purged_to(partition) > partition.first
+        or (partition.settlements is not None and _has_news(partition.settlements))
+    ):
+        return None
+    index, known = partition.index, partition.topic
+    decides = (
+        index == 0 and known.number > 0 and (partition.removed_groups or partition.topic_changed)
+    )
+    changes = [GroupChange(name, removed=True) for name in partition.removed_groups]
+    for group in partition.changed:
+        backlog = group.backlogs[index]
+        backlog.dirty = False
+        change = backlog.changes(group.name, group.incarnation)
+        if backlog.fates is not None:
+            tell = backlog.fates.snapshot if change.reset else backlog.fates.take
+            change = attrs.evolve(change, fates=tell(now_ms, known.options.settled_ms))
+        if group in partition.options_changed:
+            origin = None if index else group.origin
+            change = attrs.evolve(change, options=group.options, origin=origin)
+        changes.append(change)
+    # If a decision is lost, what was before it counts, and as it was then.
+    if known.departing and index:
+        for other in known.departing:
+            backlog = other.backlogs[index]
+            if backlog.dirty:
+                backlog.dirty = False
+                changes.append(backlog.changes(other.name, other.incarnation))
+    partition.changed = []
+    if partition.removed_groups or partition.options_changed:
+        partition.removed_groups = []
+        partition.options_changed = {}
+    topic = known.options if partition.topic_changed else None
+    first = _purged_to(partition) if _purged_to(partition) > partition.first else 0
+    purges = tuple(partition.purges.items()) if partition.topic_changed else ()
+    partition.topic_changed = False
+    settlements, settled = (
+        ((), ()) if partition.settlements is None else partition.settlements.take()
+    )
+    return StateChange(
+        topic,
+        tuple(changes),
+        first,
+        number=known.number if decides else 0,
+        emptied=known.emptied if decides else (),
+        purges=purges,
+        settlements=settlements,
+        settled=settled,
+    )

@@ -1,0 +1,190 @@
+"""Partitions whose storage failed: closed, read again, and opened, while all others go on.
+
+A partition is *serving*, *fenced* or *reopening*. It is fenced when storage says that what was
+written to it is not there, or that nobody knows: another writer was here, or an answer was lost.
+Then what the broker knows of the partition may be wrong. Whoever waits for it is told so, with an
+error that says to try again; nothing of it is handed out, and nothing is written to it. It is read
+again at once (but once a second at most), and serves as soon as that is done.
+
+Requests need not ask: what they stage for a fenced partition is refused at the end of their turn,
+as a whole, and forgotten when the partition is read. Pulls wait, as at the end of a log.
+
+Partition 0 decides about its topic (`zbus.core.commit.topic_changes`): with it all of the topic is
+read again.
+
+A mistake of the program has the same end: what an exception left half done is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from zbus.core.commit import topic_changes as deciding
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.model.errors import INTERNAL, BrokerError, fenced, group_unknown
+from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.timing.timers import Timers
+from zbus.core.topics.changes import Changes
+from zbus.core.topics.storage import Recorder
+from zbus.core.topics.topic import NO_CHUNK, Group, Partition, Session, Topic
+from zbus.core.upkeep.retention import Retention
+
+RETRY_MS = 1_000
+"""How often it is tried again to read what could not be read."""
+
+
+class Verbs(Protocol):
+    """What the broker does with partitions and groups."""
+
+    def begin_partition(self, partition: Partition) -> None: ...
+
+    def dissolve(self, group: Group, gone: BrokerError) -> None: ...
+
+    def take_up(self, group: Group) -> None: ...
+
+    def remove_topic(self, ticket: Ticket, topic: Topic) -> None: ...
+
+    def leave(self, session: Session) -> object: ...
+
+
+class Fencing:
+    """See the module."""
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        dispatch: Dispatch,
+        recorder: Recorder,
+        retention: Retention,
+        changes: Changes,
+        timers: Timers,
+    ) -> None:
+        self._verbs = verbs
+        self._dispatch = dispatch
+        self._tick = dispatch.tick
+        self._recorder = recorder
+        self._retention = retention
+        self._changes = changes
+        self._retries = timers.timer(self._reopen, lambda partition: partition)
+        self._opened_ms: dict[Partition, int] = {}  # when it was read again last
+        self.doomed: list[Session] = []  # to be dropped at the end of the turn
+        self.drop: Callable[[Session], object] = verbs.leave  # or whoever has the connection
+        dispatch.tick.fence = self.fence
+        dispatch.tick.faults.cost = self._cost
+
+    def fence(self, partition: Partition, why: BrokerError) -> None:
+        """Serve nothing of the partition until it was read again."""
+        topic = partition.topic
+        for one in topic.partitions if partition.index == 0 else [partition]:
+            one.fenced = why
+            one.epoch += 1
+            one.visible = one.first
+        self._dispatch.following.end(topic, why)
+        again_ms = self._opened_ms.get(partition, -RETRY_MS) + RETRY_MS
+        if again_ms <= self._tick.now_ms:
+            self._reopen(partition)
+        else:
+            self._retries.set(partition, again_ms)  # it may fail each time: the disk is full
+
+    def _cost(self, culprit: object) -> None:
+        """A mistake of the program came to light there (`zbus.core.model.containment`). What the
+        broker knows of it may be wrong, so it is dropped or read again."""
+        if isinstance(culprit, Session):
+            culprit.stalled = True  # it is given nothing more
+            self.doomed.append(culprit)
+        elif isinstance(culprit, Partition):
+            self._read_again(culprit)
+        elif isinstance(culprit, Group):
+            zero = culprit.topic.partitions[0]
+            self._dispatch.end_waiting(culprit, fenced(*zero.lane, INTERNAL))
+            self._read_again(zero)
+        elif isinstance(culprit, Topic):
+            self._read_again(culprit.partitions[0])
+
+    def _read_again(self, partition: Partition) -> None:
+        topic = partition.topic
+        if not partition.removed:
+            # Of a topic that nobody was told of yet, all or nothing is there.
+            one = partition if topic.born else topic.partitions[0]
+            self._tick.fence(one, fenced(*one.lane, INTERNAL))
+
+    def drop_doomed(self) -> None:
+        """The sessions from which a fault of this turn came."""
+        doomed, self.doomed = self.doomed, []
+        for session in doomed:
+            self._tick.faults.guard(partial(self.drop, session))
+
+    def undo(self) -> None:
+        """Topics whose beginning was not written were never there."""
+        while self._tick.unborn:
+            topic, _ = self._tick.unborn.popitem()
+            if not topic.partitions[0].removed:
+                self._verbs.remove_topic(Silent(), topic)
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone."""
+        for partition in topic.partitions:
+            self._retries.discard(partition)
+            self._opened_ms.pop(partition, None)
+
+    def _reopen(self, partition: Partition) -> None:
+        topic = partition.topic
+        zero = topic.partitions[0]
+        if partition is not zero and zero.fenced is not None:
+            return  # it is read with that
+        partitions = topic.partitions if partition is zero else [partition]
+        epochs = [one.epoch for one in partitions]
+        why = partition.fenced
+        assert why is not None, "it serves"
+
+        def ready() -> bool:
+            if zero.removed:
+                return False
+            if [one.epoch for one in partitions] != epochs:
+                return False  # partition 0 was fenced meanwhile: all of it is read again
+            if partition is not zero and topic.emptying:
+                # Whether it is emptied is being decided; what it holds is known after that.
+                self._retries.set(partition, self._tick.now_ms + 1)
+                return False
+            for one in partitions:
+                self._tick.refuse(one, why)
+            return True
+
+        self._recorder.reopen(partitions, ready, partial(self._reopened, partitions))
+
+    def _reopened(self, partitions: list[Partition], outcome: BrokerError | list[Group]) -> None:
+        topic = partitions[0].topic
+        if isinstance(outcome, BrokerError):
+            if topic.born:
+                self._retries.set(partitions[0], self._tick.now_ms + RETRY_MS)
+            else:
+                self._verbs.remove_topic(Silent(), topic)  # nobody was told that there is one
+            return
+        topic.born = True
+        for group in outcome:
+            self._verbs.dissolve(group, group_unknown(group.name))
+        for partition in partitions:
+            self._serve(partition)
+        for group in topic.groups.values():
+            group.untold = any(backlog.untold for backlog in group.backlogs)
+            if group.origin is not None:
+                deciding.tell(self._tick, group)
+            self._verbs.take_up(group)
+            for partition in partitions:  # before others are put behind what is due
+                self._dispatch.wake((group, partition.index))
+        self._changes.note(self._tick.now_ms)
+
+    def _serve(self, partition: Partition) -> None:
+        """It was read again."""
+        index = partition.index
+        self._retries.discard(partition)
+        self._opened_ms[partition] = self._tick.now_ms
+        partition.fenced = None
+        self._verbs.begin_partition(partition)
+        self._retention.restore_partition(partition)
+        for group in partition.topic.groups.values():
+            group.chunks[index] = NO_CHUNK
+            self._dispatch.schedule(group, index)
+            self._dispatch.activate(group)

@@ -1,0 +1,1 @@
+"""What clients speak: zbus, Adf, camellia, MQCloud and SEMQ, a folder each."""

@@ -1,0 +1,26 @@
+"""What the parts of this face know of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from zbus.core.broker import Broker
+from zbus.dialects.adf.leases import HttpLeases
+from zbus.dialects.adf.queues import Queues
+from zbus.dialects.adf.settings import AdfSettings
+from zbus.edge.connection import Plan
+from zbus.edge.guard import Guard
+from zbus.edge.http_reply import PlainHead
+
+
+class Context(Protocol):
+    """The face."""
+
+    broker: Broker
+    guard: Guard
+    settings: AdfSettings
+    queues: Queues
+    leases: HttpLeases
+
+    def plan(self, asked: PlainHead) -> Plan:
+        """How it is done, what was asked in this dialect."""

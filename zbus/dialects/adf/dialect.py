@@ -1,0 +1,133 @@
+"""The Adf dialect: paths, and what is behind them.
+
+/queue/json, /queue/bin                     WebSockets
+/queue/<action>, /queue/<action>.json       HTTP, replies as JSON
+/queue/<action>.bin                         HTTP, replies in the binary layout
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from zbus.dialects.adf.actions import BY_WORD, PUSHES, Action
+from zbus.dialects.adf.forms import Binary, Json
+from zbus.dialects.adf.frames import BinaryFrames, Heads, JsonFrames
+from zbus.dialects.adf.leases import HttpLeases
+from zbus.dialects.adf.plans import plan_of
+from zbus.dialects.adf.queues import Queues
+from zbus.dialects.adf.request import Asked, FrameAsked, HttpAsked
+from zbus.dialects.adf.settings import AdfSettings
+from zbus.edge.connection import Plan
+from zbus.edge.dialect import Parts
+from zbus.edge.guard import Answer, Guard, Policy
+from zbus.edge.http_reply import TEXT, PlainFace, PlainHead, Tell
+from zbus.edge.parsed_request import Asked as AnyAsked
+from zbus.edge.websocket import Codec
+from zbus.wire.heads.head import Head
+from zbus.wire.target import has_empty_segment, split_target
+
+PREFIX: Final = b"queue"
+
+_FORMS: Final[dict[bytes, type[Json | Binary]]] = {b"": Json, b"json": Json, b"bin": Binary}
+
+
+class AdfFace(PlainFace):
+    """See the module."""
+
+    prefixes = frozenset((PREFIX,))
+    policy = Policy(any_key=True)
+
+    def __init__(self, parts: Parts, settings: AdfSettings) -> None:
+        self.broker = parts.broker
+        self.guard = parts.guard
+        self.settings = settings
+        self.queues = Queues(parts.broker, settings)
+        self.leases = HttpLeases(parts.broker)
+        json_heads, binary_heads = Heads(b"/queue/json"), Heads(b"/queue/bin")
+        self._codecs: dict[bytes, Callable[[], Codec]] = {
+            b"json": partial(JsonFrames, json_heads),
+            b"bin": partial(BinaryFrames, binary_heads),
+        }
+
+    def read(self, head: Head) -> AnyAsked:
+        if head.contained:
+            return FrameAsked(self, head)
+        segments, pairs = split_target(head.target)
+        exact = len(segments) == 2 and not has_empty_segment(head.target)
+        name = segments[1] if exact else b""
+        if name in self._codecs:
+            return Opening(head, self, self._codecs[name])
+        word, dot, suffix = name.partition(b".")
+        action, form = BY_WORD.get(word), _FORMS.get(suffix)
+        if action is None or form is None or (dot and not suffix) or head.websocket:
+            return Elsewhere(head, self.guard, Answer(404, "404: there is no such path", TEXT))
+        if (refusal := _refusal(head, action)) is not None:
+            return Elsewhere(head, self.guard, refusal)
+        query: dict[bytes, bytes] = {}
+        for key, value in pairs:
+            query.setdefault(key.lower(), value)
+        return HttpAsked(self, head, action, form, query)
+
+    def plan(self, asked: PlainHead) -> Plan:
+        assert isinstance(asked, Asked)
+        return plan_of(asked)
+
+    def holds(self) -> dict[str, Callable[[], int]]:
+        return {"adfLeases": self.leases.bytes_used}
+
+
+def _refusal(head: Head, action: Action) -> Answer | None:
+    """Why it is no request for this action, by HTTP's own words."""
+    if action not in PUSHES:
+        if head.method in (b"GET", b"POST"):
+            return None
+        return Answer(405, "405: GET or POST", TEXT + b"allow: GET, POST\r\n")
+    if head.method != b"POST":
+        return Answer(405, "405: a push is a POST", TEXT + b"allow: POST\r\n")
+    if not (head.content_length or head.chunked):
+        return Answer(411, "411: a push has a body, and says how long it is", TEXT)
+    if head.fields.get(b"content-type", b"").lower().startswith(b"multipart/"):
+        return Answer(400, "400: the body of a push is the message, and no form", TEXT)
+    return None
+
+
+class Elsewhere(PlainHead):
+    """A head that is answered by itself."""
+
+    def __init__(self, head: Head, face_guard: Guard, answer: Answer) -> None:
+        super().__init__(head, face_guard)
+        self._answer = answer
+
+    def changes(self) -> bool:
+        return False
+
+    def needs(self) -> None:
+        return None
+
+    def plan(self) -> Plan:
+        return Tell(self, self._answer)
+
+
+class Opening(Elsewhere):
+    """The path of a WebSocket."""
+
+    def __init__(self, head: Head, face: AdfFace, codec: Callable[[], Codec]) -> None:
+        answer = Answer(
+            426, "426: this is the path of a WebSocket", TEXT + b"upgrade: websocket\r\n"
+        )
+        super().__init__(head, face.guard, answer)
+        self._codec = codec
+
+    def changes(self) -> bool:
+        return True
+
+    def opens(self) -> Callable[[], Codec]:
+        return self._codec
+
+
+def build(parts: Parts) -> AdfFace:
+    """The face, as `zbus.dialects.registry.FACES` has it."""
+    settings = parts.settings
+    return AdfFace(parts, settings if isinstance(settings, AdfSettings) else AdfSettings())

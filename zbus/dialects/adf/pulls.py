@@ -1,0 +1,88 @@
+"""Pulls that wait. A WebSocket may have hundreds of thousands, so its own hold little."""
+
+from __future__ import annotations
+
+from zbus.core.delivery.settle import lose
+from zbus.core.model.errors import BrokerError
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome
+from zbus.core.topics.topic import Pull
+from zbus.dialects.adf import actions
+from zbus.dialects.adf.forms import LENGTH_MAX
+from zbus.dialects.adf.queues import messageid
+from zbus.dialects.adf.request import Asked, HttpAsked
+from zbus.dialects.adf.scope import Held, Scope
+from zbus.edge.connection import Peer
+from zbus.edge.http_reply import LatePull
+
+
+def told(asked: Asked, scope: Scope, id: bytes, peer: Peer, outcome: Outcome) -> bytes:
+    """The reply to a pull; from here on `scope` knows what it was given."""
+    del scope[id]
+    if isinstance(outcome, Delivered):
+        group = outcome.group
+        index, chunk, at, _, attempts = outcome.pieces[0]
+        offset, body = chunk.first + at, chunk.bodies[at]
+        partition = group.topic.partitions[index]
+        if len(body) > asked.form.body_bytes_max:  # put by others, or pushed as JSON
+            lose(asked.face.broker.dispatch, group, partition, offset, peer.id)
+            return asked.form.failed(id, actions.BODY_TOO_LONG)
+        scope[id] = Held(group, partition, offset, attempts, peer.id)
+        first = asked.face.settings.adf_first_duplications
+        duplications = min(max(attempts - 1, 0) + first, LENGTH_MAX)
+        return asked.form.message(id, body, duplications, messageid(partition, offset))
+    if isinstance(outcome, BrokerError):
+        return asked.form.failed(id, actions.text_of(outcome))
+    assert isinstance(outcome, Empty)
+    stopping = outcome.reason is EmptyReason.STOPPING
+    return asked.form.failed(id, actions.SERVER_BUSY if stopping else actions.TIMEOUT)
+
+
+class FramePull(Pull):
+    """Of a WebSocket: it is answered when it is served, whatever was asked before it."""
+
+    __slots__ = ("asked", "id", "scope")
+
+    session: Peer
+
+    def __init__(self, asked: Asked, peer: Peer, id: bytes, scope: Scope) -> None:
+        super().__init__(peer, asked.wants)
+        self.asked = asked
+        self.id = id
+        self.scope = scope
+        peer.open_tickets += 1
+        peer.open_waits += 1
+
+    def settle(self, outcome: Outcome) -> None:
+        peer = self.session
+        peer.open_tickets -= 1
+        peer.open_waits -= 1
+        super().settle(outcome)
+
+    def answer(self, outcome: Outcome) -> None:
+        peer = self.session
+        peer.write(told(self.asked, self.scope, self.id, peer, outcome))
+
+
+class HttpPull(LatePull):
+    """Of HTTP."""
+
+    __slots__ = ("requestid", "scope")
+
+    asked: HttpAsked
+
+    def __init__(self, asked: HttpAsked, peer: Peer, id: bytes, scope: Scope) -> None:
+        asked.face.leases.asked(peer)
+        super().__init__(asked, peer, asked.wants, asked.lines)
+        self.requestid = id
+        self.scope = scope
+
+    def answer(self, outcome: Outcome) -> None:
+        peer, id = self.peer, self.requestid
+        message = told(self.asked, self.scope, id, peer, outcome)
+        if id in self.scope:
+            self.asked.face.leases.began(peer, id, self.asked.lease_ms)
+        self.tell_late(message)
+
+    def drop(self) -> None:
+        super().drop()
+        del self.scope[self.requestid]

@@ -1,0 +1,93 @@
+"""How many messages a topic has in which state."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from zbus.core.timing.delays import PAGE, Delays
+from zbus.core.topics.topic import Group
+from zbus.dialects.camellia.context import Context
+
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+
+BOUNDS_MS: Final = (
+    _MINUTE_MS,
+    10 * _MINUTE_MS,
+    30 * _MINUTE_MS,
+    _HOUR_MS,
+    6 * _HOUR_MS,
+    _DAY_MS,
+    7 * _DAY_MS,
+    30 * _DAY_MS,
+)
+"""Where each part of what waits ends, and the next begins."""
+
+PARTS: Final = (
+    "sizeOf0To1min",
+    "sizeOf1minTo10min",
+    "sizeOf10minTo30min",
+    "sizeOf30minTo1hour",
+    "sizeOf1hourTo6hour",
+    "sizeOf6hourTo1day",
+    "sizeOf1dayTo7day",
+    "sizeOf7dayTo30day",
+    "sizeOf30dayToInfinite",
+)
+
+
+class TopicInfo(msgspec.Struct, rename="camel"):
+    """As it is shown."""
+
+    topic: str
+    waiting_queue_size: int
+    waiting_queue_info: dict[str, int]
+    ready_queue_size: int
+    ack_queue_size: int
+
+
+def info_of(face: Context, name: str) -> TopicInfo:
+    """Of any topic; nothing is known of one that is not there."""
+    found = face.queues.find(name)
+    if found is None or found[1] is None:
+        return _info(name, [0] * len(PARTS), 0, 0)
+    return _of_group(face, found[0].name, found[1])
+
+
+def all_infos(face: Context) -> list[TopicInfo]:
+    """Of the topics that this dialect uses."""
+    return [_of_group(face, group.topic.name, group) for group in face.queues.listed()]
+
+
+def _of_group(face: Context, name: str, group: Group) -> TopicInfo:
+    now_ms, parts = face.broker.now_ms, [0] * len(PARTS)
+    ready, leased, delayed, _ = group.counts()
+    for backlog in group.backlogs:
+        _count(backlog.delayed, now_ms, parts)
+    ready += delayed - sum(parts)  # what is due, and its turn has not come
+    return _info(name, parts, ready, leased)
+
+
+def _count(delayed: Delays, now_ms: int, parts: list[int]) -> None:
+    """Add what waits to the parts. Neighbours are mostly due about the same time, so of most pages
+    only the ends are looked at."""
+    # Where each part ends, as keys: what is due already comes before all of them.
+    ends = [(now_ms + ms) * PAGE for ms in (1, *BOUNDS_MS)]
+    for number in delayed.numbers():
+        keys = delayed.keys_of(number)
+        first, last = bisect_right(ends, keys[0]), bisect_right(ends, keys[-1])
+        if first == last:
+            if first:
+                parts[first - 1] += len(keys)
+            continue
+        places = [bisect_left(keys, end) for end in ends]
+        for part, (start, stop) in enumerate(pairwise([*places, len(keys)])):
+            parts[part] += stop - start
+
+
+def _info(name: str, parts: list[int], ready: int, leased: int) -> TopicInfo:
+    named = dict(zip(PARTS, parts, strict=True))
+    return TopicInfo(name, sum(parts), named, ready, leased)

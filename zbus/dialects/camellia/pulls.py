@@ -1,0 +1,58 @@
+"""Tickets of both pulls: messages, or an empty list."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbus.core.model.pull_options import Wants
+from zbus.core.topics.outcomes import Delivered, Empty, Outcome, Piece
+from zbus.core.topics.topic import Group
+from zbus.dialects.camellia.message import Status, show, times_of
+from zbus.dialects.camellia.monitor import Monitor
+from zbus.dialects.camellia.replies import CamelliaAnswering
+from zbus.edge.connection import Peer
+from zbus.edge.http_reply import PlainHead, PlainPull
+
+
+class _Nothing(Outcome):
+    """There is not even a group to read from."""
+
+    __slots__ = ()
+
+
+EMPTY: Final = _Nothing()
+
+
+class PullReply(CamelliaAnswering, PlainPull):
+    """See the module."""
+
+    __slots__ = ("empty", "monitor", "topic")
+
+    def __init__(
+        self, asked: PlainHead, peer: Peer, wants: Wants, topic: str, monitor: Monitor
+    ) -> None:
+        super().__init__(asked, peer, wants)
+        self.empty = "delayMsgList"
+        self.topic = topic
+        self.monitor = monitor
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Delivered):
+            found = [
+                shown for piece in outcome.pieces for shown in self._show(outcome.group, piece)
+            ]
+            self.peer.work -= 5 * len(found)
+            self.tell_success(delayMsgList=found)
+        elif isinstance(outcome, Empty | _Nothing):
+            self.tell_success(delayMsgList=[])
+        else:
+            super().answer(outcome)
+
+    def _show(self, group: Group, piece: Piece) -> list[object]:
+        index, chunk, start, stop, attempts = piece
+        for at in range(start, stop):
+            self.monitor.pulled(group, times_of(chunk, at)[1])
+        return [
+            show(group, group.topic, index, chunk, at, Status.CONSUMING, attempts)
+            for at in range(start, stop)
+        ]

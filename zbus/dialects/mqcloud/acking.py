@@ -1,0 +1,192 @@
+"""Acknowledging a batch by its requestId, and giving it up (specification, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from zbus.core.cursor.ranges import Ranges
+from zbus.core.model.errors import BrokerError, Outcome
+from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.topics.topic import Group, Partition
+from zbus.dialects.mqcloud.context import BROKER, Context
+from zbus.dialects.mqcloud.locks import Lock, Queue
+from zbus.dialects.mqcloud.replies import BAD, FAILED, OK, Reply
+from zbus.dialects.mqcloud.request_id import RequestId, read_request_id
+
+
+class AckInfo(NamedTuple):
+    """What came of a requestId."""
+
+    status: int
+    message: str
+
+
+Done = Callable[[AckInfo], None]
+
+NO_ACK: Final = AckInfo(BAD, "ack illegal, there is no requestId")
+_MALFORMED: Final = "requestId is not one that was given out here"
+
+
+def acknowledge(
+    face: Context, reply: Reply, group: Group, value: bytes, pop: bool, done: Done
+) -> None:
+    """Settle what a requestId names, as far as it is the client's; tells when that is durable. Any
+    requestId is answered, and none of them settles what was not handed out."""
+    asked = read_request_id(value)
+    if asked is None:
+        done(AckInfo(FAILED, _MALFORMED))
+    elif asked.problem:
+        done(AckInfo(BAD, asked.problem))
+    else:
+        _acknowledge(face, reply, group, asked, pop, done)
+
+
+def _acknowledge(
+    face: Context, reply: Reply, group: Group, asked: RequestId, pop: bool, done: Done
+) -> None:
+    found = _find(face, group, asked, pop)
+    if found is None:
+        done(AckInfo(OK, f"lock not exist {asked}"))
+        return
+    partition, queue = found
+    if partition.fenced is not None:
+        done(AckInfo(FAILED, partition.fenced.text))
+        return
+    lock = queue.ranges.get(asked.offset) if pop else queue.lock
+    if lock is None:
+        # A restart has forgotten the lock, and knows the leases.
+        left = _forgotten(group, partition, queue, asked, face.broker.now_ms)
+        if left:
+            _settle(face, reply, group, partition, left, asked, done)
+        else:
+            done(AckInfo(OK, f"lock not exist {asked}"))
+    elif lock.pending:
+        done(AckInfo(OK, f"lock not exist {asked}"))
+    elif asked.lock_ms < lock.at_ms:
+        done(AckInfo(OK, f"ack lockTime small than {lock.at_ms} {asked}"))
+    else:
+        _unlock(queue, lock)
+        mine = lock.open(group.backlogs[partition.index])
+        if lock.forced:
+            done(AckInfo(OK, f"ok {asked}"))
+        elif asked.offset != lock.begin or not mine:
+            release(face, group, partition, mine)
+            text = "offset has committed" if asked.offset < lock.begin else "not the locked batch"
+            done(AckInfo(OK, f"{text} {asked}"))
+        else:
+            # Never more than was handed out; and no more than the requestId says.
+            ends = max(asked.next_offset, asked.offset)
+            taken = [o for o in mine if o < ends]
+            release(face, group, partition, [o for o in mine if o >= ends])
+            _settle(face, reply, group, partition, taken, asked, done)
+
+
+def unlock(face: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
+    """Give a batch up: whoever comes next gets it. Only the one that the requestId names, not one
+    that somebody else has by now."""
+    asked = read_request_id(value)
+    if not value.strip():
+        return NO_ACK
+    if asked is None:
+        return AckInfo(BAD, _MALFORMED)
+    if asked.problem:
+        return AckInfo(BAD, asked.problem)
+    found = _find(face, group, asked, pop)
+    if found is None:
+        return AckInfo(OK, f"{asked} unlock:false")
+    partition, queue = found
+    lock = queue.ranges.get(asked.offset) if pop else queue.lock
+    if lock is None:
+        left = _forgotten(group, partition, queue, asked, face.broker.now_ms)
+        release(face, group, partition, left)
+        return AckInfo(OK, f"{asked} unlock:{'true' if left else 'false'}")
+    if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
+        return AckInfo(OK, f"{asked} unlock:false")
+    _unlock(queue, lock)
+    release(face, group, partition, lock.open(group.backlogs[partition.index]))
+    return AckInfo(OK, f"{asked} unlock:true")
+
+
+def release(face: Context, group: Group, partition: Partition, offsets: Iterable[int]) -> None:
+    """Hand these out again as soon as can be, in their places."""
+    leased = group.backlogs[partition.index].leased
+    left = [offset for offset in offsets if offset in leased]
+    if left and partition.fenced is None:
+        now_ms = face.broker.now_ms
+        face.broker.extend(Silent(), group, partition, ranges_of(left), now_ms)
+
+
+def ranges_of(offsets: Iterable[int]) -> Ranges:
+    """Neighbours together."""
+    found: list[range] = []
+    for offset in sorted(offsets):
+        if found and found[-1].stop == offset:
+            found[-1] = range(found[-1].start, offset + 1)
+        else:
+            found.append(range(offset, offset + 1))
+    return found
+
+
+def _find(
+    face: Context, group: Group, asked: RequestId, pop: bool
+) -> tuple[Partition, Queue] | None:
+    """The queue that a requestId names, if there is one."""
+    partitions = group.topic.partitions
+    if asked.broker != BROKER or not 0 <= asked.queue < len(partitions):
+        return None
+    return partitions[asked.queue], face.locks.of(group)[asked.queue]
+
+
+def _unlock(queue: Queue, lock: Lock) -> None:
+    if queue.lock is lock:
+        queue.lock = None
+    else:
+        queue.ranges.pop(lock.begin, None)
+
+
+def _forgotten(
+    group: Group, partition: Partition, queue: Queue, asked: RequestId, now_ms: int
+) -> list[int]:
+    """Those that are leased by a batch of which only the leases are known: the broker has been
+    restarted since."""
+    leased = group.backlogs[partition.index].leased
+    known = {offset for lock in queue.locks() for offset in lock.offsets}
+    known |= leased.settling
+    ends = min(asked.next_offset, partition.recovered)
+    open = [o for o in leased if asked.offset <= o < ends and o not in known]
+    return [offset for offset in open if leased.due_of(offset) > now_ms]
+
+
+class _Settled(Ticket):
+    """Of an acknowledgement: a refusal is what came of it, and no refusal of the request."""
+
+    __slots__ = ("_done", "_reply", "_text")
+
+    def __init__(self, reply: Reply, text: str, done: Done) -> None:
+        super().__init__()
+        self._reply = reply
+        self._text = text
+        self._done = done
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self._done(AckInfo(FAILED, outcome.text))
+        else:
+            self._done(AckInfo(OK, self._text))
+
+    def failed(self, error: Exception) -> None:
+        self._reply.failed(error)
+
+
+def _settle(
+    face: Context,
+    reply: Reply,
+    group: Group,
+    partition: Partition,
+    offsets: list[int],
+    asked: RequestId,
+    done: Done,
+) -> None:
+    ticket = _Settled(reply, f"ok {asked}", done)
+    face.broker.ack(ticket, group, partition, ranges_of(offsets))

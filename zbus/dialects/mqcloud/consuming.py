@@ -1,0 +1,398 @@
+"""`/mq/message`, `/mq/ack`, `/mq/unlock` (specification, sections 3 to 5)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from zbus.core.model.errors import BrokerError, Outcome
+from zbus.core.model.pull_options import Wants
+from zbus.core.model.ticket import Silent
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Piece
+from zbus.core.topics.topic import Group, Partition, Pull
+from zbus.dialects.mqcloud.acking import NO_ACK, AckInfo, acknowledge, release, unlock
+from zbus.dialects.mqcloud.context import BROKER, Context, Request
+from zbus.dialects.mqcloud.locks import Lock, Queue
+from zbus.dialects.mqcloud.producing import queue_document
+from zbus.dialects.mqcloud.registry import Found, Way
+from zbus.dialects.mqcloud.replies import FAILED, Reply
+from zbus.dialects.mqcloud.request_id import RequestId
+from zbus.dialects.mqcloud.settings import PULL_SIZE_MAX
+from zbus.edge.connection import Peer
+from zbus.edge.params import LONG_MAX, BadParameter, Params
+from zbus.edge.rights import admit_reader
+
+FOUND, NO_NEW_MSG = "FOUND", "NO_NEW_MSG"
+OFFSET_ILLEGAL, NO_MATCHED_MSG = "OFFSET_ILLEGAL", "NO_MATCHED_MSG"
+PAUSED, RATE_LIMITED = "PAUSED", "RATE_LIMITED"
+
+NONE_LOCKABLE: Final = "no consumerQueueOffsetResult"
+_COOKIE: Final = b"rid"
+_CONSUME_TIMEOUT_S: Final = (10, 129_600)
+_PULL_TIMEOUT_S: Final = (1, 60)
+_STATUS: Final = {
+    EmptyReason.FILTERED: NO_MATCHED_MSG,
+    EmptyReason.PAUSED: PAUSED,
+    EmptyReason.THROTTLED: RATE_LIMITED,
+}
+
+
+class Client(NamedTuple):
+    """Who asks, and what of."""
+
+    found: Found
+    group: Group
+    address: str
+    request_id: bytes  # empty: none
+    pop: bool
+    cookie: bool
+
+
+def _client(request: Request, params: Params, peer: Peer) -> Client | None:
+    """None if there is nothing to be done, which was said."""
+    face = request.face
+    topic_name, name = params.name(b"topic"), params.name(b"consumer")
+    client_id = params.text(b"clientId")
+    cookie, pop = params.flag(b"useCookie", False), _loose_flag(params, b"pop")
+    if not request.may(peer, topic_name, name):
+        return None
+    face.registry.configure()
+    found = face.registry.consumer_of(topic_name, name)
+    if found is None and face.settings.mqcloud_auto_register and face.broker.topic(topic_name):
+        way = Way.BROADCAST if client_id else Way.CLUSTERING
+        wanted = face.registry.new_consumer(way)
+        face.registry.register_consumer(Silent(), topic_name, name, wanted)
+        found = face.registry.consumer_of(topic_name, name)
+    if found is None:
+        known, work = face.registry.consumer(name)
+        peer.work -= work
+        text = f"consumer:{name} haven't registered"
+        if known is not None:
+            text = f"consumer:{name} is not registered for the topic {topic_name}"
+        request.reply(peer).tell_status(FAILED, text)
+        return None
+    if found.consumer.broadcast and not client_id:
+        request.reply(peer).tell_status(FAILED, f"clientId is needed: {name} is a broadcast")
+        return None
+    if client_id and not found.consumer.broadcast:
+        text = f"clientId must not be given: {name} is a clustering consumer"
+        request.reply(peer).tell_status(FAILED, text)
+        return None
+    group = face.registry.group(found, client_id)
+    if isinstance(group, BrokerError):
+        request.reply(peer).settle(group)
+        return None
+    request_id = params.optional(b"requestId").strip()
+    if cookie and not request_id:
+        request_id = _cookie(request)
+    address = request.client_ip(peer, params.optional(b"clientIp"))
+    return Client(found, group, address, request_id, pop, cookie)
+
+
+def _loose_flag(params: Params, name: bytes) -> bool:
+    """The documented Python sample says `True`; whatever else it says must not fail."""
+    return params.optional(name).strip().lower() == b"true"
+
+
+def _cookie(request: Request) -> bytes:
+    for pair in request.head.fields.get(b"cookie", b"").split(b";"):
+        name, _, value = pair.strip().partition(b"=")
+        if name == _COOKIE:
+            return value
+    return b""
+
+
+def ack(request: Request, params: Params, peer: Peer) -> None:
+    """`/mq/ack`."""
+    client = _client(request, params, peer)
+    if client is None:
+        return
+    reply = request.reply(peer)
+
+    def done(info: AckInfo) -> None:
+        reply.tell_status(info.status, info.message)
+
+    if client.request_id:
+        acknowledge(request.face, reply, client.group, client.request_id, client.pop, done)
+    else:
+        done(NO_ACK)
+
+
+def unlock_queue(request: Request, params: Params, peer: Peer) -> None:
+    """`/mq/unlock`."""
+    client = _client(request, params, peer)
+    if client is not None:
+        info = unlock(request.face, client.group, client.request_id, client.pop)
+        request.reply(peer).tell_status(info.status, info.message)
+
+
+def message(request: Request, params: Params, peer: Peer) -> None:
+    """`/mq/message`."""
+    size = params.number(b"maxPullSize", LONG_MAX, 0)
+    if not 0 <= size <= PULL_SIZE_MAX:
+        raise BadParameter(f"maxPullSize must be between 0 and {PULL_SIZE_MAX}")
+    timeout_s = params.number(b"consumeTimeout", LONG_MAX, 0)
+    if timeout_s and not _CONSUME_TIMEOUT_S[0] <= timeout_s <= _CONSUME_TIMEOUT_S[1]:
+        raise BadParameter("consumeTimeout must be between {} and {}".format(*_CONSUME_TIMEOUT_S))
+    pull_s = params.number(b"pullTimeout", LONG_MAX, 0)
+    if pull_s and not _PULL_TIMEOUT_S[0] <= pull_s <= _PULL_TIMEOUT_S[1]:
+        raise BadParameter("pullTimeout must be between {} and {}".format(*_PULL_TIMEOUT_S))
+    client = _client(request, params, peer)
+    if client is None:
+        return
+    consumer = client.found.consumer
+    size = size or consumer.pull_size
+    lease_ms = timeout_s * 1_000 or consumer.consume_timeout_ms
+    reply = request.reply(peer)
+    consumption = Consumption(request.face, reply, client, size, lease_ms)
+    if client.request_id:
+        acked = reply.guard(consumption.acked)
+        acknowledge(request.face, reply, client.group, client.request_id, client.pop, acked)
+    else:
+        consumption.choose()
+
+
+class _Batch(Pull):
+    """What one queue has for a client."""
+
+    __slots__ = ("_consumption",)
+
+    def __init__(self, consumption: Consumption, wants: Wants) -> None:
+        super().__init__(consumption.reply.peer, wants)
+        self._consumption = consumption
+
+    def answer(self, outcome: Outcome) -> None:
+        self._consumption.came(outcome)
+
+    def failed(self, error: Exception) -> None:
+        self._consumption.reply.failed(error)
+
+    def drop(self) -> None:
+        """Whoever asked is gone."""
+        super().drop()
+        self._consumption.give_up()
+
+
+class Consumption:
+    """One request for messages, on its way through the queues."""
+
+    __slots__ = (
+        "_address",
+        "_client",
+        "_face",
+        "_group",
+        "_lease_ms",
+        "_left",
+        "_lock",
+        "_queue",
+        "_queues",
+        "_size",
+        "index",
+        "info",
+        "reply",
+    )
+
+    def __init__(
+        self, face: Context, reply: Reply, client: Client, size: int, lease_ms: int
+    ) -> None:
+        self._face = face
+        self.reply = reply
+        self._client = client
+        self._group = client.group
+        self._size = size
+        self._lease_ms = lease_ms
+        self._queues = face.locks.of(client.group)
+        self._left: list[int] = []  # queues to try, the best last
+        self._lock: Lock | None = None
+        self.info: AckInfo | None = None
+        self.index = 0
+
+    def acked(self, info: AckInfo) -> None:
+        self.info = info
+        if self._group.gone or self._group.topic.partitions[0].removed:
+            self.reply.tell_status(FAILED, "the consumer is not registered any more")
+        else:
+            self.choose()
+
+    def choose(self) -> None:
+        """The queue with the largest backlog goes first, then the one that was not asked for the
+        longest; queues that somebody has locked are none of them (specification, section 5)."""
+        if self.reply.peer.leaving:  # while what came before was acknowledged
+            self._tell(NO_NEW_MSG)
+            return
+        queues = self._queues
+        free = [index for index in range(len(queues)) if self._is_free(index)]
+        counts = [self._waiting(index) for index in range(len(queues))]
+        self._left = sorted(free, key=lambda i: (counts[i], -queues[i].last_ms, -i))
+        self.reply.peer.work -= len(queues)
+        self._try_next()
+
+    def _is_free(self, index: int) -> bool:
+        lock = self._queues[index].lock
+        return self._client.pop or lock is None or not lock.held(self._face.broker.now_ms)
+
+    def _waiting(self, index: int) -> int:
+        return self._group.backlogs[index].ready_count(self._partition(index).visible)
+
+    def _partition(self, index: int) -> Partition:
+        return self._group.topic.partitions[index]
+
+    def _try_next(self) -> None:
+        while self._left and not self._is_free(self._left[-1]):
+            self._left.pop()  # while another one was tried, somebody has locked it
+        if not self._left:
+            self.reply.tell_status(FAILED, NONE_LOCKABLE)
+            return
+        face, group = self._face, self._group
+        broker, self.index = face.broker, self._left.pop()
+        partition, queue = self._partition(self.index), self._queues[self.index]
+        queue.last_ms, queue.client = broker.now_ms, self._client.address
+        if partition.fenced is not None:
+            self.reply.settle(partition.fenced)
+            return
+        if group.paused:
+            self._tell(PAUSED)
+            return
+        if queue.lock is not None and not self._client.pop:
+            self._take_from(queue, queue.lock, partition)
+        backlog = group.backlogs[self.index]
+        self._lock = lock = Lock(broker.now_ms, broker.now_ms + self._lease_ms)
+        if not self._client.pop:
+            queue.lock = lock
+        if backlog.untold:
+            # The log has forgotten messages that this group had not finished: it goes on behind.
+            before = backlog.reached() - backlog.untold
+            backlog.untold = 0
+            broker.dispatch.tick.change(partition, group)
+            self._force(OFFSET_ILLEGAL, max(0, before), backlog.floor())
+            return
+        wants = Wants(
+            self._size, self.index, lease_ms=self._lease_ms, on_loss="keep", shares=self._client.pop
+        )
+        broker.pull(group, _Batch(self, wants), broker.now_ms)
+        admit_reader(self.reply.peer, group, self.reply.peer.asker)
+
+    def _take_from(self, queue: Queue, lock: Lock, partition: Partition) -> None:
+        """The time of whoever had it is over."""
+        queue.lock = None
+        mine = lock.open(self._group.backlogs[partition.index])
+        release(self._face, self._group, partition, mine)
+
+    def _force(self, status: str, offset: int, place: int) -> None:
+        """Nothing can be read; the client is told where it goes on, and confirms that."""
+        lock = self._lock
+        assert lock is not None
+        lock.pending, lock.forced = False, True
+        lock.begin, lock.next = offset, place
+        self._queues[self.index].lock = lock
+        self._tell(status, lock)
+
+    def give_up(self) -> None:
+        """Nobody is there to take it."""
+        queue = self._queues[self.index]
+        if queue.lock is self._lock:
+            queue.lock = None
+
+    def came(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Delivered):
+            self._hand_over(outcome)
+            return
+        self.give_up()
+        if not isinstance(outcome, Empty):
+            self.reply.settle(outcome)
+        elif self.reply.peer.stalled:
+            self._tell(NO_NEW_MSG)  # it is given nothing before it takes what it was sent
+        elif self._elsewhere():
+            self._try_next()  # a reader of another dialect has the queue
+        elif outcome.reason is EmptyReason.FILTERED:
+            place = self._group.backlogs[self.index].floor()
+            self._force(NO_MATCHED_MSG, place, place)
+        else:
+            self._tell(_STATUS.get(outcome.reason, NO_NEW_MSG))
+
+    def _elsewhere(self) -> bool:
+        """Messages of the queue are in the hands of somebody who is none of this dialect."""
+        return bool(self._group.backlogs[self.index].leased) and not self._client.pop
+
+    def _hand_over(self, delivered: Delivered) -> None:
+        lock, queue = self._lock, self._queues[self.index]
+        assert lock is not None
+        backlog = self._group.backlogs[self.index]
+        first: list[dict[str, Any]] = []
+        again: list[dict[str, Any]] = []
+        fresh: list[int] = []
+        for piece in delivered.pieces:
+            for at in range(piece.start, piece.stop):
+                offset = piece.chunk.first + at
+                lock.offsets[offset] = backlog.attempts[offset]
+                rank = backlog.leased.places.get(offset, (offset, 0))[0]
+                retried = rank < offset or (self._client.pop and piece.attempts > 1)
+                if not retried:
+                    fresh.append(offset)
+                (again if retried else first).append(_shown(piece, at))
+        lock.begin = min(fresh or lock.offsets)
+        lock.next = max(lock.offsets) + 1
+        now_ms = self._face.broker.now_ms
+        lock.begin_at(now_ms, now_ms + self._lease_ms, backlog, self.reply.peer.id)
+        if self._client.pop:
+            queue.add_range(lock, now_ms)
+        self.reply.peer.work -= 5 * len(lock.offsets)
+        self._tell(FOUND if first else NO_NEW_MSG, lock, first, again)
+
+    def _tell(
+        self,
+        status: str,
+        lock: Lock | None = None,
+        first: list[dict[str, Any]] | None = None,
+        again: list[dict[str, Any]] | None = None,
+    ) -> None:
+        result: dict[str, Any] = {"status": status}
+        request_id = ""
+        if lock is not None:
+            place = (BROKER, self.index, lock.begin, lock.next, lock.at_ms, lock.forced)
+            request_id = result["requestId"] = RequestId(*place).text
+        if first:
+            result["msgList"] = first
+        result["msgListSize"] = len(first or ())
+        if again:
+            result["retryMsgList"] = again
+        result["retryMsgListSize"] = len(again or ())
+        result["queueInfo"] = queue_info(self._group, self.index, self._queues[self.index])
+        if self.info is not None:
+            result["ackInfo"] = {"status": self.info.status, "message": self.info.message}
+        lines = b""
+        if self._client.cookie:
+            value = request_id.encode() + b"; Path=/" if request_id else b"; Path=/; Max-Age=0"
+            lines = b"set-cookie: rid=%b\r\n" % value
+        self.reply.tell_ok(result, lines=lines)
+
+
+def _shown(piece: Piece, at: int) -> dict[str, Any]:
+    """One message."""
+    chunk = piece.chunk
+    body = chunk.bodies[at]
+    shown: dict[str, Any] = {
+        "messageId": chunk.id_of(at, piece.partition).decode("utf-8", "replace"),
+        "message": body.decode("utf-8", "replace"),
+        "timestamp": chunk.time_of(at),
+    }
+    if "\ufffd" in shown["message"]:
+        shown["messageBase64"] = body  # it is no text, or has that very character
+    return shown
+
+
+def queue_info(group: Group, index: int, queue: Queue) -> dict[str, Any]:
+    """How far a group is in one queue, and who has that."""
+    topic, backlog = group.topic, group.backlogs[index]
+    locks = queue.locks()
+    info: dict[str, Any] = {
+        "messageQueue": queue_document(topic, index),
+        "maxOffset": topic.partitions[index].visible,
+        "committedOffset": backlog.floor(),
+        "firstConsume": not queue.last_ms and not backlog.floor(),
+    }
+    if locks:
+        info["lockTimestamp"] = min(lock.at_ms for lock in locks)
+    if queue.last_ms:
+        info["lastConsumeTimestamp"] = queue.last_ms
+        info["lastConsumeClientIp"] = queue.client
+    return info

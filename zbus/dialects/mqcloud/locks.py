@@ -1,0 +1,134 @@
+"""Who has which batch: the queues' locks, by group.
+
+The messages of a batch are leased in the core, where they are safe from other readers, and from
+being forgotten. What is here beside that is the dialect's: when the queue was locked, by which
+address, and what an acknowledgement of it settles. A restart forgets it, and keeps the leases: then
+an acknowledgement settles what is leased of what it names.
+
+A queue is unlocked when its batch is acknowledged or given up, or its time is over: whoever comes
+next takes it then. Until somebody does, a late acknowledgement counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.leases import OpenLeases
+from zbus.core.topics.topic import Group
+
+_LOCK_BYTES: Final = 400
+_OFFSET_BYTES: Final = 100
+
+
+class Lock:
+    """A batch in somebody's hands, or a place that he has to confirm (`forced`)."""
+
+    __slots__ = (
+        "_holder",
+        "_leased",
+        "at_ms",
+        "begin",
+        "ends_ms",
+        "forced",
+        "next",
+        "offsets",
+        "pending",
+    )
+
+    def __init__(self, at_ms: int, ends_ms: int) -> None:
+        self.at_ms = at_ms
+        self.ends_ms = ends_ms
+        self.begin = self.next = 0
+        self.offsets: dict[int, int] = {}  # and how often each has been handed out
+        self._leased: OpenLeases | None = None
+        self._holder = b""
+        self.forced = False
+        self.pending = True  # its messages are being read
+
+    def begin_at(self, now_ms: int, ends_ms: int, backlog: Backlog, holder: bytes) -> None:
+        """Its messages were read, which may have taken a while: now they are somebody's."""
+        self.at_ms, self.ends_ms = now_ms, ends_ms
+        self.pending = False
+        self._leased, self._holder = backlog.leased, holder
+
+    def open(self, backlog: Backlog) -> list[int]:
+        """What nobody else was handed since, by whatever dialect: not settled, and not forgotten
+        by a reset. Whether its time is over does not matter."""
+        leased, attempts, holder = backlog.leased, backlog.attempts, self._holder
+        if leased is not self._leased:
+            return []
+        return [
+            offset
+            for offset, count in self.offsets.items()
+            if attempts.get(offset) == count
+            and leased.holders.get(offset, holder) == holder
+            and offset not in leased.settling
+        ]
+
+    def held(self, now_ms: int) -> bool:
+        """Nobody else may have it."""
+        return self.pending or now_ms < self.ends_ms
+
+
+class Queue:
+    """What is known of one queue for one group."""
+
+    __slots__ = ("client", "last_ms", "lock", "ranges")
+
+    def __init__(self) -> None:
+        self.lock: Lock | None = None
+        self.ranges: dict[int, Lock] = {}  # of pop mode, by where they begin
+        self.last_ms = 0  # it was asked for then
+        self.client = ""  # the address that did
+
+    def add_range(self, lock: Lock, now_ms: int) -> None:
+        """One more of pop mode. What it has is no other's any more: the others' time was over, or
+        the group was reset. Who is late by as long again as he had is not waited for."""
+        taken = set(lock.offsets)
+        for begin, other in list(self.ranges.items()):
+            if not taken.isdisjoint(other.offsets):
+                other.offsets = {o: n for o, n in other.offsets.items() if o not in taken}
+            late_ms = now_ms - other.ends_ms
+            if not other.offsets or late_ms > other.ends_ms - other.at_ms:
+                del self.ranges[begin]
+        self.ranges[lock.begin] = lock
+
+    def locks(self) -> list[Lock]:
+        return [*(() if self.lock is None else (self.lock,)), *self.ranges.values()]
+
+
+class Locks:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, list[Queue]] = {}
+
+    def of(self, group: Group) -> list[Queue]:
+        """A group's queues."""
+        queues = self._groups.get(group)
+        if queues is None:
+            queues = self._groups[group] = [Queue() for _ in group.backlogs]
+        return queues
+
+    def forget_gone(self) -> None:
+        """What is known of groups that are no more."""
+        for group in [group for group in self._groups if group.gone or _removed(group)]:
+            del self._groups[group]
+
+    def last_ms(self, group: Group) -> int:
+        """When anything of the group was asked for."""
+        return max((queue.last_ms for queue in self._groups.get(group, ())), default=0)
+
+    def held_bytes(self) -> int:
+        locks = [lock for queue in self._queues() for lock in queue.locks()]
+        return sum(_LOCK_BYTES + _OFFSET_BYTES * len(lock.offsets) for lock in locks)
+
+    def _queues(self) -> Iterator[Queue]:
+        for queues in self._groups.values():
+            yield from queues
+
+
+def _removed(group: Group) -> bool:
+    return group.topic.partitions[0].removed

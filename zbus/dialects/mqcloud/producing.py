@@ -1,0 +1,246 @@
+"""`/mq/produce` and `/mq/produce/batch` (specification, sections 2 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from zbus.core.model.chunk import Chunk, make_row
+from zbus.core.model.errors import BrokerError, Outcome, topic_unknown
+from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.topics.outcomes import Duplicate, Stored
+from zbus.core.topics.topic import Partition, Topic
+from zbus.dialects.mqcloud.context import BROKER, Context, Request
+from zbus.dialects.mqcloud.ids import queue_of
+from zbus.dialects.mqcloud.replies import FAILED, OK, Reply
+from zbus.edge.connection import Peer
+from zbus.edge.params import LONG_MAX, BadParameter, Params
+from zbus.wire.target import has_controls
+
+MESSAGE_BYTES_MAX: Final = 4 << 20
+_ORDER_LENGTH_MAX: Final = 8 << 10
+_KEYS_BYTES_MAX: Final = 1_024
+_SECOND_MS, _MINUTE_MS = 1_000, 60_000
+_LEVELS_MS: Final[tuple[int, ...]] = (
+    0,
+    *(seconds * _SECOND_MS for seconds in (1, 5, 10, 30)),
+    *(minutes * _MINUTE_MS for minutes in (*range(1, 11), 20, 30, 60, 120)),
+)
+"""Of `delayLevel`, by number."""
+
+_STEP: Final = 16
+_PUT_WORK: Final = 10
+"""Messages that are put at once, and what work one is."""
+
+
+class ProduceReply(Reply):
+    """Of one message."""
+
+    __slots__ = ("message_id",)
+
+    message_id: bytes
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Stored | Duplicate):
+            super().answer(outcome)
+            return
+        request = self.asked
+        assert isinstance(request, Request)
+        partition, offset = outcome.partition, self.offset
+        self.tell_ok(
+            {
+                "sendStatus": "SEND_OK",
+                "msgId": self.message_id.decode(),
+                "messageQueue": queue_document(partition.topic, partition.index),
+                "queueOffset": offset,
+                "offsetMsgId": request.face.ids.offset_id(partition.index, offset),
+                "regionId": "DefaultRegion",
+                "traceOn": True,
+            }
+        )
+
+
+def queue_document(topic: Topic, index: int) -> dict[str, object]:
+    """`messageQueue`."""
+    return {"topic": topic.name, "brokerName": BROKER, "queueId": index}
+
+
+def produce(request: Request, params: Params, peer: Peer) -> None:
+    """`/mq/produce`."""
+    face = request.face
+    producer = params.name(b"producer")
+    body = params.required(b"message")
+    if not body.strip():
+        raise BadParameter("message must not be blank")
+    due_ms = _due_ms(params, face)
+    params.number(b"asyncRetryTimesIfSendFailed", 10, 1)  # nothing fails here and is tried later
+    order_id = params.text(b"orderId")
+    if len(order_id) > _ORDER_LENGTH_MAX:
+        raise BadParameter(f"orderId has at most {_ORDER_LENGTH_MAX} characters")
+    in_turn = params.flag(b"ordered", False) or params.flag(b"roundRobin", False)
+    topic = _topic(request, peer, producer)
+    if topic is None:
+        return
+    reply = ProduceReply(request, peer)
+    if len(body) > MESSAGE_BYTES_MAX:
+        text = f"a message has at most {MESSAGE_BYTES_MAX} bytes, not {len(body)}"
+        reply.tell_status(FAILED, text)
+        return
+    keys = params.optional(b"keys")[:_KEYS_BYTES_MAX]
+    if has_controls(keys):
+        keys = keys[: _KEYS_BYTES_MAX // 3]  # in a header line each may be %XX
+    if order_id:
+        peer.work -= len(order_id) >> 3
+        partition = topic.partitions[queue_of(order_id, len(topic.partitions))]
+        due_ms = 0  # as in the original: its queue is in order
+    elif in_turn:
+        partition = face.registry.next_queue(topic)
+        due_ms = 0
+    else:
+        partition = topic.partition_for(b"")
+    reply.message_id = _put(face, reply, partition, body, keys, due_ms)
+
+
+def _put(
+    face: Context, ticket: Ticket, partition: Partition, body: bytes, keys: bytes, due_ms: int
+) -> bytes:
+    """Store a message; give its id."""
+    broker = face.broker
+    id = face.ids.message_id(partition.index, broker.now_ms)
+    if partition.topic.careful or due_ms:
+        chunk = Chunk()
+        chunk.add(id, b"", body, key=keys, due_ms=due_ms)
+        if partition.topic.options.remembers_ids:
+            broker.puts.put_once(partition, chunk, ticket)
+        else:
+            broker.put_all(partition, chunk, ticket)
+    else:
+        broker.put(partition, ticket, make_row(id, b"", body, key=keys))
+    return id
+
+
+def _due_ms(params: Params, face: Context) -> int:
+    """When the message is to be delivered; 0 = at once."""
+    if not (params.optional(b"delayLevel") or params.optional(b"deliveryTimestamp")):
+        return 0
+    level = params.number(b"delayLevel", LONG_MAX, 0)
+    given = bool(params.optional(b"delayLevel").strip())
+    if given and not 1 <= level < len(_LEVELS_MS):
+        raise BadParameter(f"delayLevel must be between 1 and {len(_LEVELS_MS) - 1}")
+    at_ms = params.number(b"deliveryTimestamp", LONG_MAX, 0)
+    now_ms = face.broker.outside.asked_ms()
+    if at_ms < 0 or at_ms > now_ms + DELAY_MS_MAX:
+        raise BadParameter("deliveryTimestamp is at most ten years from now")
+    if level:
+        return now_ms + _LEVELS_MS[level]
+    return at_ms if at_ms > now_ms else 0
+
+
+def _topic(request: Request, peer: Peer, producer: str) -> Topic | None:
+    """The producer's topic; None if there is none, or none for whoever asks, who was told."""
+    face = request.face
+    face.registry.configure()
+    topic, work = face.registry.topic_of(producer)
+    peer.work -= work
+    if topic is None and face.settings.mqcloud_auto_register and producer.endswith("-producer"):
+        name = producer.removesuffix("-producer")
+        if not request.may(peer, name):
+            return None
+        face.registry.register_producer(Silent(), name, producer)
+        topic, _ = face.registry.topic_of(producer)
+    if topic is None:
+        request.reply(peer).tell_status(FAILED, f"producer:{producer} haven't registered")
+        return None
+    return topic if request.may(peer, topic.name) else None
+
+
+# -- many ----------------------------------------------------------------------------------------
+
+
+class _One(Ticket):
+    """One message of several."""
+
+    __slots__ = ("_index", "_many")
+
+    def __init__(self, many: _Many, index: int) -> None:
+        super().__init__()
+        self._many = many
+        self._index = index
+
+    def answer(self, outcome: Outcome) -> None:
+        self._many.settled(self._index, outcome)
+
+    def failed(self, error: Exception) -> None:
+        self._many.reply.failed(error)
+
+
+class _Many:
+    """The answer to all of them, when the last one is settled."""
+
+    def __init__(self, reply: Reply, count: int) -> None:
+        self.reply = reply
+        self._left = count
+        self._outcomes: list[dict[str, Any]] = [{"status": OK} for _ in range(count)]
+
+    def settled(self, index: int, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            self._outcomes[index] = {"status": FAILED, "message": outcome.text}
+        self._left -= 1
+        if self._left:
+            return
+        refused = sum(one["status"] != OK for one in self._outcomes)
+        if refused:
+            text = f"{refused} of {len(self._outcomes)} messages are not stored"
+            self.reply.tell_status(FAILED, text, self._outcomes)
+        else:
+            self.reply.tell_ok()
+
+
+def produce_batch(request: Request, params: Params, peer: Peer) -> None:
+    """`/mq/produce/batch`: each of them is stored or not, as the answer says in their order."""
+    face = request.face
+    producer = params.name(b"producer")
+    bodies = _bodies(params.required(b"messages"), face.broker.limits.batch_messages_max)
+    due_ms = _due_ms(params, face)
+    topic = _topic(request, peer, producer)
+    if topic is None:
+        return
+    many = _Many(request.reply(peer), len(bodies))
+    peer.begin(_put_each(face, many, topic, bodies, due_ms))
+
+
+def _put_each(
+    face: Context, many: _Many, topic: Topic, bodies: list[bytes], due_ms: int
+) -> Iterator[int]:
+    """In steps, each of which tells what work it was."""
+    for index, body in enumerate(bodies):
+        ticket, partition = _One(many, index), topic.partition_for(b"")
+        if partition.removed:
+            ticket.settle(topic_unknown(topic.name))
+        else:
+            _put(face, ticket, partition, body, b"", due_ms)
+        if not index % _STEP:
+            yield _STEP * _PUT_WORK
+
+
+def _bodies(text: bytes, most: int) -> list[bytes]:
+    """Of an array: texts as they are, anything else as JSON."""
+    try:
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+        bodies = [_body(bytes(item)) for item in items]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadParameter("messages must be a JSON array") from error
+    if not bodies:
+        raise BadParameter("messages must not be empty")
+    if len(bodies) > most:
+        raise BadParameter(f"messages has at most {most} elements")
+    if not all(body.strip() and len(body) <= MESSAGE_BYTES_MAX for body in bodies):
+        raise BadParameter(f"each of messages has 1 to {MESSAGE_BYTES_MAX} bytes, and is not blank")
+    return bodies
+
+
+def _body(item: bytes) -> bytes:
+    return msgspec.json.decode(item, type=str).encode() if item.startswith(b'"') else item

@@ -1,0 +1,64 @@
+"""The envelope: `status`, `message` and `result`, without what is null (specification, section 1).
+
+The HTTP status is 200 for all that the application says, its refusals included. What only a broker
+with limits refuses (full, too many, stopping) has the HTTP status that it has in every dialect: the
+clients of this one look at it, and try again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from zbus.core.model.errors import BrokerError, Outcome, Refusal
+from zbus.edge.http_reply import PlainReply
+from zbus.edge.status import STATUS, retry_line
+
+JSON: Final = b"content-type: application/json;charset=UTF-8\r\n"
+
+OK, NO_DATA, BAD, FAILED = 200, 201, 400, 500
+
+_OF_APPLICATION: Final = frozenset(
+    (
+        Refusal.ILLEGAL,
+        Refusal.TOPIC_UNKNOWN,
+        Refusal.GROUP_UNKNOWN,
+        Refusal.OFFSET_UNKNOWN,
+        Refusal.NOT_LEASED,
+        Refusal.TOO_LARGE,
+    )
+)
+
+encode = msgspec.json.encode
+
+
+class Reply(PlainReply):
+    """Of any request."""
+
+    __slots__ = ()
+
+    def tell_ok(self, result: object = None, message: str = "", lines: bytes = b"") -> None:
+        envelope: dict[str, Any] = {"status": OK}
+        if message:
+            envelope["message"] = message
+        if result is not None:
+            envelope["result"] = result
+        self.tell(200, JSON + lines, encode(envelope))
+
+    def tell_status(self, status: int, message: str = "", result: object = None) -> None:
+        """Anything else that the application says."""
+        envelope: dict[str, Any] = {"status": status}
+        if message:
+            envelope["message"] = message
+        if result is not None:
+            envelope["result"] = result
+        self.tell(200, JSON, encode(envelope))
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, BrokerError):
+            super().answer(outcome)
+            return
+        http = 200 if outcome.refusal in _OF_APPLICATION else STATUS[outcome.refusal]
+        body = encode({"status": FAILED, "message": outcome.text})
+        self.tell(http, JSON + retry_line(outcome), body)

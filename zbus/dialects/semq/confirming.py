@@ -1,0 +1,225 @@
+"""Confirmations: what the platform does with those for itself, and with all others.
+
+Control messages are stored nowhere, and nobody confirms them. One that is for another node is
+passed on as it is: to the connection of the instance whose row it is about, or to its steady one.
+Is the node offline, its sender is told so.
+
+    semq_ack            B has a row: SS_ACK if LK1 is its, and what is said of its MID
+    semq_inquiry ack    B asks whether its Ack has come: the question proves that B has the message
+    semq_inquiry_resp   B answers the platform: SS_ACK, or SS_INIT and it is sent again
+
+ReAck and the answer to a question come in any case: whoever says so has something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
+
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.dialects.semq.about import OF_ACKS, About
+from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Telling
+from zbus.dialects.semq.frames import echoed, encode_push, lines_of, passed_on
+from zbus.dialects.semq.inquiring import tell_stored
+from zbus.dialects.semq.mailboxes import Mailbox, offset_of
+from zbus.dialects.semq.rows import read_row
+from zbus.semq.protocol import (
+    PLATFORM,
+    Fields,
+    Hop,
+    Malformed,
+    read_locator,
+    read_node,
+    read_number,
+)
+
+_LOOKS_PER_WORK: Final = 1
+"""Numbers that are looked up in about a microsecond."""
+
+_Rows: TypeAlias = "Callable[[Mailbox | None, list[int]], None]"
+"""Is told of rows of a mailbox, if there is one."""
+
+
+def control(call: Call) -> None:
+    """Any of them."""
+    source, fields, command = call.source(), call.fields, call.said["cmd"]
+    if call.body:
+        raise Malformed("a control message has no body")
+    target = read_node(fields.text("dst", PLATFORM).partition("/")[0])
+    if target != PLATFORM:
+        _pass_on(call, source, target)
+        return
+    if command == "semq_reack":  # of what the platform has put into a topic: it waits for none
+        call.teller().done()
+        return
+    about = About(fields, OF_ACKS if command == "semq_ack" else "")
+    call.peer.work -= about.count // _LOOKS_PER_WORK
+    match command:
+        case "semq_ack":
+            _ack(call, source, about)
+        case "semq_inquiry":
+            _inquiry(call, source, about)
+        case _:
+            _answered(call, source, about)
+
+
+def _pass_on(call: Call, source: str, target: str) -> None:
+    """To another node, unchanged."""
+    face, links = call.face, call.face.links
+    if face.mailboxes.find(target) is None:
+        raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
+    links.watch(call.link, target)
+    semq_id = _instance(call.said["cmd"], call.fields, target)
+    found = [one for one in links.instance(target, semq_id)[:1] if one.takes_control]
+    if not found:
+        lines = lines_of({"dst": target, **echoed(call.said)})
+        text = f"{target} is not online"
+        call.reply().refuse(404, OFFLINE, text, lines)
+        return
+    said = {**call.said, "src": call.said.get("src") or source}
+    links.push(found[0], encode_push(call.said["cmd"], passed_on(said)))
+    call.teller().done()
+
+
+def _instance(command: str, fields: Fields, target: str) -> int | None:
+    """The instance of its addressee that it is for, if that is said: the one whose row it is about,
+    or which has asked."""
+    about_ack = fields.text("about") == "ack"
+    match command:
+        case "semq_ack":
+            name = "src_semq_id"
+        case "semq_reack":
+            return fields.number("dest_semq_id", 0) or None
+        case "semq_inquiry" if about_ack:
+            name = "semq_id"
+        case "semq_inquiry_resp":
+            return fields.number("dest_semq_id" if about_ack else "semq_id", 0) or None
+        case _:
+            return None
+    lk0 = fields.text("lk0")
+    if not fields.text(name) and lk0:
+        store = read_locator(lk0).store
+        return store.semq if store.node == target else None
+    return fields.number(name, 0) or None
+
+
+# -- rows of the mailbox of whoever says it -----------------------------------------------------
+
+
+def _ack(call: Call, source: str, about: About) -> None:
+    hop = call.fields.number("ack_flag", Hop.PLATFORM, Hop.PLATFORM, Hop.SOURCE)
+    if hop == Hop.PLATFORM:
+        _confirmed(call, source, about, "semq_reack", {})
+    else:
+        call.teller("semq_reack", source).tell(echoed(call.said))
+
+
+def _inquiry(call: Call, source: str, about: About) -> None:
+    call.fields.number("flag", 2, 1, 2)
+    match call.fields.required("about"):
+        case "ack":
+            _confirmed(call, source, about, "semq_inquiry_resp", {"result": "1"})
+        case "send":
+            tell_stored(call, source, about)
+        case _:
+            raise Malformed("about is send or ack")
+
+
+def _confirmed(
+    call: Call, node: str, about: About, command: str, result: Mapping[str, str]
+) -> None:
+    """A node has these, and is told that this is known, whatever became of the rows."""
+    if about.several:
+        about.mid()
+    elif about.place is None and not about.ranges:
+        raise Malformed("the record of lk1 is missing")
+    telling = call.teller(command, node)
+
+    def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
+        if mailbox is not None:
+            call.face.mailboxes.acknowledge(mailbox, offsets)
+            call.face.heard(node)
+        telling.tell({**echoed(call.said), **result})
+
+    if about.several or about.place is not None:
+        _find(call, node, about, telling, found)
+    else:  # a MID alone is not enough for a single row
+        found(call.face.mailboxes.find(node), [])
+
+
+def _answered(call: Call, source: str, about: About) -> None:
+    """What a node says that was asked for its rows."""
+    result = read_number("result", call.fields.required("result"), 0, 1)
+    if about.place is None or about.several:
+        about.mid()
+    telling = call.teller("", source)
+
+    def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
+        if mailbox is not None and call.fields.text("about", "send") == "send":
+            if result:
+                call.face.mailboxes.acknowledge(mailbox, offsets)
+            else:
+                _send_again(call, mailbox, offsets, about.attempt)
+            call.face.heard(source)
+        telling.done()
+
+    _find(call, source, about, telling, found)
+
+
+def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) -> None:
+    """Those that were not sent once more since they were asked for."""
+    backlog = mailbox.group.backlogs[0]
+    again = [
+        offset
+        for offset in offsets
+        if offset in backlog.leased and not 0 < attempt < backlog.attempts.get(offset, 0)
+    ]
+    call.face.mailboxes.send_again(mailbox, again)
+
+
+def _find(call: Call, node: str, about: About, telling: Telling, found: _Rows) -> None:
+    """The rows of its mailbox that a node speaks of. Several are found by their MIDs; of a single
+    one both LK1 and the MID must be its, as far as they are said."""
+    mailbox = call.face.mailboxes.find(node)
+    if mailbox is None:
+        found(None, [])
+        return
+    offset = None if about.place is None else offset_of(about.place)
+    if about.several or about.place is None:
+        offsets = [one for _, one in mailbox.find_all(about.mid(), about.ranges)]
+        found(mailbox, [one for one in offsets if one is not None])
+    elif offset is None or not mailbox.is_open(offset):
+        found(mailbox, [])
+    elif about.whole or not about.partly:
+        same = not about.partly or mailbox.find_confirmed(about.mid()) == offset
+        found(mailbox, [offset] if same else [])
+    else:
+        _compare(call, mailbox, offset, about, telling.guarded(partial(_unpacked, found)))
+
+
+def _unpacked(found: _Rows, rows: tuple[Mailbox | None, list[int]]) -> None:
+    found(*rows)
+
+
+def _compare(
+    call: Call,
+    mailbox: Mailbox,
+    offset: int,
+    about: About,
+    found: Callable[[tuple[Mailbox | None, list[int]]], None],
+) -> None:
+    """A row is the one of which a part of the MID is said, as the log has it."""
+
+    def read(answer: tuple[Chunk, int] | BrokerError) -> None:
+        now = call.face.mailboxes.find(mailbox.node)
+        if now is None or now.partition is not mailbox.partition:
+            found((None, []))  # it was removed meanwhile
+        elif isinstance(answer, BrokerError):
+            found((now, []))
+        else:
+            same = now.is_open(offset) and about.matches(read_row(now, *answer))
+            found((now, [offset] if same else []))
+
+    mailbox.partition.log.get(offset, read)

@@ -1,0 +1,206 @@
+"""What the commands of this dialect are given: the face around them, and the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from zbus.core.broker import Broker
+from zbus.core.model.errors import BrokerError, Outcome, Refusal
+from zbus.core.model.ticket import Ticket
+from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
+from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
+from zbus.dialects.semq.settings import SemqSettings
+from zbus.edge.connection import Peer
+from zbus.edge.http_reply import TEXT, PlainAnswering, PlainHead
+from zbus.edge.status import STATUS, retry_line
+from zbus.semq.protocol import Fields, Malformed, is_platform, read_address
+
+if TYPE_CHECKING:
+    from zbus.dialects.semq.dead import DeadRows
+    from zbus.dialects.semq.inquiries import Asking
+    from zbus.dialects.semq.links import Link, Links
+    from zbus.dialects.semq.tickets import Tickets
+
+T = TypeVar("T")
+
+UNKNOWN: Final = "unknown"
+OFFLINE: Final = "offline"
+"""`reason` of a 404: there is no such node, or it is not here now."""
+
+_REASONS: Final = {
+    Refusal.TOPIC_UNKNOWN: UNKNOWN,
+    Refusal.FORBIDDEN: "forbidden",
+    Refusal.TOO_LARGE: "too-large",
+    Refusal.TOO_MANY: "too-many",
+    Refusal.THROTTLED: "throttled",
+    Refusal.FULL: "full",
+}
+
+
+class Refused(Exception):
+    """A frame is not done, and its sender is told why."""
+
+    def __init__(self, status: int, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+
+
+class Context(Protocol):
+    """One broker, and what the requests of this dialect share around it."""
+
+    broker: Broker
+    settings: SemqSettings
+    mailboxes: Mailboxes
+    links: Links
+    asking: Asking
+    dead: DeadRows
+    tickets: Tickets
+    body_bytes_max: int
+
+    def opened(self, link: Link, mailbox: Mailbox) -> None:
+        """A connection has said hello, and has been answered."""
+
+    def wake(self, node: str) -> None:
+        """A node may take more than before."""
+
+    def heard(self, node: str) -> None:
+        """A node has said what it has of what it was sent."""
+
+
+def guarded(call: Callable[[T], None], failed: Callable[[Exception], None]) -> Callable[[T], None]:
+    """What is called, and who is told of a mistake in it."""
+
+    def tried(found: T) -> None:
+        try:
+            call(found)
+        except Exception as error:
+            failed(error)
+
+    return tried
+
+
+class Reply(PlainAnswering, Ticket):
+    """Of any request: it repeats its id. One without is answered in its order."""
+
+    __slots__ = ("asked", "data", "id", "ordered", "peer")
+
+    def __init__(self, asked: PlainHead, peer: Peer, id: bytes) -> None:
+        super().__init__()
+        self.asked = asked
+        self.peer = peer
+        self.id = id
+        self.ordered = not id
+        self.data: bytes | None = None
+        peer.open_tickets += 1
+        if self.ordered:
+            peer.take_turn(self)
+
+    def ok(self, fields: Mapping[str, str], body: bytes = b"") -> None:
+        self.say(200, lines_of(fields), body)
+
+    def say(self, status: int, lines: bytes, body: bytes = b"") -> None:
+        self.tell(status, b"id: %b\r\n%b" % (self.id, lines) if self.id else lines, body)
+
+    def refuse(self, status: int, reason: str, text: str, lines: bytes = b"") -> None:
+        said = b"%breason: %b\r\n%b" % (TEXT, reason.encode(), lines)
+        self.say(status, said, f"{status}: {text}".encode())
+
+    def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """For what storage calls back: a mistake in it is this peer's to pay for."""
+
+        return guarded(call, self.failed)
+
+    def answer(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, BrokerError):
+            raise AssertionError(f"unexpected outcome {outcome!r}")
+        reason = _REASONS.get(outcome.refusal, outcome.refusal.value.replace(" ", "-"))
+        self.refuse(STATUS[outcome.refusal], reason, outcome.text, retry_line(outcome))
+
+
+class Call:
+    """One request while it is done."""
+
+    __slots__ = ("asked", "body", "face", "fields", "id", "link", "peer", "said")
+
+    def __init__(
+        self,
+        face: Context,
+        asked: PlainHead,
+        said: Mapping[str, str],
+        peer: Peer,
+        id: bytes,
+        body: bytes,
+    ) -> None:
+        self.face = face
+        self.asked = asked
+        self.said = said  # all fields, by name
+        self.fields = Fields(said)
+        self.peer = peer
+        self.id = id
+        self.body = body
+        self.link: Link | None = face.links.of(peer)  # of a connection that has said hello
+
+    def reply(self) -> Reply:
+        return Reply(self.asked, self.peer, self.id)
+
+    def source(self) -> str:
+        """The node that says this: that of its connection, or one whose rights it has shown. The
+        platform is neither."""
+        text = self.fields.text("src")
+        if self.link is None:
+            if not text:
+                raise Malformed("src is missing: this connection has said no hello")
+        elif not text:
+            return self.link.node
+        node = text.partition("/")[0]
+        if self.link is not None and node != self.link.node:
+            raise Refused(403, "forbidden", f"this connection is of {self.link.node}: not its src")
+        self.refuse_platform(node)
+        return read_address(text).node
+
+    def refuse_platform(self, node: str) -> None:
+        """Nobody is the platform."""
+        if is_platform(node):
+            text = f"{node} is of type 0, a platform: nobody else speaks for it"
+            raise Refused(403, "forbidden", text)
+
+    def teller(self, command: str = "", node: str = "") -> Telling:
+        """What answers with a control message, now or later."""
+        return Telling(self, command, node)
+
+
+class Telling:
+    """The answer to a control message is one as well: a connection of a node is pushed it, and over
+    plain HTTP it is the reply, which has its turn from now on."""
+
+    __slots__ = ("_call", "_command", "_lines", "_reply")
+
+    def __init__(self, call: Call, command: str, node: str) -> None:
+        self._call = call
+        self._command = command
+        self._lines = PLATFORM_LINE + lines_of({"dst": node})
+        self._reply = call.reply() if call.link is None else None
+
+    def tell(self, fields: Mapping[str, str]) -> None:
+        links, link = self._call.face.links, self._call.link
+        lines = self._lines + lines_of(fields)
+        if self._reply is not None:
+            self._reply.say(200, b"cmd: %b\r\n%b" % (self._command.encode(), lines))
+        elif link is not None and link in links.online(link.node):
+            links.push(link, encode_push(self._command, lines))
+
+    def done(self) -> None:
+        """Nothing is told, but to whoever waits for a reply of HTTP."""
+        if self._reply is not None:
+            self._reply.ok({})
+
+    @property
+    def twice(self) -> bool:
+        """It may be told in parts."""
+        return self._reply is None
+
+    def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """As that of a reply."""
+        return guarded(call, self._call.peer.blame if self._reply is None else self._reply.failed)

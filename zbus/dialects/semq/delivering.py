@@ -1,0 +1,254 @@
+"""What is stored for a node is handed to it, in order, as it has room for it.
+
+Each of its connections pulls for as long as it lasts, but only the steady one is handed anything,
+with the window it wants; what it is handed is leased, which is SS_SENT. Before a connection gets
+anything new it is asked for what was sent before (`zbus.dialects.semq.inquiries`), so that what was
+lost goes first; but nobody waits for its answers for long.
+
+A message whose time is over, or that is larger than its node takes, is not delivered, but put by
+(`zbus.dialects.semq.dead`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbus.core.broker import Broker
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.pull_options import ENDLESS, Wants
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome
+from zbus.core.topics.topic import Group, Pull
+from zbus.dialects.semq.context import Call, Context, Reply
+from zbus.dialects.semq.dead import TOO_LARGE, DeadRows
+from zbus.dialects.semq.frames import encode_push
+from zbus.dialects.semq.inquiries import Asking
+from zbus.dialects.semq.links import Link, Links
+from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
+from zbus.dialects.semq.rows import delivery_lines, instance_of
+from zbus.dialects.semq.settings import WINDOW_MAX
+from zbus.edge.rights import admit_reader
+from zbus.edge.status import STATUS, retry_line
+from zbus.semq.protocol import Malformed, read_node
+
+ANSWERS_MS: Final = 2_000
+"""How long a connection that was asked gets nothing new, if it does not answer."""
+
+POLLS_MAX: Final = 100
+"""Of one connection, at a time."""
+
+WAIT_S_MAX: Final = 300
+
+_PASSED_MAX: Final = 100
+"""Rows that one poll passes over."""
+
+_ALONE_MS: Final = 10_000
+"""A row for an instance that is not here is looked at again so much later."""
+
+
+_WANTS: Final = Wants(credit=ENDLESS, window=WINDOW_MAX)
+"""One at a time: so a connection gets no more than its window, and nothing once it is stalled."""
+
+
+class Delivery(Pull):
+    """Of one connection, until it ends."""
+
+    __slots__ = ("_delivering", "link")
+
+    def __init__(self, delivering: Delivering, link: Link) -> None:
+        super().__init__(link.peer, _WANTS)
+        self.handed = set()
+        self._delivering = delivering
+        self.link = link
+
+    def full(self, group: Group) -> bool:
+        """It is handed nothing now. Its node may say hello again with another window."""
+        if not self._delivering.serves(self.link):
+            return True
+        window, handed = self.link.hello.window, self.handed or ()
+        if len(handed) < window:
+            return False
+        leased = group.backlogs[0].leased
+        self.handed = {place for place in handed if place[1] in leased}
+        return len(self.handed) >= window
+
+    def answer(self, outcome: Outcome) -> None:
+        self._delivering.came(self.link, outcome)
+
+
+class Delivering:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        mailboxes: Mailboxes,
+        links: Links,
+        asking: Asking,
+        dead: DeadRows,
+        size_max: int,
+    ) -> None:
+        self._broker = broker
+        self._mailboxes = mailboxes
+        self._links = links
+        self._asking = asking
+        self._dead = dead
+        self._size_max = size_max
+        self._waiting = broker.timers.timer(self._waited, lambda link: link.peer)
+        links.when_changed = self._changed
+
+    def opened(self, link: Link, mailbox: Mailbox) -> None:
+        """A connection has said hello."""
+        self._broker.pull(mailbox.group, Delivery(self, link), None)
+        admit_reader(link.peer, mailbox.group, link.bearer)
+        self._changed(link.node)
+
+    def _changed(self, node: str) -> None:
+        """Connections have come or gone: ask the steady one for what those had that are gone."""
+        mailbox, links = self._mailboxes.find(node), self._links.online(node)
+        if mailbox is not None and links:
+            if self._asking.begin(mailbox):
+                self._waiting.set(links[0], self._broker.now_ms + ANSWERS_MS)
+            self.wake(node)
+
+    def wake(self, node: str) -> None:
+        """See whether it may be handed something."""
+        mailbox = self._mailboxes.find(node)
+        if mailbox is not None:
+            self._broker.dispatch.activate(mailbox.group)
+
+    def answered(self, node: str) -> None:
+        """A node has said what it has of what it was sent."""
+        self._asking.heard(node)
+        waiting = [link for link in self._links.online(node) if link in self._waiting]
+        mailbox = self._mailboxes.find(node) if waiting else None
+        if mailbox is not None and not self._asking.lost(mailbox):
+            for link in waiting:
+                self._waiting.discard(link)
+            self.wake(node)
+
+    def _waited(self, link: Link) -> None:
+        """It was to answer by now."""
+        self.wake(link.node)
+
+    def serves(self, link: Link) -> bool:
+        """This connection is handed what is stored for its node."""
+        return self._links.online(link.node)[:1] == [link] and link not in self._waiting
+
+    def came(self, link: Link, outcome: Outcome) -> None:
+        """Rows for a connection; or it gets no more."""
+        if isinstance(outcome, BrokerError):
+            self._links.close(link, outcome.refusal.value.replace(" ", "-"))
+            return
+        mailbox = self._mailboxes.find(link.node)
+        if not isinstance(outcome, Delivered) or mailbox is None:
+            return
+        for _, chunk, start, stop, _ in outcome.pieces:
+            for at in range(start, stop):
+                self._hand_over(link, mailbox, chunk, at)
+        self._asking.sent(link.node)
+
+    def _hand_over(self, link: Link, mailbox: Mailbox, chunk: Chunk, at: int) -> None:
+        lines, body = chunk.headers[at], chunk.bodies[at]
+        if self._dead.is_late(lines):
+            self._dead.bury(mailbox, chunk, at)
+            return
+        target: Link | None = link
+        semq_id = instance_of(lines)
+        if semq_id and semq_id not in link.hello.semq_ids:
+            links = [one for one in self._links.instance(link.node, semq_id) if one.takes]
+            target = links[0] if links else None
+        if target is None:
+            later_ms = self._broker.now_ms + _ALONE_MS
+            self._mailboxes.postpone(mailbox, chunk.first + at, later_ms)
+        elif len(body) > min(self._size_max, target.hello.max_size or self._size_max):
+            self._dead.bury(mailbox, chunk, at, TOO_LARGE)
+        else:
+            data = encode_push("semq_deliver", delivery_lines(mailbox, chunk, at), body)
+            target.peer.work -= len(body) >> 11
+            self._links.push(target, data)
+
+
+# -- nodes without a connection of their own ----------------------------------------------------
+
+
+class Polled(Reply):
+    """What a poll is answered."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            text = f"{STATUS[outcome.refusal]}: {outcome.text}".encode()
+            self.say(STATUS[outcome.refusal], retry_line(outcome), text)
+        else:
+            stopping = isinstance(outcome, Empty) and outcome.reason is EmptyReason.STOPPING
+            self.say(503 if stopping else 204, b"")
+
+
+class Poll(Pull):
+    """`semq_poll`: one row, as the answer. It comes again if it is not confirmed within the
+    interval: nobody can be asked. What is put by instead is passed over."""
+
+    __slots__ = ("_face", "_left", "_node", "_reply", "_until_ms")
+
+    def __init__(
+        self, face: Context, reply: Polled, node: str, until_ms: int, left: int = _PASSED_MAX
+    ) -> None:
+        super().__init__(reply.peer, Wants(lease_ms=face.settings.semq_interval_ms))
+        self._face = face
+        self._reply = reply
+        self._node = node
+        self._until_ms = until_ms
+        self._left = left
+        reply.peer.open_waits += 1
+
+    def ask(self, mailbox: Mailbox) -> None:
+        peer = self._reply.peer
+        self._face.broker.pull(mailbox.group, self, self._until_ms)
+        admit_reader(peer, mailbox.group, peer.asker)
+
+    def settle(self, outcome: Outcome) -> None:
+        self._reply.peer.open_waits -= 1
+        super().settle(outcome)
+
+    def failed(self, error: Exception) -> None:
+        self._reply.failed(error)
+
+    def answer(self, outcome: Outcome) -> None:
+        face, mailbox = self._face, self._face.mailboxes.find(self._node)
+        if not isinstance(outcome, Delivered) or mailbox is None:
+            self._reply.settle(outcome)
+            return
+        chunk, at = outcome.pieces[0].chunk, outcome.pieces[0].start
+        if not face.dead.is_late(chunk.headers[at]):
+            lines = b"cmd: semq_deliver\r\n" + delivery_lines(mailbox, chunk, at)
+            self._reply.say(200, lines, chunk.bodies[at])
+            return
+        face.dead.bury(mailbox, chunk, at)
+        if self._left:
+            again = Poll(face, self._reply, self._node, self._until_ms, self._left - 1)
+            again.ask(mailbox)
+        else:
+            self._reply.say(204, b"")
+
+
+def poll(call: Call) -> None:
+    """`semq_poll`."""
+    face, fields = call.face, call.fields
+    node = read_node(fields.text("node") or call.source())
+    call.refuse_platform(node)
+    if call.link is not None:
+        raise Malformed("a connection that has said hello is told what comes: it polls nothing")
+    wait_s = fields.number("wait", 0, 0, WAIT_S_MAX)
+    peer = call.peer
+    if peer.open_waits >= POLLS_MAX:
+        call.reply().refuse(429, "too-many", f"a connection has at most {POLLS_MAX} polls")
+        return
+
+    mailbox = face.mailboxes.ensure(node)
+    if isinstance(mailbox, BrokerError):
+        call.reply().settle(mailbox)
+        return
+    reply = Polled(call.asked, peer, call.id)
+    Poll(face, reply, node, face.broker.now_ms + wait_s * 1_000).ask(mailbox)

@@ -1,0 +1,250 @@
+"""SEMQ's platform: which frames are its own, and who may what.
+
+POST /semq, cmd: semq_send              frames of a connection, over TCP or a WebSocket at /semq
+POST /semq/1:56001/?cmd=semq_send       the same as plain HTTP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import attrs
+
+from zbus.dialects.semq import confirming, delivering, greeting, managing, sending
+from zbus.dialects.semq.context import Call, Refused, Reply
+from zbus.dialects.semq.dead import DeadRows
+from zbus.dialects.semq.delivering import Delivering
+from zbus.dialects.semq.frames import Frames
+from zbus.dialects.semq.inquiries import Asking
+from zbus.dialects.semq.links import Links
+from zbus.dialects.semq.mailboxes import GROUP, PREFIX, Mailboxes
+from zbus.dialects.semq.settings import SemqSettings
+from zbus.dialects.semq.tickets import Tickets
+from zbus.edge.access import Needs
+from zbus.edge.connection import Peer, Plan
+from zbus.edge.dialect import Parts, first_segment
+from zbus.edge.guard import Answer, Guard, Policy
+from zbus.edge.http_reply import PlainFace, PlainHead
+from zbus.edge.websocket import Codec
+from zbus.option import listed
+from zbus.semq.protocol import PLATFORM, Fields, Malformed
+from zbus.wire.heads.heads import Head, Heads
+from zbus.wire.target import is_crowded, split_target
+
+SEGMENT: Final = b"semq"
+_COMMAND: Final = b"semq_"
+_SENT: Final = ("semq_send", "semq_lookup")
+"""At these a path leads to `dst`, at others to `node`."""
+
+_VALUE_BYTES_MAX: Final = 16 << 10
+
+
+def _mailbox(node: str) -> Needs:
+    """Of whoever is this node."""
+    return Needs("consume", f"{PREFIX}{node}", (GROUP,)) if node else Needs()
+
+
+def _own(fields: Fields) -> Needs:
+    """Of whom it is from."""
+    return _mailbox(fields.text("src").partition("/")[0])
+
+
+def _named(fields: Fields) -> Needs:
+    """Of the node that is named."""
+    return _mailbox(fields.text("node")) if fields.text("node") else _own(fields)
+
+
+def _to(fields: Fields) -> Needs:
+    """Of where it goes, and of whom it is from."""
+    target = sending.destination_of({name: fields.text(name) for name in ("dst", "topic")})
+    topic = target.user if target.node == PLATFORM else f"{PREFIX}{target.node}"
+    return Needs("produce", topic, also=_own(fields))
+
+
+def _operator(operation: str, fields: Fields) -> Needs:
+    node = fields.text("node")
+    return Needs(operation, f"{PREFIX}{node}", (GROUP,)) if node else Needs(operation)
+
+
+@attrs.frozen
+class Command:
+    """What a `cmd` does, and what a token must be granted for it."""
+
+    run: Callable[[Call], None]
+    needs: Callable[[Fields], Needs | None]
+    changes: bool = True
+
+
+def _of_dead(fields: Fields) -> Needs:
+    return _operator("empty" if fields.text("lk1") else "query", fields)
+
+
+_query: Final = partial(_operator, "query")
+
+COMMANDS: Final[dict[str, Command]] = {
+    "semq_hello": Command(greeting.hello, _named),
+    "semq_bye": Command(greeting.bye, lambda fields: None),
+    "heartbeat": Command(greeting.heartbeat, lambda fields: None),
+    "semq_send": Command(sending.send, _to),
+    "semq_ack": Command(confirming.control, _own),
+    "semq_reack": Command(confirming.control, _own),
+    "semq_inquiry": Command(confirming.control, _own),
+    "semq_inquiry_resp": Command(confirming.control, _own),
+    "semq_lookup": Command(greeting.lookup, _to),
+    "semq_poll": Command(delivering.poll, _named),
+    "semq_stat": Command(managing.stat, _query, changes=False),
+    "semq_list": Command(managing.rows, _query, changes=False),
+    "semq_retry": Command(managing.retry, partial(_operator, "empty")),
+    "semq_dead": Command(managing.dead, _of_dead),
+}
+
+
+class SemqFace(PlainFace):
+    """One broker, and what the requests of this dialect share around it: a `Context`."""
+
+    prefixes = frozenset((SEGMENT,))
+    policy = Policy(mark=b"cmd")
+
+    def __init__(self, parts: Parts) -> None:
+        settings = parts.settings or SemqSettings()
+        assert isinstance(settings, SemqSettings)
+        self.settings = settings
+        self.guard = parts.guard
+        self.broker = broker = parts.broker
+        self.body_bytes_max = min(settings.body_bytes_max, broker.limits.message_bytes_max)
+        nodes = listed(settings.semq_nodes)
+        self.mailboxes = Mailboxes(broker, nodes, settings.identity)
+        self.links = Links(broker)
+        self.asking = Asking(broker, self.mailboxes, self.links, settings.semq_interval_ms)
+        self.dead = DeadRows(broker, self.mailboxes)
+        self.tickets = Tickets(settings.secret)
+        self._delivering = Delivering(
+            broker, self.mailboxes, self.links, self.asking, self.dead, self.body_bytes_max
+        )
+        self.opened, self.wake = self._delivering.opened, self._delivering.wake
+        self.heard = self._delivering.answered
+        frames = Heads(contained=True)
+        self.open_codec: Callable[[], Codec] = partial(Frames, frames)
+
+    def claims(self, head: Head) -> bool:
+        command = head.fields.get(b"cmd", b"")
+        if command.startswith(_COMMAND):
+            return True
+        return first_segment(head) == SEGMENT and command in (b"", b"heartbeat")
+
+    def read(self, head: Head) -> SemqAsked:
+        return SemqAsked(head, self.guard, self)
+
+    def holds(self) -> dict[str, Callable[[], int]]:
+        return {"semqLinks": self.links.bytes_used}
+
+    def upkeep(self) -> None:
+        self.mailboxes.begin()
+
+
+class SemqAsked(PlainHead):
+    """A head of this dialect, and how it is done."""
+
+    def __init__(self, head: Head, guard: Guard, face: SemqFace) -> None:
+        super().__init__(head, guard)
+        self._face = face
+        self._problem = ""
+        self._token = b""
+        try:
+            self._said: Mapping[str, str] = self._read(head)
+        except UnicodeDecodeError:
+            self._said, self._problem = {}, "fields are UTF-8"
+        except Malformed as error:
+            self._said, self._problem = {}, str(error)
+        self._command = COMMANDS.get(self._said.get("cmd", ""))
+        if self._command is None and not self._problem:
+            self._problem = f"there is no cmd {self._said.get('cmd', '')[:40]!r}"
+
+    def _read(self, head: Head) -> dict[str, str]:
+        """Fields, parameters of the query, and where the path leads: the first that says it."""
+        said = {name.decode("ascii"): value.decode() for name, value in head.fields.items()}
+        if head.target == b"/semq":
+            return said
+        if is_crowded(head.target):
+            raise Malformed("the query has too many parameters")
+        segments, pairs = split_target(head.target)
+        for name, value in pairs:
+            key = name.decode().lower()
+            if key == "token":
+                self._token = self._token or value
+            elif not key.replace("_", "a").isalnum() or not key.isascii():
+                raise Malformed(f"{key[:40]!r} is no name of a field")
+            elif not value.decode().isprintable() or len(value) > _VALUE_BYTES_MAX:
+                raise Malformed(f"{key[:40]} has control characters, or is too long")
+            else:
+                said.setdefault(key, value.decode())
+        if segments[:1] == [SEGMENT] and len(segments) > 1:
+            target = b"/".join(segments[1:]).decode()
+            if not target.isprintable():
+                raise Malformed("the path has control characters")
+            said.setdefault("dst" if said.get("cmd") in _SENT else "node", target)
+        return said
+
+    def url_token(self) -> bytes:
+        return self._token
+
+    def changes(self) -> bool:
+        return self._command is None or self._command.changes
+
+    def needs(self) -> Needs | None:
+        if self._command is None or self._problem:
+            return Needs()
+        try:
+            return self._command.needs(Fields(self._said))
+        except Malformed:
+            return Needs()  # it is told what is wrong
+
+    def opens(self) -> Callable[[], Codec] | None:
+        if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._said:
+            return None
+        return self._face.open_codec
+
+    def plan(self) -> Plan:
+        return self
+
+    def refuse(self, answer: Answer) -> Plan:
+        return _Refuse(self, answer, "refused")
+
+    def forbid(self, why: str, known: bool) -> Plan:
+        why = why or ("this token may not do that" if known else "this needs a known token")
+        return _Refuse(self, Answer(403, f"403: {why}"), "forbidden")
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face, command = self._face, self._command
+        face.mailboxes.begin()
+        if command is None or self._problem:
+            Reply(self, peer, id).refuse(400, "malformed", self._problem)
+            return
+        try:
+            call = Call(face, self, self._said, peer, id, body)
+            if call.link is not None:
+                call.source()  # whatever it says
+                if self._said["cmd"] != "heartbeat":
+                    face.asking.heard(call.link.node)
+            command.run(call)
+        except Malformed as error:
+            Reply(self, peer, id).refuse(400, "malformed", str(error))
+        except Refused as error:
+            Reply(self, peer, id).refuse(error.status, error.reason, str(error))
+
+
+class _Refuse:
+    """Plan of what the edge refuses."""
+
+    def __init__(self, asked: PlainHead, answer: Answer, reason: str) -> None:
+        self._asked = asked
+        self._answer = answer
+        self._reason = reason
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        answer = self._answer
+        lines = answer.lines + b"reason: %b\r\n" % self._reason.encode()
+        text = answer.text.encode()
+        Reply(self._asked, peer, id).say(answer.status, lines, text)

@@ -1,0 +1,165 @@
+"""`semq_hello`, `semq_bye`, `heartbeat` and `semq_lookup`: who is there, and where."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final
+
+from zbus.core.model.errors import BrokerError, Outcome
+from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Reply
+from zbus.dialects.semq.links import Hello
+from zbus.dialects.semq.settings import WINDOW_MAX
+from zbus.edge.access import Bearer
+from zbus.option import HOST
+from zbus.semq.protocol import PLATFORM, Malformed, read_address, read_epoch, read_node, read_number
+
+VERSION: Final = "1"
+
+_STORES_MAX: Final = 64
+_ADDRESSES_MAX: Final = 8
+_ADDRESS = re.compile(rf"{HOST}:\d{{1,5}}\Z")
+_ADDRESS_LENGTH_MAX: Final = 255
+_CERT = re.compile(r"[0-9A-Fa-f:]{0,200}\Z")
+_VERSION_LENGTH_MAX: Final = 64
+
+
+def hello(call: Call) -> None:
+    """`semq_hello`."""
+    face, fields = call.face, call.fields
+    node = read_node(fields.required("node"))
+    call.refuse_platform(node)
+    if fields.text("src", node).partition("/")[0] != node:
+        raise Refused(403, "forbidden", "src is not the node that says hello")
+    said = _read(call)
+    link = call.link
+    if link is not None:
+        if link.node != node:
+            raise Refused(403, "forbidden", f"this connection is of {link.node}, for good")
+        if link.hello.semq_ids != said.semq_ids:
+            raise Refused(403, "forbidden", "the instances of a connection stay as they are")
+        link.hello = said
+        face.wake(node)
+        _welcome(call, call.reply(), node)
+        return
+    if call.asked.head.keep_alive is False:
+        raise Malformed("a connection that says hello lasts")
+    if face.mailboxes.find(node) is None:
+        bearer = call.peer.asker
+        reply = _Made(call, partial(_open, call, node, said, bearer))
+        face.mailboxes.make(reply, node)
+    else:
+        _open(call, node, said, call.peer.asker, call.reply())
+
+
+class _Made(Reply):
+    """The mailbox of a node that was not known before."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, call: Call, done: partial[None]) -> None:
+        super().__init__(call.asked, call.peer, call.id)
+        self._done = done
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            super().answer(outcome)
+        else:
+            self._done(self)
+
+
+def _open(call: Call, node: str, said: Hello, bearer: Bearer | None, reply: Reply) -> None:
+    """Its mailbox is there: from now on it is online."""
+    face, peer = call.face, call.peer
+    mailbox = face.mailboxes.find(node)
+    if peer.closed or peer.leaving or mailbox is None:
+        reply.refuse(503, "stopping", "the connection is closed, or the mailbox removed")
+        return
+    if face.links.of(peer) is not None:  # it has said hello twice before it was answered
+        reply.refuse(409, "conflict", "this connection is saying hello already")
+        return
+    link = face.links.add(peer, node, said, bearer)
+    _welcome(call, reply, node)
+    face.opened(link, mailbox)
+
+
+def _welcome(call: Call, reply: Reply, node: str) -> None:
+    settings, face = call.face.settings, call.face
+    reply.ok(
+        {
+            "platform": PLATFORM,
+            "version": VERSION,
+            "interval": str(settings.semq_interval_ms),
+            "max_size": str(face.body_bytes_max),
+            "store_always": str(int(settings.semq_store_always)),
+            "ticket_key": face.tickets.key_of(node),
+        }
+    )
+
+
+def _read(call: Call) -> Hello:
+    """What it says of itself. Raises Malformed."""
+    fields = call.fields
+    epoch, listen, cert = fields.text("epoch"), fields.text("listen"), fields.text("cert")
+    if epoch:
+        read_epoch(epoch)
+    addresses = [address.strip() for address in listen.split(",")] if listen else []
+    long = any(len(address) > _ADDRESS_LENGTH_MAX for address in addresses)
+    if len(addresses) > _ADDRESSES_MAX or long or not all(map(_ADDRESS.match, addresses)):
+        raise Malformed(f"listen is at most {_ADDRESSES_MAX} of host:port, with commas between")
+    if _CERT.match(cert) is None:
+        raise Malformed("cert is the fingerprint of a certificate: hexadecimal digits")
+    if len(fields.text("version")) > _VERSION_LENGTH_MAX:
+        raise Malformed(f"version has at most {_VERSION_LENGTH_MAX} characters")
+    window = fields.number("window", call.face.settings.semq_window, 1, WINDOW_MAX)
+    semq_ids = _read_stores(fields.text("semq", "1/1"))
+    max_size = fields.number("max_size", 0)
+    return Hello(semq_ids, epoch, ",".join(addresses), cert, window, max_size)
+
+
+def _read_stores(text: str) -> frozenset[int]:
+    """`1/1,1/2`: the instances among them."""
+    stores = text.split(",", _STORES_MAX)
+    if len(stores) > _STORES_MAX:
+        raise Malformed(f"a connection has at most {_STORES_MAX} stores")
+    found = set()
+    for store in stores:
+        semq, slash, db = store.strip().partition("/")
+        if not slash:
+            raise Malformed("semq is stores: <semq_id>/<semq_db_id>, with commas between")
+        read_number("semq", db, 1)
+        found.add(read_number("semq", semq, 1))
+    return frozenset(found)
+
+
+def bye(call: Call) -> None:
+    """`semq_bye`: it is offline from now on, and ends the connection when it likes."""
+    if call.link is not None:
+        call.face.links.remove(call.link)
+    call.reply().ok({})
+
+
+def heartbeat(call: Call) -> None:
+    """`heartbeat`."""
+    if call.link is not None:
+        call.link.sent_ms = call.face.broker.now_ms
+    call.reply().ok({})
+
+
+def lookup(call: Call) -> None:
+    """`semq_lookup`: where a node is to be reached, and a ticket to show there."""
+    face = call.face
+    asker = call.source()
+    target = read_address(call.fields.required("dst")).node
+    if face.mailboxes.find(target) is None:
+        raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
+    face.links.watch(call.link, target)
+    links = [link for link in face.links.online(target) if link.hello.listen]
+    if not links:
+        raise Refused(404, OFFLINE, f"{target} is not online, or listens nowhere")
+    said = links[0].hello
+    ticket, key = face.tickets.make(asker, target, face.broker.now_ms)
+    told = {"node": target, "listen": said.listen, "ticket": ticket, "key": key}
+    if said.cert:
+        told["cert"] = said.cert
+    call.reply().ok(told)

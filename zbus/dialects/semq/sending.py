@@ -1,0 +1,292 @@
+"""`semq_send`: a message is forwarded, or stored, or refused; its sender is told which.
+
+    a row of its MID is stored       Ack-Save again, and nothing else
+    its node is online               forwarded: Ack-Fwd (level 3: unless all is to be stored)
+    it is not, level 2 and 3         stored: Ack-Save, when that is durable
+    it is not, level 1               404, offline
+    nobody knows its node            404, unknown
+
+A forward into a connection that does not take what it is sent is none: then its node counts as
+offline. What is for `0:1/<topic>` is put into that topic, by its MID once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.errors import Outcome, topic_unknown
+from zbus.core.topics.outcomes import Duplicate, Stored
+from zbus.core.topics.topic import Topic
+from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Context, Refused, Reply
+from zbus.dialects.semq.dead import EXPIRED
+from zbus.dialects.semq.frames import PLATFORM_LINE, echoed, encode_push, lines_of, passed_on
+from zbus.dialects.semq.links import Link
+from zbus.dialects.semq.mailboxes import MARK, PREFIX, Mailbox
+from zbus.semq.protocol import (
+    MAILBOX,
+    PLATFORM,
+    AckFlag,
+    Address,
+    Envelope,
+    Fields,
+    Hop,
+    Level,
+    Malformed,
+    read_address,
+    read_envelope,
+)
+from zbus.wire.heads.header_names import PREFIX as HEADER_PREFIX
+
+_LINES_MAX: Final = 40
+
+_TOLD: Final = ("lk0", "epoch", "stream", "seq", "attempt", "app_key")
+
+_OF_NODES: Final = frozenset(
+    (
+        "dst",
+        "lk0",
+        "epoch",
+        "stream",
+        "seq",
+        "attempt",
+        "savefwd",
+        "reliable",
+        "ordered",
+        "ack2",
+        "expires",
+        "fixed",
+        "route",
+        "void",
+        "topic",
+        "semq_id",
+    )
+)
+"""What means nothing to whoever consumes the topic that a message was put into."""
+
+
+class SendReply(Reply):
+    """Ack-Fwd or Ack-Save."""
+
+    __slots__ = ("answered", "confirm")
+
+    def __init__(self, call: Call, said: Mapping[str, str], envelope: Envelope | None) -> None:
+        super().__init__(call.asked, call.peer, call.id)
+        self.answered = _answered(said, envelope)
+        self.confirm: _Confirm | None = None  # Ack2, of the platform itself
+
+    def acked(self, flag: AckFlag) -> None:
+        self.ok({"ack_flag": "1", "flag": str(int(flag)), **self.answered})
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Stored | Duplicate):
+            self.acked(AckFlag.SAVED)
+            if self.confirm is not None:
+                self.confirm.push()
+        else:
+            super().answer(outcome)
+
+
+def _answered(said: Mapping[str, str], envelope: Envelope | None) -> dict[str, str]:
+    """What the answer repeats, and where its asker finds the row that it is about."""
+    told = echoed(said, _TOLD)
+    if envelope is not None and envelope.lk0 is not None:
+        store, record = envelope.lk0
+        told |= {
+            "src_semq_id": str(store.semq),
+            "src_semq_db_id": str(store.db),
+            "src_ref_id": str(record),
+        }
+    return told
+
+
+def send(call: Call) -> None:
+    """`semq_send`."""
+    face, fields = call.face, call.fields
+    numbered = bool(fields.text("lk0") or fields.text("seq"))
+    level = fields.number("savefwd", Level.STORE, Level.DROP, Level.ARRIVE)
+    whole = numbered or level != Level.STORE or fields.flag("ack2")
+    whole = whole or not fields.flag("reliable", True)
+    source = call.source() if whole or call.link is not None or fields.text("src") else ""
+    destination = destination_of(call.said)
+    said = {**call.said, "dst": str(destination)}
+    if source and not fields.text("src"):
+        said["src"] = source
+    if call.link is None and fields.text("seq") and not fields.text("lk0"):
+        said["lk0"] = f"{source}/1/1/{fields.text('seq')}"  # it may have no rows at all
+    envelope = None
+    if whole:
+        envelope = read_envelope(said)
+        if envelope.mid is not None:
+            said["stream"] = str(int(envelope.mid.stream))
+    most = min(face.body_bytes_max, face.links.size_max(destination.node))
+    if len(call.body) > most:
+        raise Refused(413, "too-large", f"a message to {destination.node} has at most {most} bytes")
+    call.peer.work -= len(call.body) >> 11
+    if destination.node == PLATFORM:
+        _to_topic(call, destination, said, envelope)
+        return
+    mailbox = face.mailboxes.find(destination.node)
+    if mailbox is None and face.mailboxes.is_missing(destination.node):
+        raise Refused(503, "full", f"the mailbox of {destination.node} could not be made yet")
+    if mailbox is None:
+        raise Refused(404, UNKNOWN, f"nobody knows the node {destination.node}")
+    face.links.watch(call.link, destination.node)
+    reply = SendReply(call, said, envelope)
+    if envelope is None:
+        _save(face, reply, mailbox, "", _unnumbered(said), call.body)
+        return
+    stored = None
+    if envelope.mid is not None and envelope.level > Level.DROP:
+        stored = mailbox.find(envelope.mid)
+    always = envelope.level == Level.ARRIVE and face.settings.semq_store_always
+    late = 0 < envelope.expires_ms <= face.broker.now_ms and not envelope.void
+    if late and stored is None:
+        status = 404 if envelope.level == Level.DROP else 410
+        reply.refuse(status, EXPIRED, "the message has expired", lines_of(reply.answered))
+    elif stored is None and not always and _forward(face, envelope, said, call.body):
+        reply.acked(AckFlag.FORWARDED)
+    elif envelope.level == Level.DROP:
+        why = f"{destination.node} is not online"
+        reply.refuse(404, OFFLINE, why, lines_of({"dst": said["dst"], **reply.answered}))
+    else:
+        lines = MARK + passed_on(said)
+        id = mailbox.id_of(envelope.numbered)
+        _save(face, reply, mailbox, id, lines, call.body, known=stored is not None)
+
+
+def _unnumbered(said: Mapping[str, str]) -> bytes:
+    """The header lines of what the platform numbers: it is a message of the platform, and of who
+    sent it there is left what has been checked."""
+    kept = {name: said[name] for name in said if name not in _OF_NODES}
+    kept.pop("origin_src", None)
+    if "src" in kept:
+        kept["origin_src"] = kept.pop("src")
+    return passed_on(kept)
+
+
+def destination_of(said: Mapping[str, str]) -> Address:
+    """Where a message is to go: as `dst` says, and `topic` if that is not there."""
+    text, topic = said.get("dst", ""), said.get("topic", "")
+    if not text and topic.startswith(MAILBOX):
+        text = topic[len(MAILBOX) :]
+    if not text:
+        raise Malformed("dst is missing")
+    address = read_address(text)
+    if topic.startswith(MAILBOX) and topic[len(MAILBOX) :] != address.node:
+        raise Malformed(f"topic is {MAILBOX}{address.node}, as dst says, or left out")
+    return address
+
+
+def _save(
+    face: Context,
+    reply: Reply,
+    mailbox: Mailbox,
+    id: str,
+    lines: bytes,
+    body: bytes,
+    *,
+    known: bool = False,
+) -> None:
+    """Store a row, or wait until the one that is there is durable."""
+    most = face.settings.semq_rows_max
+    if mailbox.partition.fenced is not None:
+        reply.settle(mailbox.partition.fenced)
+    elif not known and mailbox.row_count() >= most:
+        text = f"{most} messages are stored for {mailbox.node} already"
+        reply.refuse(429, "too-many", text, b"retry-after: 1\r\n")
+    else:
+        face.mailboxes.put(mailbox, reply, id, lines, body)
+
+
+def _forward(face: Context, envelope: Envelope, said: dict[str, str], body: bytes) -> bool:
+    """Send a fresh copy to the node; False if it is not online, or takes nothing."""
+    fields = Fields(said)
+    semq_id = fields.number("semq_id", 1) if fields.flag("fixed") else None
+    for link in face.links.instance(envelope.destination.node, semq_id)[:1]:
+        if link.takes and (envelope.reliable or not link.peer.out_bytes):
+            face.links.push(link, encode_push("semq_deliver", passed_on(said), body))
+            return True
+    return False
+
+
+# -- topics -------------------------------------------------------------------------------------
+
+
+class _Confirm:
+    """Ack2 of the platform: the message is durable where it was to go."""
+
+    __slots__ = ("_face", "_fields", "_link")
+
+    def __init__(self, face: Context, link: Link, source: str, answered: dict[str, str]) -> None:
+        self._face = face
+        self._link = link
+        self._fields = {**answered, "dst": source, "ack_flag": str(int(Hop.SOURCE))}
+        self._fields["dest_ref_id"] = "0"
+
+    def push(self) -> None:
+        links = self._face.links
+        if self._link in links.online(self._link.node) and self._link.takes_control:
+            lines = PLATFORM_LINE + lines_of(self._fields)
+            links.push(self._link, encode_push("semq_ack", lines))
+
+
+def _to_topic(
+    call: Call, destination: Address, said: dict[str, str], envelope: Envelope | None
+) -> None:
+    """Put a message into a topic, as any dialect does."""
+    face, name = call.face, destination.user
+    if not name:
+        raise Malformed(f"{PLATFORM} has topics: {PLATFORM}/<topic>")
+    if name.lower().startswith(PREFIX):
+        raise Refused(409, "conflict", f"{name} is SEMQ's own: a mailbox is addressed by its node")
+    topic = face.broker.topic(name)
+    if topic is None:
+        call.reply().settle(topic_unknown(name))
+        return
+    problem = _problem(topic, envelope)
+    if problem:
+        raise Refused(409, "conflict", problem)
+    reply = SendReply(call, said, envelope)
+    if envelope is not None and envelope.void:
+        reply.acked(AckFlag.SAVED)  # there is nothing to put, and no stream to keep whole
+        return
+    if envelope is not None and envelope.ack2 and call.link is not None:
+        reply.confirm = _Confirm(face, call.link, call.link.node, reply.answered)
+    lines = passed_on({name: said[name] for name in said if name not in _OF_NODES})
+    _check_lines(lines, face.settings.message_headers_bytes_max)
+    id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
+    expires_ms = 0 if envelope is None else envelope.expires_ms
+    chunk = Chunk()
+    chunk.add(id, lines, call.body, expires_ms=expires_ms)
+    partition = topic.partition_for(id)
+    if partition.fenced is not None:
+        reply.settle(partition.fenced)
+    elif topic.options.remembers_ids:
+        face.broker.put_once(partition, chunk, reply)
+    else:
+        face.broker.put_all(partition, chunk, reply)
+
+
+def _check_lines(lines: bytes, bytes_max: int) -> None:
+    """Refuse more than a message of a topic may have: other dialects deliver it, too."""
+    count = lines.count(b"\r\n")
+    used_bytes = len(lines) + count * len(HEADER_PREFIX)
+    if count > _LINES_MAX or used_bytes > bytes_max:
+        text = (
+            f"a message of a topic has at most {_LINES_MAX} header lines, and {bytes_max} bytes of"
+            f" them (option message_headers_bytes_max), not {count} with {used_bytes}"
+        )
+        raise Refused(431, "too-large", text)
+
+
+def _problem(topic: Topic, envelope: Envelope | None) -> str:
+    """Why it cannot be put there."""
+    if topic.options.calls:
+        return f"{topic.name} is a topic of services: nobody would be answered"
+    must_arrive = envelope is not None and envelope.level == Level.ARRIVE
+    if must_arrive and not topic.options.remembers_ids:
+        text = "remembers no ids, and what is sent again would be there twice"
+        return f"{topic.name} {text}: declare it with dedupe_ms, or send with savefwd 2"
+    return ""

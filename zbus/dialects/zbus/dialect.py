@@ -1,0 +1,326 @@
+"""The zbus dialect: from a request to a verb of the broker (specification, sections 3 and 5).
+
+A head is planned once: URL and header are merged, numbers parsed, the command found. The plan
+stays on the head, so that a head which comes again costs a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from typing import TypeAlias
+
+from zbus.core.broker import Broker
+from zbus.core.topics.outcomes import Routed
+from zbus.dialects.zbus.documents import metrics
+from zbus.dialects.zbus.documents import stats_stream as stats_told
+from zbus.dialects.zbus.documents import trackers as track
+from zbus.dialects.zbus.inspect import message_admin as single
+from zbus.dialects.zbus.inspect import peek as listed
+from zbus.dialects.zbus.inspect import read, redrive, why
+from zbus.dialects.zbus.messages import consume, events, leases, produce, routes
+from zbus.dialects.zbus.messages import transactions as staged
+from zbus.dialects.zbus.messages.cron import TIMES
+from zbus.dialects.zbus.permissions import needs_of, shown_command
+from zbus.dialects.zbus.replies import NativeReply, forbidden_text, spelled, status_of, tell_log
+from zbus.dialects.zbus.request.header_lines import shown, stock
+from zbus.dialects.zbus.request.json_frames import encode_json
+from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params
+from zbus.dialects.zbus.request.put_kinds import PutKind
+from zbus.dialects.zbus.request.reloads import Reloads
+from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
+from zbus.dialects.zbus.schema.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
+from zbus.dialects.zbus.server import health, openapi, tracker
+from zbus.dialects.zbus.server import home_page as page
+from zbus.dialects.zbus.server import metrics_command as scrape
+from zbus.dialects.zbus.server import stats_command as stats_plan
+from zbus.dialects.zbus.session import connections, login
+from zbus.dialects.zbus.session import rights as granted
+from zbus.dialects.zbus.session.login import FORM
+from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.topics import manage, seek
+from zbus.edge.access import Needs
+from zbus.edge.bodies import NO_LENGTH_ANSWER, reading_body
+from zbus.edge.connection import Peer, Plan
+from zbus.edge.dialect import RESERVED, Parts, Report, first_segment
+from zbus.edge.forms import FORM_BYTES_MAX
+from zbus.edge.guard import Answer, Guard, Policy
+from zbus.edge.rights import Rights
+from zbus.edge.websocket import Codec
+from zbus.wire.heads.heads import Head, Heads
+from zbus.wire.replies import encode_reply
+from zbus.wire.target import PAIRS_MAX
+
+_INSTEAD_OF_BODY = frozenset((b"body", b"offset"))  # parameters, of a produce and a commit
+
+Prepare: TypeAlias = "Callable[[NativeFace, Params], Plan]"
+
+COMMANDS: dict[bytes, Prepare] = {
+    b"produce": produce.Produce,
+    b"consume": events.prepare,
+    b"unconsume": consume.Unconsume,
+    b"ack": leases.Ack,
+    b"nack": leases.Nack,
+    b"redrive": redrive.Redrive,
+    b"txn_stage": staged.TxnStage,
+    b"txn_commit": staged.TxnCommit,
+    b"txn_abort": staged.TxnAbort,
+    b"txn_query": staged.TxnQuery,
+    b"extend": leases.Extend,
+    b"delete": single.delete,
+    b"cancel": single.cancel,
+    b"fire": single.fire,
+    b"reschedule": single.reschedule,
+    b"peek": listed.Peek,
+    b"why": why.Ask,
+    b"route": routes.Route,
+    b"declare": manage.Declare,
+    b"seek": seek.Seek,
+    b"query": manage.Query,
+    b"server": manage.Query,
+    b"stats": stats_plan.Report,
+    b"metrics": scrape.Scrape,
+    b"health": health.Health,
+    b"connections": connections.Connections,
+    b"disconnect": connections.Disconnect,
+    b"tracker": tracker.Tracker,
+    b"track_sub": tracker.Follow,
+    b"track_pub": tracker.TakeReport,
+    b"ssl": tracker.Ssl,
+    b"remove": manage.Remove,
+    b"empty": manage.Purge,
+    b"pause": manage.Pause,
+    b"resume": manage.Pause,
+    b"read": read.Read,
+    b"heartbeat": manage.Heartbeat,
+    b"ping": manage.Ping,
+    b"version": manage.Version,
+    b"home": page.Home,
+    b"icon": page.Icon,
+    b"openapi": openapi.Describe,
+    b"login": login.Login,
+    b"logout": login.Logout,
+    b"rights": granted.Rights,
+}
+
+POLICY = Policy(by_address=True, mark=b"cmd")
+"""To put and take by a URL is this dialect's custom; headers with a `cmd` are a message."""
+
+HTML = b"content-type: text/html\r\n"
+TO_CONSOLE = BadRequest(302, "", b"location: /_console/\r\nvary: accept\r\n")
+OF_ALL = BadRequest(204, "", b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n")
+"""`OPTIONS *` asks what the server can do at all (RFC 9110, section 9.3.7)."""
+
+
+class NativeFace:
+    """See the module."""
+
+    prefixes: frozenset[bytes] = frozenset()  # everything that is no other dialect's
+    policy = POLICY
+
+    def __init__(
+        self,
+        broker: Broker,
+        heads: Heads,
+        settings: NativeSettings,
+        guard: Guard,
+        rights: Rights,
+    ) -> None:
+        self.broker = broker
+        broker.schedules.times = TIMES
+        self.heads = heads
+        self.settings = settings
+        self.guard = guard
+        self.rights = rights
+        self.reloads = Reloads(settings.reload_window_ms)
+        self.tracking = track.Tracking(broker, settings)
+        self.stats = stats_told.Stats(broker, settings)
+        self.metrics = metrics.Metrics(broker, settings)
+        self.put_kinds: dict[object, PutKind] = {}
+
+    def claims(self, head: Head) -> bool:
+        return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
+
+    def read(self, head: Head) -> NativeAsked:
+        cmd, skip, stray = b"", 0, b""
+        if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
+            first = first_segment(head)
+            cmd, skip = MOUNTED.get(first, (b"", 0))
+            if not cmd and (first.startswith(b"_") or first in RESERVED):
+                stray = first
+        params = Params(head, cmd, skip)
+        params.browser = None if head.contained else self.guard.browser(head)
+        if params.browser is not None:
+            params.plain, params.form = False, shown
+        if params.implied and opens_console(head):
+            return OpenAsked(self, params, TO_CONSOLE)
+        if params.implied and head.target == b"*":  # the wire takes it with OPTIONS alone
+            return OpenAsked(self, params, OF_ALL)
+        return NativeAsked(self, params, stray)
+
+    def prepare(self, params: Params) -> Plan:
+        """The plan of a command."""
+        try:
+            prepare = COMMANDS.get(params.cmd)
+            if prepare is None:
+                name = shown_command(params.cmd)
+                text = f"Bad format: command({html.escape(name)}) not support"
+                raise BadRequest(400, text, HTML)
+            if params.crowded:
+                text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
+                raise BadRequest(400, text)
+            if params.problem:
+                raise BadRequest(400, f"400: Bad Format, {params.problem}")
+            if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
+                raise BadRequest(405, LOOKING, ALLOW)
+            return prepare(self, params)
+        except BadRequest as error:
+            return Refuse(self, params, error)
+
+    def open_codec(self) -> Frames:
+        return Frames(self.heads)
+
+    def reports(self) -> list[Report]:
+        """What is told to each of the trackers."""
+        return self.tracking.reports()
+
+    def holds(self) -> dict[str, Callable[[], int]]:
+        return {"documents": self.tracking.bytes_used, "metrics": self.metrics.bytes_used}
+
+    def upkeep(self) -> None:
+        self.stats.upkeep()
+
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        """A routed message for somebody who has no open call of that id."""
+        lines = b"id: %b\r\nsender: %b\r\n%b" % (
+            routed.id,
+            routed.sender,
+            routed.headers if speaks_json(peer) else stock(routed.headers),
+        )
+        encode = encode_json if speaks_json(peer) else encode_reply
+        peer.write(encode(status_of(routed), lines, routed.body))
+        return True
+
+
+def build(parts: Parts) -> NativeFace:
+    """The face, as `zbus.dialects.registry.FACES` has it."""
+    settings = parts.settings
+    assert isinstance(settings, NativeSettings)
+    return NativeFace(parts.broker, parts.heads, settings, parts.guard, parts.rights)
+
+
+def opens_console(head: Head) -> bool:
+    """Whether somebody opens the bare address in a browser: what is there is the console."""
+    looks = head.method in (b"GET", b"HEAD") and head.target == b"/" and not head.contained
+    return looks and b"text/html" in head.fields.get(b"accept", b"")
+
+
+class NativeAsked:
+    """A head as this dialect understands it."""
+
+    __slots__ = ("_face", "_params", "_stray")
+
+    def __init__(self, face: NativeFace, params: Params, stray: bytes) -> None:
+        """`stray` is the first segment of its path if that is reserved, yet leads nowhere."""
+        self._face = face
+        self._params = params
+        self._stray = stray
+
+    def changes(self) -> bool:
+        params = self._params
+        if params.cmd == b"login":
+            return params.head.method != b"GET"  # the form, and the token that was written into it
+        return not self._stray and params.cmd not in READS
+
+    def needs(self) -> Needs | None:
+        params = self._params
+        return None if self._stray or params.cmd in FREE else needs_of(params)
+
+    def url_token(self) -> bytes:
+        params = self._params
+        return params.fields[b"token"] if b"token" in params.query_names else b""
+
+    def opens(self) -> Callable[[], Codec] | None:
+        return None if self._stray in RESERVED else self._face.open_codec
+
+    def plan(self) -> Plan:
+        if self._stray:
+            text = f"404: there is nothing at /{self._stray.decode('latin-1')} here"
+            return Refuse(self._face, self._params, BadRequest(404, text))
+        params = self._params
+        needs_body = params.cmd in BODIES and _INSTEAD_OF_BODY.isdisjoint(params.fields)
+        if needs_body and params.head.open_ended:
+            return self.refuse(NO_LENGTH_ANSWER)
+        plan = self._face.prepare(params)
+        if params.cmd not in DOCUMENTS:
+            return plan
+        most = FORM_BYTES_MAX if params.cmd == b"login" else None
+        return reading_body(self, plan, params.fields, most)
+
+    def plan_unread(self) -> Plan | None:
+        if self._stray or self._params.cmd != b"route":
+            return None
+        return routes.Unread(self._face, self._params)
+
+    def refuse(self, answer: Answer) -> Plan:
+        # A supervisor asks by whatever name it knows this machine by, and is told nothing secret.
+        if answer.status == 421 and self._params.cmd == b"health":
+            return self.plan()
+        error = BadRequest(answer.status, answer.text, answer.lines)
+        return Refuse(self._face, self._params, error)
+
+    def forbid(self, why: str, known: bool) -> Plan:
+        # A person who opened this address can show a token there; a known one is told its lack.
+        params = self._params
+        if params.cmd == b"home" or (params.opened and not (known or why)):
+            error = BadRequest(302, "", FORM)
+        elif why:
+            error = BadRequest(403, f"403: {why}")
+        else:
+            text = forbidden_text(shown_command(params.cmd), params.topic)
+            hint = "; log in anew at /?cmd=logout" if params.opened else ""
+            error = BadRequest(403, spelled(text, params.seed) + hint)
+        return Refuse(self._face, params, error, loud=True)
+
+
+class OpenAsked(NativeAsked):
+    """What has one answer, for everybody: a browser at `/` is sent on to the console, and
+    `OPTIONS *` gets the methods."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, face: NativeFace, params: Params, answer: BadRequest) -> None:
+        super().__init__(face, params, b"")
+        self._answer = answer
+
+    def changes(self) -> bool:
+        return False
+
+    def needs(self) -> None:
+        return None
+
+    def plan(self) -> Plan:
+        return Refuse(self._face, self._params, self._answer)
+
+
+class Refuse:
+    """A request that cannot be done as it stands."""
+
+    __slots__ = ("_face", "_lines", "_params", "_quiet", "_status", "_text")
+
+    def __init__(
+        self, face: NativeFace, params: Params, error: BadRequest, *, loud: bool = False
+    ) -> None:
+        self._face = face
+        self._params = params
+        # Not the error itself: its traceback would keep all that was under way.
+        self._status, self._lines, self._text = error.status, error.lines, error.text
+        # Who produces without wanting to know is told nothing at all, as in the original; but he is
+        # told that he may not: a call with a bad token would wait for ever.
+        quiet = params.cmd == b"produce" and not params.flag(b"ack")
+        self._quiet = quiet and not loud
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._face, self._params, peer, id, self._quiet)
+        tell_log(peer, self._params, self._text)
+        reply.tell(self._status, self._lines, self._text.encode())

@@ -1,0 +1,1 @@
+"""JSON documents and metrics of topics, groups, servers and the broker itself."""

@@ -1,0 +1,1 @@
+"""Commands about stored messages: peek, read, explain, delete, reschedule, redrive."""

@@ -1,0 +1,154 @@
+"""`delete`, `cancel`, `fire` and `reschedule`: single messages of a group, or of all groups.
+
+A message is named by its offset, or by its id in a topic that remembers ids. Whoever names no group
+needs the right to consume from all: what he does here he could do by consuming from each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from zbus.core.cursor.ranges import Ranges
+from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.model.ticket import Ticket
+from zbus.core.topics.outcomes import Outcome
+from zbus.core.topics.topic import Group, Partition, Topic
+from zbus.core.verbs import message_admin as single
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
+from zbus.dialects.zbus.replies import CountReply, partition_unknown
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.request.stored import check_id
+from zbus.dialects.zbus.topics.manage import find
+from zbus.edge.connection import Peer
+from zbus.wire.target import encode_header_value
+
+
+class Named:
+    """Which messages a request is about."""
+
+    __slots__ = ("_id", "_partition", "_ranges")
+
+    def __init__(self, params: Params, ranges: list[range]) -> None:
+        self._ranges = ranges
+        self._partition = params.number(b"partition") or 0
+        id = encode_header_value(params.fields.get(b"msgid", b""))
+        # A request has an id of its own. One in a URL, without an offset, is the message's.
+        self._id = id or (b"" if ranges else params.id)
+        if ranges and id:
+            raise BadRequest(400, "400: Bad Format, offset and msgid name a message: give one")
+        if not (ranges or self._id):
+            raise BadRequest(400, "400: Bad Format, Missing offset")
+        check_id(self._id)
+
+    def find(self, topic: Topic, now_ms: int) -> tuple[Partition, Ranges] | BrokerError:
+        """Where they are."""
+        if self._id:
+            found = single.find_id(topic, self._id, now_ms)
+            if isinstance(found, BrokerError):
+                return found
+            partition, offset = found
+            return partition, [range(offset, offset + 1)]
+        if self._partition >= len(topic.partitions):
+            return partition_unknown(self._partition)
+        return topic.partitions[self._partition], self._ranges
+
+
+class ChangedReply(CountReply):
+    """Of an order about single messages. Some have to be read for it: until then they count as
+    held."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, face: Context, params: Params, peer: Peer, id: bytes, quiet: bool = False
+    ) -> None:
+        super().__init__(face, params, peer, id, quiet)
+        peer.held_bytes += PEEK_BYTES
+
+    def answer(self, outcome: Outcome) -> None:
+        self.peer.held_bytes -= PEEK_BYTES
+        super().answer(outcome)
+
+
+Verb: TypeAlias = "Callable[[Dispatch, Ticket, Sequence[Group], Partition, Ranges], None]"
+
+
+class Order:
+    """Plan of any of the four."""
+
+    def __init__(self, face: Context, params: Params, verb: Verb) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self.face = face
+        self.params = params
+        self.named = Named(params, params.ranges(b"offset"))
+        self.quiet = not params.flag(b"ack")
+        self.verb = verb
+
+    @property
+    def command(self) -> str:
+        """Which of them."""
+        return self.params.cmd.decode()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        broker = self.face.broker
+        reply = ChangedReply(self.face, self.params, peer, id, self.quiet)
+        found = find(broker, self.params)
+        if isinstance(found, BrokerError):
+            reply.settle(found)
+            return
+        topic, group = found
+        groups = [*topic.groups.values()] if group is None else [group]
+        place = self.named.find(topic, broker.now_ms)
+        if isinstance(place, BrokerError):
+            reply.settle(place)
+        else:
+            peer.work -= sum(map(len, place[1])) * len(groups)
+            self.verb(broker.dispatch, reply, groups, *place)
+
+
+def delete(face: Context, params: Params) -> Order:
+    """In every state."""
+    return Order(face, params, partial(single.delete, forget=params.flag(b"forget")))
+
+
+def cancel(face: Context, params: Params) -> Order:
+    """Only what is delayed."""
+    return Order(face, params, single.cancel)
+
+
+def fire(face: Context, params: Params) -> Order:
+    """What is delayed is due now."""
+    return Order(face, params, partial(single.reschedule, due_ms=0))
+
+
+def reschedule(face: Context, params: Params) -> Order:
+    """Another time; the delay counts from when the broker has the request."""
+    delay_ms, deliver_at_ms = params.duration(b"delay"), params.time(b"deliver_at")
+    if delay_ms is None and deliver_at_ms is None:
+        raise BadRequest(400, "400: Bad Format, reschedule needs delay or deliver_at")
+
+    def verb(
+        dispatch: Dispatch,
+        ticket: Ticket,
+        groups: Sequence[Group],
+        partition: Partition,
+        ranges: Ranges,
+    ) -> None:
+        outside, now_ms = face.broker.outside, face.broker.now_ms
+        # Whoever names a time goes by a clock outside.
+        due_ms = (deliver_at_ms or 0) + outside.ahead_ms()
+        if delay_ms is not None:
+            due_ms = outside.asked_ms() + delay_ms if delay_ms else 0
+        if due_ms > now_ms + DELAY_MS_MAX and delay_ms is None:
+            text = "deliver_at is more than ten years ahead"
+            ticket.settle(BrokerError(Refusal.ILLEGAL, text))
+        else:
+            single.reschedule(dispatch, ticket, groups, partition, ranges, due_ms)
+
+    return Order(face, params, verb)

@@ -1,0 +1,149 @@
+"""`peek`: what a group has delayed, leased or ready, as JSON."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.filters import FILTER_BYTES_MAX, compile_filter
+from zbus.core.topics.topic import Group
+from zbus.core.verbs.listing import FIRST, STATES, Key, Listing, Row, Wanted
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.documents.info import shown_holder
+from zbus.dialects.zbus.messages.consume import GroupPlan
+from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
+from zbus.dialects.zbus.replies import JSON, NativeReply
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.schema.parameters import KEY_BYTES_MAX
+from zbus.edge.connection import Peer
+from zbus.wire.numbers import parse_number
+
+_BODIES_BYTES_MAX = 1 << 20
+"""Of one reply; the message that passes it is the last."""
+
+_COUNT_DEFAULT = 100
+
+_json = msgspec.json.Encoder().encode
+
+
+class Peek(GroupPlan):
+    """Plan of a listing."""
+
+    __slots__ = ("body", "wanted")
+
+    def __init__(self, face: Context, params: Params) -> None:
+        super().__init__(face, params)
+        state = params.text(b"state") or "ready"
+        if state not in STATES:
+            raise BadRequest(400, f"400: Bad Format, state is one of {', '.join(STATES)}")
+        count = params.number(b"count")
+        if count == 0:
+            raise BadRequest(400, "400: Bad Format, count is at least 1")
+        text = params.text(b"tag") or ""
+        if len(text.encode()) > FILTER_BYTES_MAX:
+            raise BadRequest(400, f"400: Bad Format, tag has at most {FILTER_BYTES_MAX} bytes")
+        if len(params.fields.get(b"key", b"")) > KEY_BYTES_MAX:
+            text = f"400: Bad Format, key length should be <= {KEY_BYTES_MAX}"
+            raise BadRequest(400, text)
+        self.body = params.flag(b"body")
+        self.wanted = Wanted(
+            STATES[state],
+            count or _COUNT_DEFAULT,
+            _place(params.fields.get(b"after", b"")),
+            params.fields.get(b"key"),
+            compile_filter(text),
+        )
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = ListedReply(self.face, self.params, peer, id, self.body)
+        found = self.find()
+        if isinstance(found, BrokerError):
+            reply.listed(found)
+            return
+        now_ms = self.face.broker.now_ms
+        add = partial(reply.add, found[1])
+        listing = Listing(found[1], self.wanted, now_ms, add, reply.listed)
+        reply.listing = listing
+        peer.begin(listing.steps())
+
+
+class ListedReply(NativeReply):
+    """Of a listing. Until it is told, what it may bring counts as held by the peer."""
+
+    __slots__ = ("bodies", "bodies_bytes", "listing", "reserved_bytes", "rows")
+
+    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes, bodies: bool) -> None:
+        super().__init__(face, params, peer, id)
+        self.listing: Listing | None = None
+        self.bodies = bodies
+        self.bodies_bytes = 0
+        self.rows: list[bytes] = []
+        self.reserved_bytes = _BODIES_BYTES_MAX if bodies else PEEK_BYTES
+        peer.held_bytes += self.reserved_bytes
+
+    def add(self, group: Group, row: Row) -> bool:
+        """One message; whether there is room for another."""
+        chunk, at = row.chunk, row.at
+        told: dict[str, Any] = {
+            "id": _text(chunk.id_of(at, row.partition)),
+            "topic": self.params.topic,
+            "partition": row.partition,
+            "offset": row.offset,
+            "timestamp": chunk.time_of(at),
+            "state": row.state.value,
+        }
+        if row.until_ms:
+            told["until"] = row.until_ms
+        if row.attempts:
+            told["attempts"] = row.attempts
+        if holder := shown_holder(self.face.broker, group, row.holder):
+            told["holder"] = holder
+        if tag := chunk.tag_of(at):
+            told["tag"] = _text(tag)
+        if key := chunk.key_of(at):
+            told["key"] = _text(key)
+        body = chunk.bodies[at]
+        told["size"] = len(body)
+        if self.bodies:
+            self.bodies_bytes += len(body)
+            try:
+                told["body"] = body.decode()
+            except UnicodeDecodeError:
+                told["body_base64"] = b64encode(body).decode()
+        self.rows.append(_json(told))
+        return self.bodies_bytes < _BODIES_BYTES_MAX
+
+    def listed(self, problem: BrokerError | None) -> None:
+        """That is all."""
+        self.peer.held_bytes -= self.reserved_bytes
+        if problem is not None:
+            self.settle(problem)
+            return
+        lines = JSON + b"count: %d\r\n" % len(self.rows)
+        listing = self.listing
+        if listing is not None:
+            if listing.more:
+                lines += b"next: %d-%d-%d\r\n" % listing.last
+            if listing.unseen:
+                lines += b"unseen: %d\r\n" % listing.unseen
+        self.peer.work -= 3 * len(self.rows)
+        self.tell(200, lines, b"[%b]" % b",".join(self.rows))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _place(value: bytes) -> Key:
+    """What `next` said."""
+    if not value:
+        return FIRST
+    parts = [parse_number(part, (1 << 63) - 1) for part in value.split(b"-", 3)]
+    if len(parts) != 3 or None in parts:
+        raise BadRequest(400, "400: Bad Format, after is what the next header of a reply said")
+    time_ms, partition, offset = [part or 0 for part in parts]
+    return time_ms, partition, offset

@@ -1,0 +1,73 @@
+"""`redrive`: dead messages go back to where they come from."""
+
+from __future__ import annotations
+
+from zbus.core.model.errors import BrokerError, Outcome, topic_unknown
+from zbus.core.topics.outcomes import Moved
+from zbus.core.topics.topic import Topic
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.messages.consume import GroupPlan
+from zbus.dialects.zbus.replies import NativeReply, partition_unknown
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.schema.parameters import REDRIVE_COUNT_DEFAULT
+from zbus.edge.connection import Peer
+
+_MESSAGE_WORK = 50
+"""What each message costs a connection of its turns, in microseconds or so."""
+
+
+class RedriveReply(NativeReply):
+    """Says how many were moved, and how many could not be."""
+
+    __slots__ = ()
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Moved):
+            lines = b"count: %d\r\nstayed: %d\r\n" % (outcome.count, outcome.stayed)
+            self.peer.work -= outcome.count * _MESSAGE_WORK
+            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+        else:
+            super().answer(outcome)
+
+
+class Redrive(GroupPlan):
+    """Plan of a redrive."""
+
+    __slots__ = ("count_max", "offsets", "partition", "to")
+
+    def __init__(self, face: Context, params: Params) -> None:
+        super().__init__(face, params)
+        self.offsets = params.ranges(b"offset")
+        self.partition = params.number(b"partition")
+        count = params.number(b"count", face.settings.batch_messages_max)
+        if count == 0:
+            raise BadRequest(400, "400: Bad Format, count is at least 1")
+        self.count_max = count or min(REDRIVE_COUNT_DEFAULT, face.settings.batch_messages_max)
+        self.to = params.text(b"to")
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = RedriveReply(self.face, self.params, peer, id)
+        broker, grant = self.face.broker, peer.grant
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+            return
+        topic, group = found
+        if self.partition is not None and self.partition >= len(topic.partitions):
+            ticket.settle(partition_unknown(self.partition))
+            return
+        if self.to is not None and broker.topic(self.to) is None:
+            ticket.settle(topic_unknown(self.to))
+            return
+
+        def target(name: str) -> Topic | None:
+            wanted = broker.topic(self.to or name)
+            if wanted is None or wanted is topic:
+                return None
+            granted = grant is None or (grant.may("produce") and grant.sees(wanted.name))
+            return wanted if granted else None
+
+        partition = None if self.partition is None else topic.partitions[self.partition]
+        if self.offsets:
+            partition = partition or topic.partitions[0]
+        broker.redrive(ticket, group, target, self.count_max, partition, self.offsets)

@@ -1,0 +1,1 @@
+"""Commands that move messages: produce, consume, acknowledge, call, transactions."""

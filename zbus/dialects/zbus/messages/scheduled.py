@@ -1,0 +1,108 @@
+"""`produce` with `cron`: a message that is put again and again (`zbus.core.patterns.schedules`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+from zbus.core.model.chunk import Chunk
+from zbus.core.patterns.schedules import CRON, PREFIX, ZONE, without_lines
+from zbus.core.topics.topic import Partition, Topic
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.messages.cron import TIMES, zone_of
+from zbus.dialects.zbus.messages.put_tickets import PutReply
+from zbus.dialects.zbus.request.batch_formats import MESSAGES, NDJSON
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.edge.bodies import media_type_of
+from zbus.edge.connection import Peer
+from zbus.wire.target import encode_header_value
+
+_ALONE = (
+    b"delay",
+    b"deliver_at",
+    b"ttl",
+    b"front",
+    b"partition",
+    b"max_attempts",
+    b"ack_topic",
+    b"expected_offset",
+    b"idempotent",
+    b"idempotency-key",
+)
+"""What no schedule has: an occurrence is a plain message."""
+
+
+class Plan(Protocol):
+    """The produce."""
+
+    face: Context
+    params: Params
+    quiet: bool
+    tag: bytes
+    key: bytes
+
+
+@attrs.frozen
+class Schedule:
+    """When it is due, as it was said."""
+
+    cron: str
+    zone: str
+
+    @classmethod
+    def of(cls, params: Params) -> Schedule | None:
+        """What a head says of it; None = nothing."""
+        cron, zone = params.text(b"cron"), params.text(b"cron_zone")
+        if not cron:
+            if zone:
+                raise BadRequest(400, "400: Bad Format, cron_zone is for messages with cron")
+            return None
+        zone = zone or "UTC"
+        if zone_of(zone) is None:
+            text = f"cron_zone is a time zone such as Europe/Berlin, not {zone[:40]!r}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        if TIMES.next_ms(cron, zone, 0) is None:
+            text = f"cron is five fields such as 0 9 * * 1-5 that name a time, not {cron[:40]!r}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        for name in _ALONE:
+            if params.fields.get(name):
+                text = f"cron and {name.decode()} do not go together"
+                raise BadRequest(400, f"400: Bad Format, {text}")
+        if media_type_of(params.fields) in (MESSAGES, NDJSON):
+            raise BadRequest(400, "400: Bad Format, cron is for one message, not for a batch")
+        return cls(cron, zone)
+
+    def put(
+        self, plan: Plan, topic: Topic, peer: Peer, id: bytes, lines: bytes, body: bytes
+    ) -> None:
+        """Store the schedule of a topic."""
+        if topic.options.calls:
+            raise BadRequest(400, "400: Bad Format, cron is not for calls")
+        broker = plan.face.broker
+        due_ms = TIMES.next_ms(self.cron, self.zone, broker.now_ms)
+        if due_ms is None:
+            raise BadRequest(400, "400: Bad Format, cron names no time that is to come")
+        ticket = ScheduleReply(plan, peer, id, topic.name, due_ms)
+        said = CRON + encode_header_value(self.cron.encode()) + b"\r\n"
+        said += ZONE + self.zone.encode() + b"\r\n"
+        chunk = Chunk()
+        labels = plan.tag, plan.key, due_ms
+        chunk.add(ticket.id, without_lines(lines) + said, body, *labels)
+        broker.schedules.put(ticket, topic, chunk)
+
+
+class ScheduleReply(PutReply):
+    """Where the schedule is, and when it is due."""
+
+    __slots__ = ("_due_ms", "_name")
+
+    def __init__(self, plan: Plan, peer: Peer, id: bytes, name: str, due_ms: int) -> None:
+        super().__init__(plan.face, plan.params, peer, id, plan.quiet)
+        self._name = name
+        self._due_ms = due_ms
+
+    def stored_lines(self, partition: Partition) -> bytes:
+        lines = super().stored_lines(partition)
+        name = encode_header_value(f"{PREFIX}{self._name}".encode())
+        return lines + b"schedule: %b\r\ndue: %d\r\n" % (name, self._due_ms)

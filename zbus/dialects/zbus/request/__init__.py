@@ -1,0 +1,1 @@
+"""One request of the dialect: its parameters, header lines, formats and shapes."""

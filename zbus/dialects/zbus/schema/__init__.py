@@ -1,0 +1,1 @@
+"""The tables of commands and parameters, from which the rest is made."""

@@ -1,0 +1,455 @@
+"""Every parameter that a command of the dialect takes: type, bound, default and meaning.
+
+The rows are read once, when this is imported. Which command takes which is the table of `commands`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import attrs
+
+from zbus.core.delivery.retries import ATTEMPTS_MAX, LOSSES
+from zbus.core.model.filters import FILTER_BYTES_MAX
+from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.model.rate_limit import RATE_MAX
+from zbus.core.model.webhook import (
+    CONCURRENCY_MAX,
+    ENDPOINT_BYTES_MAX,
+    SECRET_BYTES_MAX,
+    TIMEOUT_MS_MAX,
+    TIMEOUT_MS_MIN,
+)
+from zbus.core.patterns.schedules import CRON_BYTES_MAX, ZONE_BYTES_MAX
+from zbus.core.verbs.declare import DURABILITIES
+from zbus.core.verbs.listing import STATES
+
+NUMBER_MAX = (1 << 63) - 1
+MASK_MAX = (1 << 31) - 1
+OFFSETS_MAX = 10_000
+WINDOW_MAX = 10_000
+ACK_WINDOW_MAX = 1_000_000
+ID_BYTES_MAX = 39
+TAG_BYTES_MAX = 127
+KEY_BYTES_MAX = 1_024
+IDEMPOTENCY_KEY_BYTES_MAX = 255
+READ_BYTES_DEFAULT = 1 << 20
+READ_BYTES_MAX = 16 << 20
+READ_COUNT_DEFAULT = 100
+HEALTH_CHECKS = ("live", "ready")
+STATS_INTERVAL_MS_MIN = 1_000
+STATS_INTERVAL_MS_MAX = 60_000
+REDRIVE_COUNT_DEFAULT = 1_000
+LISTED_COUNT_MAX = 1_000
+GROUP_ORDERS = ("none", "key")
+TEN_YEARS_AHEAD = "ten years ahead"
+
+
+@attrs.frozen
+class Number:
+    """Decimal digits. What is bounded by an option, or by the time, names that."""
+
+    maximum: int | str = NUMBER_MAX
+    minimum: int = 0
+    none: bool = False  # or the word `none`, which takes back what was said; then 0 is refused
+
+
+@attrs.frozen
+class Text:
+    """Text of at most so many bytes; 0 = as many as a header has."""
+
+    bytes_max: int = 0
+
+
+@attrs.frozen
+class Flag:
+    """`1` and `true` are yes, anything else is no: no value is refused."""
+
+    default: bool = False
+
+
+@attrs.frozen
+class Switch:
+    """`1` and `true`, or `0` and `false`; none is as if it were absent."""
+
+
+@attrs.frozen
+class Duration:
+    """Milliseconds, or a number with a unit: `30s`, `5m` (`zbus.units`)."""
+
+    maximum_ms: int
+    minimum_ms: int = 0
+
+
+@attrs.frozen
+class Size:
+    """Bytes, or a number with a unit: `64KiB`, `1GiB` (`zbus.units`)."""
+
+    maximum_bytes: int = NUMBER_MAX
+
+
+@attrs.frozen
+class Time:
+    """Epoch milliseconds, or ISO 8601 (`zbus.units`)."""
+
+    maximum: int | str = NUMBER_MAX
+
+
+@attrs.frozen
+class Word:
+    """One of these; none = the name of a command."""
+
+    values: tuple[str, ...] = ()
+
+
+class Form(enum.Enum):
+    """Text of a form of its own."""
+
+    NAME = enum.auto()  # of a topic
+    OFFSETS = enum.auto()  # numbers and ranges of them, at most `OFFSETS_MAX` in all
+    IDEMPOTENCY_KEY = enum.auto()
+    PAUSES = enum.auto()  # one duration, or two with a comma between, or `none`
+    START = enum.auto()  # a place in a log (`zbus.dialects.zbus.request.positions`)
+    APPLICATION = enum.auto()  # that commits batches
+
+
+Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Size | Time | Word | Form"
+
+_KINDS: dict[str, Kind] = {
+    "name": Form.NAME,
+    "offsets": Form.OFFSETS,
+    "idempotency key": Form.IDEMPOTENCY_KEY,
+    "application": Form.APPLICATION,
+    "many offsets": Text(),
+    "flag": Flag(),
+    "flag, true": Flag(default=True),
+    "switch": Switch(),
+    "start": Form.START,
+    "lease": Duration(MASK_MAX),
+    "own lease": Duration(MASK_MAX, minimum_ms=1),
+    "cron": Text(CRON_BYTES_MAX),
+    "zone": Text(ZONE_BYTES_MAX),
+    "push concurrency": Number(CONCURRENCY_MAX, minimum=1),
+    "push timeout": Duration(TIMEOUT_MS_MAX, TIMEOUT_MS_MIN),
+    "push url": Text(ENDPOINT_BYTES_MAX),
+    "push secret": Text(SECRET_BYTES_MAX),
+    "number": Number(),
+    "duration": Duration(DELAY_MS_MAX),
+    "time": Time(),
+    "time to come": Time(TEN_YEARS_AHEAD),
+    "mask": Number(MASK_MAX),
+    "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
+    "rate": Number(RATE_MAX, minimum=1, none=True),
+    "pauses": Form.PAUSES,
+    "lost leases": Word(LOSSES),
+    "ack window": Number(ACK_WINDOW_MAX),
+    "consume window": Number(WINDOW_MAX),
+    "batch": Number("batch_messages_max", minimum=1),
+    "count": Number("batch_messages_max"),
+    "bytes": Size(READ_BYTES_MAX),
+    "size": Size(),
+    "partitions": Number("partitions_max", minimum=1),
+    "text": Text(),
+    "id": Text(ID_BYTES_MAX),
+    "tag": Text(TAG_BYTES_MAX),
+    "key": Text(KEY_BYTES_MAX),
+    "filter": Text(FILTER_BYTES_MAX),
+    "durability": Word(DURABILITIES),
+    "listed state": Word(tuple(STATES)),
+    "listed count": Number(LISTED_COUNT_MAX, minimum=1),
+    "health check": Word(HEALTH_CHECKS),
+    "interval": Duration(STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN),
+    "order": Word(GROUP_ORDERS),
+    "json": Word(("json",)),
+    "command": Word(),
+}
+
+
+@attrs.frozen
+class Parameter:
+    """One key of the query; the same name works as a header, and so does `spelled`."""
+
+    name: str
+    kind: Kind
+    default: str  # for people
+    meaning: str  # Markdown, without a full stop
+    former: tuple[str, ...] = ()  # other names of the same, which stock clients and old ones use
+
+    @property
+    def spelled(self) -> str:
+        """As it is documented. Proxies drop header lines with `_` in their names (nginx does, by
+        default), so that every name is also taken with `-`."""
+        return self.name.replace("_", "-")
+
+
+def _parameters(table: str) -> tuple[Parameter, ...]:
+    """Rows of name, kind, default and meaning; a line that is indented belongs to the one before.
+    Behind a name may be former ones of it."""
+    rows = table.strip().replace("\n    ", " ").split("\n")
+    found = []
+    for row in rows:
+        names, kind, default, meaning = [cell.strip() for cell in row.split("|")]
+        name, *former = names.split(", ")
+        found.append(Parameter(name, _KINDS[kind], default, meaning, tuple(former)))
+    return tuple(found)
+
+
+REQUIRED = "required"
+
+OF_TOPIC = _parameters("topic | name | required | the topic")
+OF_GROUP = (
+    *OF_TOPIC,
+    *_parameters("consume_group | text | the topic's name | the group"),
+)
+ACK = _parameters("ack | flag, true | true | whether to reply; plain HTTP always gets a reply")
+
+PRODUCE = _parameters("""
+id | id | where it went | also the message's id. Ids need not be unique, unless the topic has
+    [`dedupe_ms` or `dedupe_live`](#putting-once). Made if absent, it is for instance `0-17`
+idempotency-key | idempotency key | none | names the request: it is [stored once](#putting-once)
+idempotent | flag | false | the request's `id` is its [idempotency key](#putting-once)
+expected_offset | number | any | [store it only there](#putting-once)
+tag | tag | none | what [filters](#filters) look at
+key | key | none | same key, same [partition](#partitions)
+partition | number | by key | put it there
+front | switch | false | [before all that is ready](#putting-in-front) in each group that is there
+delay | duration | 0 | how long until it is [due](#delay-and-expiry)
+deliver_at | time to come | none | the same as a [time](#durations-sizes-and-times)
+ttl | duration | none | how long until it expires
+cron | cron | none | put it [again and again](#schedules): `0 9 * * 1-5`
+cron_zone | zone | `UTC` | the time zone of `cron`: `Europe/Berlin`
+max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
+    [dead](#retries), whatever its group says
+ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
+ack_group | text | the name of `ack_topic` | of this consumer group
+ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
+ack_partition | number | 0 | of the deliveries
+timeout | duration | `call_timeout_ms` | of a [call](#rpc): how long to wait for the answer
+module | text | none | of a [call by URL](#rpc): the module of the service
+method | text | the second segment | of a [call by URL](#rpc): the method of the service
+body | text | empty | the message's body, if the request has none
+""")
+CONSUME = _parameters("""
+timeout | duration | none: waits | how long to wait; 0 takes what is there. A browser's
+    navigation (`Sec-Fetch-Mode: navigate`) without it waits `navigation_timeout_ms` (30 s)
+batch | batch | one message | up to so many messages in a [container](#containers), chosen by
+    `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
+    if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
+partition | number | all in turn | take from this one only
+lease | own lease | the group's `group_ack_timeout` | how long these leases are, of a group with
+    acknowledgements
+on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
+    connection ends: with `keep`, a client that makes a connection for each request has them
+offset | number | none | the message there, whatever the group has read; changes nothing
+standby | flag | false | of an exclusive group that another session reads: wait, and take over when
+    that one has left
+consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
+    message each, before another consume is needed
+ack | flag, true | true | false: a 404 for an unknown topic is not sent
+""")
+UNCONSUME = _parameters(
+    "stay | flag | false | only end waiting consumes: the session stays a reader"
+)
+EVENTS = _parameters("""
+last-event-id | text | none | the `id` of an event: go on with what comes after it. `last_event_id`
+    is the same in a query; the header wins. Of another log: [`reset`](#events-of-another-log)
+from | start | where the group named like the topic stands | of followers:
+    [where to begin](#start-positions); 404 past the end
+offset | text | none | of followers, the older word: `begin`, `end`, an offset, or one for each
+    partition with commas between
+group_start_time | time | none | of followers, the older word: what was put since, a
+    [time](#durations-sizes-and-times)
+group_filter | filter | none | of followers: as [filters](#filters) of groups
+partition | number | all | this one only; of a group's `id`s all partitions are part
+envelope | json | none | the data is a [JSON object](#containers) with all that is known of the
+    message
+consume_window | consume window | the group's window | of groups with leases: how many messages this
+    reader may hold unacknowledged
+""")
+SETTLE = _parameters(f"""
+offset | offsets | required | of the delivery; of many: numbers and ranges, `3,5-9,12`, at most
+    {OFFSETS_MAX:,} in all
+partition | number | 0 | of the deliveries
+""")
+STRICT = _parameters("strict | flag | false | refuse an unknown group or partition, with 404")
+NACK = _parameters("""
+delay | duration | 0 | how long until they may be handed out again
+front | flag, true | true | without a delay: before everything else, or behind what is stored now
+""")
+EXTEND = _parameters(
+    "group_lease, group_ack_timeout | lease | the group's | from now until the lease ends: `30s`,"
+    " `5m`, or milliseconds"
+)
+REDRIVE = _parameters(f"""
+count | count | {REDRIVE_COUNT_DEFAULT:,} | at most so many, the first ones
+offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
+partition | number | all, 0 with `offset` | of this partition
+to | name | where each comes from | into this topic
+""")
+ROUTE = _parameters("""
+recver | text | none | the session: the `sender` of a delivery
+id | text | made | of the message as it arrives. The id of a call that this session has open answers
+    that call
+origin_status | text | 200 | its status line: three digits from 200 on; anything else is 500
+ack | flag | false | whether to reply; plain HTTP always gets a reply
+""")
+DECLARE = _parameters("""
+partitions | partitions | 1, or as it is | fixed at creation
+durability | durability | the option `durability`, or as it is | what a reply waits for; fixed at
+    creation
+retention_ms | duration | the option `retention_ms`, or as it is | [retention](#retention): forget
+    what is older; 0 = no such limit
+retention_bytes | size | the option `retention_bytes`, or as it is | keep about so many bytes of
+    each partition; 0 = no such limit
+retention_count | number | 0, or as it is | keep about so many messages of each partition; 0 = no
+    such limit
+retention_done | flag | false, or as it is | forget what all groups have finished
+dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once); 0: ids
+    are not looked at
+dedupe_live | flag | false, or as it is | an id is [taken](#putting-once) as long as its message is
+    not finished in every group
+settled_ms | duration | 0, or as it is | how long it is known [what became](#why) of a message in
+    each group; 0: it is forgotten at once
+rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
+    `durability` says otherwise
+proxy | switch | false, or as it is | the same without calls by URL
+topic_ack | switch | false, or as it is | what groups do that do not say `ack` themselves
+topic_exclusive | switch | false, or as it is | likewise
+topic_temporary | switch | false, or as it is | likewise
+topic_paused | switch | false, or as it is | likewise
+topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
+    all. Bit 1 counts at creation only
+sender_headers | flag | false, or as it is; true for topics of services | store with each message
+    [how it came](#how-a-message-came)
+group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
+    it
+ack, group_ack | switch | as the topic says, or as it is | the group
+    [leases](#acknowledgements) its messages until they are acknowledged. In heads of
+    the original's protocol only `group_ack` says that
+exclusive | switch | as the topic says, or as it is | one session at a time
+temporary | switch | as the topic says, or as it is | the group is removed with its last reader
+paused | switch | as the topic says, or as it is | deliveries are held back
+group_lease, group_ack_timeout | lease | 10 s, or as it is | how long a lease is: `30s`, `5m`, or
+    milliseconds
+group_window, group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0
+    holds deliveries back
+group_filter | filter | none, or as it is | [filter](#filters); present and empty removes it
+group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
+group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
+    [dead](#retries); `none` = as often as it takes
+group_backoff | pauses | none, or as it is | time before the second [attempt](#retries),
+    twice as long before each further one; `1s,60s`: but at most the second number (else an
+    hour, or the first if it is longer)
+group_dead_letter | text | none, or as it is | the topic that [dead messages](#retries) are put
+    into; present and empty: they are dropped
+group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection's
+    [leases](#retries) when it ends: they stay, or go back in front
+group_keep_attempts | switch | false, or as it is | a delivery is sent when its
+    [attempt](#retries) is written; with `group_max_attempts` it always is
+group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
+group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
+    handed out of it is [settled](#rates)
+group_retain | switch | false, or as it is | [retention](#retention) forgets nothing that the group
+    has not finished
+push_url | push url | none, or as it is | [send](#webhooks) the group's messages to this HTTP
+    endpoint; `none` = no more
+push_secret | push secret | none, or as it is | sign them: `whsec_` and the base64 of 24 to 64
+    bytes; several with spaces between; `none` = unsigned
+push_concurrency | push concurrency | 10, or as it is | requests that may be open at once
+push_timeout | push timeout | 30 s, or as it is | longest time of a request: `30s`, or milliseconds
+group_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
+    all. 0 goes by the topic's
+from | start | where the most advanced group stands | where a **new** group
+    [begins](#start-positions); a group that exists stays where it is
+partition | number | all | of `from`: the others begin as without it
+group_start_copy | text | none | a new group begins where this one stands
+group_start_offset | number | none | the older word for `from=<offset>`
+group_start_msgid | text | none | the id that the message there must have. For the stock clients, a
+    group that exists [is moved](#start-positions)
+group_start_time | time | none | the older word for `from=time:<epoch ms>`
+""")
+SEEK = _parameters("""
+from | start | required | [where to](#start-positions)
+partition | number | all | move the group in this one only
+""")
+QUERY = _parameters("""
+topic | name | none: the whole server | the topic
+consume_group | text | none: the topic | the group
+""")
+HEALTH = _parameters("check | health check | ready | which one; the path says it as well")
+STATS = _parameters("topics | switch | true | tell of each topic, too, not of the whole alone")
+STATS_EVENTS = _parameters(f"""
+interval | interval | {STATS_INTERVAL_MS_MIN} | time between two events, at least
+    {STATS_INTERVAL_MS_MIN}
+""")
+CONNECTIONS = _parameters("""
+count | listed count | 100 | at most so many
+after | text | none | go on after the connection of this id, as the reply's `next` says
+""")
+DISCONNECT = _parameters("session | text | required | its id, as `connections` tells it")
+NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
+REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
+EMPTY = _parameters("""
+consume_group | text | none: every group, and the messages | the group
+keep_leased | switch | false | of a group: what is leased stays so; `count` tells how many messages
+    are gone
+""")
+READ = _parameters(f"""
+partition | number | 0 | which one
+offset | number | the oldest there is | where to begin
+bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
+    batch, unless it is 0: only `first` and `end` are told
+count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
+cut | size | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
+    is its length
+""")
+_BY_ID = """
+msgid | id | none | instead of `offset`: the message's id, in a topic with
+    [`dedupe_ms` or `dedupe_live`](#putting-once). In a query `id` says the same
+"""
+SINGLE = _parameters(f"""
+consume_group | text | none: every group | the group
+offset | offsets | required, or `msgid` | of the message; of many: numbers and ranges,
+    `3,5-9,12`, at most {OFFSETS_MAX:,} in all
+partition | number | 0 | of the offsets
+{_BY_ID.strip()}
+""")
+DELETE = _parameters("""
+forget | flag | false | nor is it kept [what became](#why) of them, be they finished already
+""")
+RESCHEDULE = _parameters("""
+delay | duration | none | how long from now until it is due
+deliver_at | time to come | required | the same as a [time](#durations-sizes-and-times); one
+    that has passed is now
+""")
+PEEK = _parameters("""
+state | listed state | ready | which ones
+key | key | any | only those of this key
+tag | filter | any | only those whose tag this [filter](#filters) matches
+count | listed count | 100 | at most so many
+after | text | the first | what comes behind that: the `next` of the reply before
+body | flag | false | with their bodies, up to 1 MiB of them
+""")
+WHY = _parameters(f"""
+offset | number | required, or `msgid` | of the message
+partition | number | 0 | of the offset
+{_BY_ID.strip()}
+""")
+_APP = """
+txn | application | required | the application: 1 to 100 letters, digits, dots, `_` and `-`
+"""
+TXN = _parameters(_APP)
+TXN_BATCH = _parameters(f"""
+{_APP.strip()}
+batch | number | required | its number, above that of the batch before
+""")
+TXN_COMMIT = _parameters("""
+offset | many offsets | those in the body | what is staged: numbers and ranges, `3,5-9,12`
+topic | name | those in the body | where all of these belong
+""")
+TXN_ABORT = _parameters("""
+offset | many offsets | required | what is staged: numbers and ranges, `3,5-9,12`
+""")
+SSL = _parameters("server | text | this broker's advertised address | whose certificate")
+OPENAPI = _parameters("command | command | all | describe this command alone")

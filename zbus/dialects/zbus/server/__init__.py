@@ -1,0 +1,1 @@
+"""Commands about the server: health, statistics, metrics, trackers, OpenAPI."""

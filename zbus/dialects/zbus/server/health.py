@@ -1,0 +1,47 @@
+"""`health`: whether the broker lives, and whether it is ready for work. No token is needed: whoever
+asks is a supervisor or a load balancer, and is told nothing of topics."""
+
+from __future__ import annotations
+
+import msgspec
+
+from zbus.core.broker import Broker
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.replies import JSON, NativeReply
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.schema.parameters import HEALTH_CHECKS
+from zbus.edge.connection import Peer
+from zbus.wire.target import split_target
+
+
+class Health:
+    """Plan of a check."""
+
+    __slots__ = ("_check", "_face", "_params")
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+        check = params.text(b"check")
+        if check is None:
+            segments = split_target(params.head.target)[0]
+            check = segments[1].decode("utf-8", "replace") if len(segments) > 1 else "ready"
+        if check not in HEALTH_CHECKS:
+            raise BadRequest(404, f"404: there are the checks {' and '.join(HEALTH_CHECKS)}")
+        self._check = check
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reasons = [] if self._check == "live" else unready(self._face.broker)
+        document = {"status": "failing" if reasons else "ok", "reasons": reasons}
+        reply = NativeReply(self._face, self._params, peer, id)
+        reply.tell(503 if reasons else 200, JSON, msgspec.json.encode(document))
+
+
+def unready(broker: Broker) -> list[str]:
+    """Why the broker should be given no new work."""
+    reasons = []
+    if broker.stopping:
+        reasons.append("the broker is stopping")
+    if broker.puts.refusing is not None:
+        reasons.append(broker.puts.refusing.text)
+    return reasons

@@ -1,0 +1,35 @@
+"""`metrics` as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.documents.openmetrics import CONTENT_TYPE
+from zbus.dialects.zbus.replies import NativeReply
+from zbus.dialects.zbus.request.params import Params
+from zbus.edge.access import Grant
+from zbus.edge.connection import Peer
+
+
+class Scrape:
+    """Plan of it."""
+
+    __slots__ = ("_face", "_params")
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._face, self._params, peer, id)
+        known = self._face.metrics.known(peer.grant)
+        if known is not None:
+            reply.tell_raw(CONTENT_TYPE, known)
+        else:
+            peer.begin(self._steps(reply, peer.grant))
+
+    def _steps(self, reply: NativeReply, grant: Grant | None) -> Iterator[int]:
+        face = self._face
+        text = yield from face.metrics.make(face.stats.rows(grant), grant)
+        reply.tell_raw(CONTENT_TYPE, text)

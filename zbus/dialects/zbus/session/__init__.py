@@ -1,0 +1,1 @@
+"""Commands about who is connected: login, rights, connections."""

@@ -1,0 +1,127 @@
+"""`connections` and `disconnect`: who is connected, and the end of it. Both are for those who may
+see everything: a connection may have to do with any topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.replies import JSON, NativeReply, forbidden_text
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.settings import Running
+from zbus.edge.connection import Peer
+
+_COUNT_DEFAULT = 100
+_READS_MAX = 100
+"""Groups that are told of one connection."""
+
+_ROW_WORK = 10
+
+_json = msgspec.json.Encoder().encode
+
+
+class Connections:
+    """Plan of the list."""
+
+    __slots__ = ("_after", "_count", "_face", "_params")
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+        count = params.number(b"count")
+        if count == 0:
+            raise BadRequest(400, "400: Bad Format, count is at least 1")
+        self._count = count or _COUNT_DEFAULT
+        self._after = params.fields.get(b"after", b"")
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._face, self._params, peer, id)
+        if not _sees_everything(peer):
+            reply.tell(403, body=_forbidden("connections"))
+            return
+        peer.begin(self._list(reply))
+
+    def _list(self, reply: NativeReply) -> Iterator[int]:
+        broker, running = self._face.broker, self._face.settings.running
+        ids = sorted(id for id in broker.sessions if id > self._after)
+        yield len(ids) // 20
+        rows = []
+        for id in ids[: self._count]:
+            peer = broker.sessions.get(id)
+            if isinstance(peer, Peer):  # it may have gone meanwhile
+                rows.append(_json(describe(peer, running, broker.now_ms)))
+                yield _ROW_WORK
+        lines = JSON + b"count: %d\r\n" % len(rows)
+        if len(ids) > self._count:
+            lines += b"next: %b\r\n" % ids[self._count - 1]
+        reply.tell_raw(lines, b"[%b]" % b",".join(rows))
+
+
+class Disconnect:
+    """Plan of the end."""
+
+    __slots__ = ("_face", "_id", "_params")
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._id = params.fields.get(b"session", b"")
+        if not self._id:
+            raise BadRequest(400, "400: Bad Format, Missing session")
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face = self._face
+        reply = NativeReply(face, self._params, peer, id)
+        running, other = face.settings.running, face.broker.sessions.get(self._id)
+        if not _sees_everything(peer):
+            reply.tell(403, body=_forbidden("disconnect"))
+        elif running is None or not isinstance(other, Peer):
+            name = self._id[:100].decode("utf-8", "replace")
+            reply.tell(404, body=f"404: Connection({name}) Not Found".encode())
+        else:
+            running.disconnect(other)
+            reply.tell(200, body=b"%d" % face.broker.now_ms)
+
+
+def describe(peer: Peer, running: Running | None, now_ms: int) -> dict[str, Any]:
+    """One connection, as JSON."""
+    kind = "http"
+    if peer.framing is not None:
+        kind = "websocket"
+    elif peer.heartbeat is not None:
+        kind = "events"
+    told: dict[str, Any] = {
+        "id": peer.id.decode("utf-8", "replace"),
+        "address": "/" + peer.address,
+        "kind": kind,
+        "tls": peer.secure,
+        "openRequests": peer.open_tickets,
+        "waitingRequests": peer.open_waits,
+        "heldBytes": peer.held_bytes + peer.out_bytes,
+        "stalled": peer.stalled,
+    }
+    if running is not None:
+        told["idleMs"] = running.idle_ms(peer)
+        if (traffic := running.traffic(peer)) is not None:
+            told["inBytes"], told["outBytes"] = traffic.in_bytes, traffic.out_bytes
+            told["since"] = now_ms - traffic.age_ms
+    if peer.principal:
+        told["principal"] = peer.principal
+    bearer = peer.bearer or peer.asker
+    if bearer is not None and bearer.grant.name:
+        told["user"] = bearer.grant.name
+    groups = list(peer.groups or ())[:_READS_MAX]
+    told["reads"] = [{"topic": group.topic.name, "group": group.name} for group in groups]
+    return told
+
+
+def _sees_everything(peer: Peer) -> bool:
+    grant = peer.grant
+    return grant is None or grant.sees_everything
+
+
+def _forbidden(command: str) -> bytes:
+    return f"{forbidden_text(command, '')}: it is for all groups of all topics".encode()

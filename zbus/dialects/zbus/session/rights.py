@@ -1,0 +1,42 @@
+"""`rights`: what whoever asks may do, as JSON. A page shows by it what it need not offer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.replies import JSON, NativeReply
+from zbus.dialects.zbus.request.params import Params
+from zbus.edge.access import ALL, NEVER_MS, Grant
+from zbus.edge.connection import Peer
+
+_json = msgspec.json.Encoder().encode
+
+
+class Rights:
+    """Plan of `/_rights`."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        told = _json(_document(peer.grant))
+        NativeReply(self._face, self._params, peer, id).tell(200, JSON, told)
+
+
+def _document(grant: Grant | None) -> dict[str, Any]:
+    """Without a table of tokens there is no grant, and everybody may do everything."""
+    if grant is None:
+        return {"operations": [ALL], "tokens": False, "topics": {ALL: [ALL]}}
+    document: dict[str, Any] = {
+        "name": grant.name,
+        "operations": sorted(grant.operations),
+        "tokens": True,
+        "topics": {ALL: [ALL]} if grant.admin else {n: [*groups] for n, groups in grant.topics},
+    }
+    if grant.expires_ms != NEVER_MS:
+        document["expires"] = grant.expires_ms
+    return document

@@ -1,0 +1,1 @@
+"""Commands about topics and groups: declare, query, seek, remove, webhooks."""

@@ -1,0 +1,368 @@
+"""Declaring, looking at and removing topics and groups, and the small commands (specification,
+sections 5.5-5.8 and 5.10-5.13)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import attrs
+import msgspec
+
+from zbus.core.broker import Broker
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.errors import (
+    BrokerError,
+    Refusal,
+    dead_letter_unknown,
+    group_unknown,
+    topic_unknown,
+)
+from zbus.core.model.ticket import Ticket
+from zbus.core.topics.topic import Group, Topic
+from zbus.core.verbs.declare import DURABILITIES, GroupWish
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.documents.info import encode_document, group_info, names, topic_info
+from zbus.dialects.zbus.messages.consume import GroupPlan
+from zbus.dialects.zbus.replies import JSON, TEXT, CountReply, DeclareReply, NativeReply
+from zbus.dialects.zbus.request import legacy_flags as masks
+from zbus.dialects.zbus.request.group_options import group_changes
+from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.topics.declared import first_place, read_mask, read_words
+from zbus.dialects.zbus.topics.webhooks import PushWords
+from zbus.edge.access import Grant
+from zbus.edge.connection import Peer
+
+log = logging.getLogger("zbus")
+
+_MAKING_WORK, _DISCARDING_WORK = 200, 20
+"""What each partition costs a connection of its turn, in microseconds or so: files are made."""
+
+
+class Declare:
+    """Creates a topic or group, or changes it. Fields that are absent change nothing."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self.face = face
+        self.params = params
+        params.check_query()
+        # How many there may be is the core's to judge.
+        self.partitions = params.number(b"partitions", 1 << 16)
+        self.durability = params.text(b"durability")
+        if self.durability is not None and self.durability not in DURABILITIES:
+            raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
+        self.topic_words = read_words(params, masks.TOPIC_WORDS)
+        self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
+        if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
+            raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
+        limits = {
+            "retention_ms": params.duration(b"retention_ms"),
+            "retention_bytes": params.size(b"retention_bytes"),
+            "retention_count": params.number(b"retention_count"),
+        }
+        self.retention: dict[str, Any] = {
+            name: limit for name, limit in limits.items() if limit is not None
+        }
+        if b"retention_done" in params.fields:
+            self.retention["retention_done"] = params.flag(b"retention_done")
+        self.dedupe_ms = params.duration(b"dedupe_ms")
+        self.dedupe_live: bool | None = None
+        if b"dedupe_live" in params.fields:
+            self.dedupe_live = params.flag(b"dedupe_live")
+        self.settled_ms = params.duration(b"settled_ms")
+        self.bare: bool | None = None
+        if b"sender_headers" in params.fields:
+            self.bare = not params.flag(b"sender_headers")
+        self.group_words = read_words(params, masks.GROUP_WORDS)
+        self.group_mask = read_mask(params, b"group_mask", masks.GROUP_WORDS, self.group_words)
+        self.filter = params.text(b"group_filter")
+        self.window = params.number(b"group_window")
+        self.lease_ms = params.duration(b"group_lease")
+        self.changes = group_changes(params)
+        self.push = PushWords(face, params)
+        self.start = first_place(params)
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.face, self.params, peer, id, self.params.group_wished)
+        broker, name = self.face.broker, self.params.topic
+        topic, grant = broker.topic(name), peer.grant
+        if topic is None:
+            peer.work -= _MAKING_WORK * (self.partitions or 1)
+        # What is true of a topic is true of all its groups, so it is for those who may all of them.
+        fixed = None
+        if topic is not None and grant is not None and not grant.sees_all(topic.name):
+            fixed = topic.options
+        if fixed is not None and self._topic_options(topic) != fixed:
+            text = f"this token has not all groups of Topic({name}), so it may not change the topic"
+            ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+            return
+
+        if self.push.forbidden(grant):
+            text = f"this token may not consume from Topic({name}), so nothing of it is sent"
+            ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+            return
+        dead_letter = self.changes.get("dead_letter")
+        if dead_letter and grant is not None:
+            # Whoever has messages put there could put them there himself.
+            if not grant.sees(dead_letter):
+                ticket.settle(dead_letter_unknown(dead_letter))
+                return
+            if not grant.may("produce"):
+                text = f"this token may not produce to Topic({dead_letter})"
+                ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
+                return
+
+        def wished(topic: Topic | None) -> tuple[TopicOptions, GroupWish | None]:
+            kept = None if fixed is None or topic is None else topic.options
+            return kept or self._topic_options(topic), self._wish(topic)
+
+        broker.declare(ticket, name, wished)
+
+    def _topic_options(self, topic: Topic | None) -> TopicOptions:
+        if topic is not None:
+            options = topic.options
+            if self.topic_mask is not None or self.topic_words:
+                # What a topic is kept in is fixed at creation.
+                known = masks.topic_mask(options)
+                mask = known if self.topic_mask is None else self.topic_mask
+                mask = mask & ~masks.MEMORY | known & masks.MEMORY
+                options = masks.with_topic_mask(options, masks.with_words(mask, self.topic_words))
+        else:
+            options = self._new_topic()
+        if self.bare is not None:
+            options = attrs.evolve(options, bare=self.bare)
+        if self.partitions is not None:
+            options = attrs.evolve(options, partitions=self.partitions)
+        if self.durability is not None:
+            options = attrs.evolve(options, durability=self.durability)
+        if self.retention:
+            options = attrs.evolve(options, **self.retention)
+        if self.dedupe_ms is not None:
+            options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
+        if self.dedupe_live is not None:
+            options = attrs.evolve(options, dedupe_live=self.dedupe_live)
+        if self.settled_ms is not None:
+            options = attrs.evolve(options, settled_ms=self.settled_ms)
+        return options
+
+    def _new_topic(self) -> TopicOptions:
+        settings, durability = self.face.settings, self.durability
+        mask = masks.with_words(self.topic_mask or 0, self.topic_words)
+        if self.topic_mask is None and durability is None and mask & (masks.RPC | masks.PROXY):
+            durability = "memory"  # nobody waits for the answer to a call from before a restart
+        if durability == "memory":
+            mask |= masks.MEMORY
+        options = TopicOptions(
+            self.params.topic,
+            durability="memory" if mask & masks.MEMORY else durability or settings.durability,
+            retention_ms=settings.retention_ms,
+            retention_bytes=settings.retention_bytes,
+        )
+        options = masks.with_topic_mask(options, mask)
+        return attrs.evolve(options, bare=not options.calls)
+
+    def _wish(self, topic: Topic | None) -> GroupWish | None:
+        params = self.params
+        name = params.group
+        auto = params.flag(b"group_name_auto")
+        if auto:
+            name = _free_name(topic) if topic else params.topic
+        elif not name:
+            # Whoever declares just a topic can consume from it: it gets a group of its name,
+            # which is also the one that parameters of a group without its name are meant for.
+            name = topic.name if topic else params.topic
+            if topic is not None and topic.group(name) is not None and not self._about_group():
+                return None
+        group = topic.group(name) if topic and not auto else None
+        options = group.options if group else GroupOptions()
+        unclaimed = not (params.group_wished or self._about_group()) and (
+            group is None or options.unclaimed
+        )
+        options = attrs.evolve(options, unclaimed=unclaimed)
+        if self.group_mask is not None:
+            options = masks.with_group_mask(options, self.group_mask)
+        if self.group_words:
+            options = masks.with_group_words(options, self.group_words)
+        if self.filter is not None:
+            options = attrs.evolve(options, filter=self.filter)
+        if self.window is not None:
+            options = attrs.evolve(options, window=self.window)
+        if self.lease_ms is not None:
+            options = attrs.evolve(options, lease_ms=self.lease_ms)
+        if self.changes:
+            options = attrs.evolve(options, **self.changes)
+        options = self.push.applied(options)
+        return GroupWish(name, options, self.start)
+
+    def _about_group(self) -> bool:
+        fields = self.params.fields
+        named = any(name.startswith((b"group_", b"push_")) for name in fields)
+        return bool(self.group_words) or named
+
+
+def _free_name(topic: Topic) -> str:
+    """The topic's name, or the first of name0, name1, ... that no group of it has. A topic of
+    services has one group, whatever it is called."""
+    name, number = topic.name, 0
+    if topic.competing:
+        return name
+    while topic.group(name) is not None:
+        name = f"{topic.name}{number}"
+        number += 1
+    return name
+
+
+def find(
+    broker: Broker, params: Params, grant: Grant | None = None
+) -> tuple[Topic, Group | None] | BrokerError:
+    """The topic and, if the request names one, the group. What a grant may not see is not there."""
+    topic = broker.topic(params.topic)
+    if topic is None or (grant is not None and not grant.sees(topic.name)):
+        return topic_unknown(params.topic)
+    if not params.group:
+        return topic, None
+    group = topic.group(params.group)
+    if group is None or (grant is not None and not grant.sees(topic.name, group.name)):
+        return group_unknown(params.group)
+    return topic, group
+
+
+class Query:
+    """What the server, a topic or a group is like now."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+        self._server = not params.topic or params.cmd == b"server"
+        self._names = params.flag(b"names")
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        face, params = self._face, self._params
+        reply = NativeReply(face, params, peer, id)
+        if self._server:
+            if self._names:
+                self._tell_names(reply, None, peer.grant)
+                return
+            reply.tell(200, JSON, face.tracking.server_answer(peer.grant))
+            return
+        found = find(face.broker, params, peer.grant)
+        if isinstance(found, BrokerError):
+            reply.settle(found)
+            return
+        topic, group = found
+        if self._names:
+            self._tell_names(reply, topic, peer.grant)
+            return
+        document = (
+            topic_info(topic, face.settings, peer.grant) if group is None else group_info(group)
+        )
+        reply.tell(200, JSON, encode_document(document))
+
+    def _tell_names(self, reply: NativeReply, topic: Topic | None, grant: Grant | None) -> None:
+        found = names(self._face.broker, topic, grant)
+        reply.tell(200, JSON, msgspec.json.encode(found))
+
+
+class Discard:
+    """What `remove` and `empty` have in common: a topic, or one group of it."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        if not params.topic:
+            raise BadRequest(400, "400: Bad Format, Missing topic")
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        reply = CountReply(self._face, self._params, peer, id)
+        found = find(self._face.broker, self._params)
+        if isinstance(found, BrokerError):
+            reply.settle(found)
+        else:
+            topic, group = found
+            done = "removing" if self._params.cmd == b"remove" else "emptying"
+            fields = {"topic": topic.name, "group": group.name if group else ""}
+            log.debug(done, extra={"peer": peer.address, **fields})
+            peer.work -= _DISCARDING_WORK * len(topic.partitions)
+            self.discard(self._face.broker, reply, topic, group)
+
+    def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
+        raise NotImplementedError
+
+
+class Remove(Discard):
+    """Deletes it."""
+
+    def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
+        if group is None:
+            broker.remove_topic(ticket, topic)
+        else:
+            broker.remove_group(ticket, group)
+
+
+class Purge(Discard):
+    """Empties it; offsets go on from where they are."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        super().__init__(face, params)
+        self._keeps_leased = params.switch(b"keep_leased")
+        if self._keeps_leased and not params.group:
+            raise BadRequest(400, "400: Bad Format, keep_leased is of a consume_group")
+
+    def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
+        if group is None:
+            broker.purge_topic(ticket, topic)
+        elif self._keeps_leased:
+            broker.drop_waiting(ticket, group)
+        else:
+            broker.purge_group(ticket, group)
+
+
+class Pause(GroupPlan):
+    """Holds the deliveries of a group back, or goes on with them."""
+
+    __slots__ = ()
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.face, self.params, peer, id, of_group=True)
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+            return
+        topic, group = found
+        options = attrs.evolve(group.options, paused=self.params.cmd == b"pause")
+        wish = GroupWish(group.name, options)
+        self.face.broker.declare(ticket, topic.name, lambda _: (topic.options, wish))
+
+
+class Heartbeat:
+    """Keeps a connection alive; never answered on the zbus protocol."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        if not self._params.multiplexed:
+            NativeReply(self._face, self._params, peer, id).tell(204)
+
+
+class Ping:
+    """Answers with the time."""
+
+    def __init__(self, face: Context, params: Params) -> None:
+        self._face = face
+        self._params = params
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        body = b"%d" % self._face.broker.now_ms
+        NativeReply(self._face, self._params, peer, id).tell(200, TEXT, body)
+
+
+class Version(Ping):
+    """Answers with the broker's version."""
+
+    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+        body = self._face.settings.version.encode()
+        NativeReply(self._face, self._params, peer, id).tell(200, TEXT, body)

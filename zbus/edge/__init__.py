@@ -1,0 +1,1 @@
+"""What every dialect stands behind: connections, routing, rights, hostile pages."""

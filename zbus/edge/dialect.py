@@ -1,0 +1,74 @@
+"""What a dialect has to be, and what it is built on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import attrs
+
+from zbus.core.broker import Broker
+from zbus.core.topics.outcomes import Routed
+from zbus.edge.connection import Peer
+from zbus.edge.guard import Guard, Policy
+from zbus.edge.parsed_request import Asked
+from zbus.edge.rights import Rights
+from zbus.wire.heads.heads import Head, Heads
+
+
+class Face(Protocol):
+    """One dialect."""
+
+    prefixes: frozenset[bytes]
+    """First segments of the paths that are its own, as they are written. One face has none: it is
+    asked for all that is nobody else's."""
+
+    policy: Policy
+    """What browsers may do here."""
+
+    def claims(self, head: Head) -> bool:
+        """Whether a head is its own by its fields, whatever the path. The first face that says so
+        has it."""
+
+    def read(self, head: Head) -> Asked: ...
+
+    def push(self, peer: Peer, routed: Routed) -> bool:
+        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
+
+    def reports(self) -> list[Report]:
+        """What other servers are told, as long as the broker runs."""
+
+    def holds(self) -> Mapping[str, Callable[[], int]]:
+        """What it keeps in memory beside messages, by kind: how to ask for bytes."""
+
+    def upkeep(self) -> None:
+        """Called about once a second."""
+
+
+@attrs.frozen
+class Report:
+    """What another server is told when it is reached, with every change of topics, groups and
+    readers, and from time to time. It is not answered, but for refusals."""
+
+    address: str  # host:port
+    request: Callable[[], bytes]  # as it is now
+
+
+@attrs.frozen
+class Parts:
+    """What a face is built on."""
+
+    broker: Broker
+    heads: Heads
+    guard: Guard
+    rights: Rights
+    settings: object  # the face's own
+
+
+RESERVED = frozenset((b"queue", b"mq"))
+"""Prefixes of dialects, some of them to come; topics of these names are reached by headers."""
+
+
+def first_segment(head: Head) -> bytes:
+    """Of the path, as it is written."""
+    return head.target[1:].partition(b"?")[0].partition(b"/")[0]

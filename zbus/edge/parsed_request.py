@@ -1,0 +1,44 @@
+"""What a face makes of a head, and what the guard and the rights ask of it before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from zbus.edge.access import Needs
+from zbus.edge.connection import Plan
+from zbus.edge.guard import Answer
+from zbus.edge.websocket import Codec
+
+
+class Asked(Protocol):
+    """One head as a dialect understands it. Its plan is run only if the guard and the rights let it
+    pass; nothing may have happened before that."""
+
+    def changes(self) -> bool:
+        """Whether it asks for more than looking, so that no other page may have a browser send
+        it."""
+
+    def needs(self) -> Needs | None:
+        """What its sender must be granted; None = nobody is asked for a token."""
+
+    def url_token(self) -> bytes:
+        """The token in its URL; empty if there is none, or the URL is not meant for the broker."""
+
+    def opens(self) -> Callable[[], Codec] | None:
+        """If it is the handshake of a WebSocket: makes what reads the messages of one; None = there
+        are no WebSockets at this path, and it is planned as any request."""
+
+    def plan(self) -> Plan:
+        """How it is done. Never fails: a bad one is planned to be refused."""
+
+    def plan_unread(self) -> Plan | None:
+        """What is to be done though its body is too long to be read, for whoever waits for it; its
+        sender is refused in any case."""
+
+    def refuse(self, answer: Answer) -> Plan:
+        """How to give this answer instead, in the dialect."""
+
+    def forbid(self, why: str, known: bool) -> Plan:
+        """How to tell its sender, in the dialect, that he may not; `why` if there is a reason
+        beside that he may not, and whether his token is `known`, only not granted enough."""

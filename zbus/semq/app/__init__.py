@@ -1,0 +1,1 @@
+"""The application side of an endpoint: its protocol, and clients in Python."""

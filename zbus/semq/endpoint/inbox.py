@@ -1,0 +1,444 @@
+"""The inbox, tb_0030: what has come, whom that is to be told, and who takes it (specification,
+sections 5.3, 7, 9 and 13).
+
+A row and its number in the ledger are one transaction, and whatever confirms it leaves after that.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from zbus.semq.endpoint.context import Context
+from zbus.semq.endpoint.events import Frame, Refused, Submit, Take, Taken, Told
+from zbus.semq.endpoint.links import Links
+from zbus.semq.endpoint.numbers import in_parts, numbers
+from zbus.semq.endpoint.received_ids import Ledger
+from zbus.semq.endpoint.schema import OPEN
+from zbus.semq.protocol import (
+    PLATFORM,
+    Envelope,
+    Hop,
+    Level,
+    Locator,
+    Mid,
+    PlatformLocator,
+    Store,
+    Stream,
+    read_address,
+)
+
+_NOT_HANDED: Final = frozenset(
+    (
+        "cmd",
+        "id",
+        "status",
+        "topic",
+        "lk1",
+        "attempt",
+        "reliable",
+        "ack2",
+        "expires",
+        "fixed",
+        "route",
+        "void",
+        "skips",
+        "semq_id",
+    )
+)
+"""Fields that are nothing to the application; all others it is shown, those of its own, too."""
+
+_HANDED_BYTES_MAX: Final = 32 << 10
+_HANDED_MAX: Final = 100
+"""More than a platform takes; what came directly may have more, and is cut."""
+
+_MID: Final = "node = ? AND epoch = ? AND stream = ? AND semq_id = ? AND semq_db_id = ?"
+
+Ack = tuple[Mid, int, Locator, PlatformLocator | None, str]
+"""What came, its row (0: there is none), and what finds the row of whoever is told."""
+
+
+class Inbox:
+    """See the module."""
+
+    def __init__(self, context: Context, links: Links, ledger: Ledger) -> None:
+        self._context = context
+        self._links = links
+        self._ledger = ledger
+        self._takes: dict[str, list[Take]] = {}  # those that wait, by user
+        self._holders: dict[int, int] = {}  # row -> who has taken it
+        self._acks: dict[tuple[Hop, str], list[Ack]] = {}  # of this step
+        self._fresh: set[str] = set()  # users for whom there may be something
+        context.execute("UPDATE tb_0030 SET app_state = 'NEW' WHERE app_state = 'TAKEN'")
+        place = context.execute("SELECT coalesce(max(place), 0) FROM tb_0030").fetchone()
+        self._place: int = place[0]
+
+    # -- coming -------------------------------------------------------------------------------
+
+    def come(self, envelope: Envelope, frame: Frame) -> None:
+        """A message, from whatever link."""
+        mid = envelope.mid
+        void = envelope.void or 0 < envelope.expires_ms <= self._context.now_ms
+        numbered = envelope.level > Level.DROP or envelope.ack2
+        if mid is None or envelope.lk0 is None or not numbered:
+            if not void:
+                self._pass_by(envelope, frame)
+            return
+        arrives = envelope.level == Level.ARRIVE and envelope.lk1 is None
+        source_wants = (envelope.ack2 or arrives) and envelope.source.node != PLATFORM
+        record = 0
+        if self._ledger.add(mid, void, envelope.skips):
+            if not void:
+                record = self._insert(envelope, mid, frame, source_wants)
+            if mid.stream == Stream.CONTIGUOUS:
+                for epoch in self._ledger.former(mid):  # what is missing of it was lost with it
+                    self._release(mid._replace(epoch=epoch), 1 << 62)
+                self._release(mid, self._ledger.of(mid).complete)
+        else:
+            record = self._again(envelope, mid, source_wants)
+        ack = (mid, record, envelope.lk0, envelope.lk1, envelope.app_key)
+        if envelope.lk1 is not None:
+            self._acks.setdefault((Hop.PLATFORM, PLATFORM), []).append(ack)
+        if source_wants:
+            self._acks.setdefault((Hop.SOURCE, envelope.source.node), []).append(ack)
+
+    def _pass_by(self, envelope: Envelope, frame: Frame) -> None:
+        """Level 1: whoever waits for it gets it, or nobody does."""
+        takes = self._takes.get(envelope.destination.user)
+        if takes:
+            take = self._pop(takes)
+            self._context.effects.append(Taken(take.ask, 0, _shown(frame.fields, frame.body)))
+
+    def _insert(self, envelope: Envelope, mid: Mid, frame: Frame, source_wants: bool) -> int:
+        held = envelope.ordered and mid.stream == Stream.CONTIGUOUS
+        needs, state = (envelope.lk1 is not None, source_wants), "HELD" if held else "NEW"
+        record = self.put(envelope, mid, frame, needs, state)
+        return record or self._again(envelope, mid, source_wants)
+
+    def put(
+        self, envelope: Envelope, mid: Mid, frame: Frame, needs: tuple[bool, bool], state: str
+    ) -> int:
+        """A row. `needs`: whether the platform, and the source, are to confirm that they know."""
+        context, user = self._context, envelope.destination.user
+        if state == "NEW":
+            self._fresh.add(user)
+        self._place += 1
+        due_ms = context.now_ms + context.interval_ms if any(needs) else None
+        cursor = context.execute(
+            "INSERT INTO tb_0030 (src, node, semq_id, semq_db_id, lk0, epoch, stream, seq, lk1,"
+            " p_need, p_ack_status, s_need, s_ack_status, inq_time, next_time, app_key, fields,"
+            " umx, app_state, user, place, created)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'AS_INIT', ?, 'AS_INIT', ?, ?, ?, ?, ?, ?, ?,"
+            " ?, ?) ON CONFLICT DO NOTHING",
+            (
+                str(envelope.source),
+                mid.store.node,
+                mid.store.semq,
+                mid.store.db,
+                str(envelope.lk0),
+                mid.epoch,
+                mid.stream,
+                mid.seq,
+                str(envelope.lk1) if envelope.lk1 is not None else None,
+                int(needs[0]),
+                int(needs[1]),
+                context.now_ms,
+                due_ms,
+                envelope.app_key,
+                _others(frame.fields),
+                frame.body,
+                state,
+                user,
+                self._place,
+                context.now_ms,
+            ),
+        )
+        return (cursor.lastrowid or 0) if cursor.rowcount else 0
+
+    def _again(self, envelope: Envelope, mid: Mid, source_wants: bool) -> int:
+        """One that has come before. Who is told may be more than before."""
+        context = self._context
+        found = context.execute(
+            f"SELECT object_id, s_need FROM tb_0030 WHERE {_MID} AND seq = ?",
+            (*_which(mid), mid.seq),
+        ).fetchone()
+        if found is None:
+            return 0
+        record: int = found[0]
+        due_ms = context.now_ms + context.interval_ms
+        if envelope.lk1 is not None:
+            context.execute(
+                "UPDATE tb_0030 SET lk1 = ?, p_need = 1, p_ack_status = 'AS_INIT', next_time = ?,"
+                " inq_count = 0 WHERE object_id = ?",
+                (str(envelope.lk1), due_ms, record),
+            )
+        if source_wants and not found[1]:
+            context.execute(
+                "UPDATE tb_0030 SET s_need = 1, next_time = ?, inq_count = 0 WHERE object_id = ?",
+                (due_ms, record),
+            )
+        return record
+
+    def _release(self, mid: Mid, below: int) -> int:
+        """Ordered messages of that stream before which nothing is waited for any more."""
+        context = self._context
+        rows = context.execute(
+            f"SELECT object_id, user FROM tb_0030 INDEXED BY tb_0030_held WHERE {_MID}"
+            " AND seq < ? AND app_state = 'HELD' ORDER BY seq",
+            (*_which(mid), below),
+        ).fetchall()
+        for record, user in rows:
+            self._place += 1
+            context.execute(
+                "UPDATE tb_0030 SET app_state = 'NEW', place = ? WHERE object_id = ?",
+                (self._place, record),
+            )
+            self._fresh.add(user)
+        return len(rows)
+
+    def release(self, node: str) -> int:
+        """An operator says that what ordered messages of a node wait for does not come any more.
+        Gives how many waited."""
+        streams = self._context.execute(
+            "SELECT semq_id, semq_db_id, epoch, stream, max(seq) FROM tb_0030"
+            " INDEXED BY tb_0030_held WHERE node = ? AND app_state = 'HELD'"
+            " GROUP BY semq_id, semq_db_id, epoch, stream ORDER BY max(object_id)",
+            (node,),
+        ).fetchall()
+        released = 0
+        for semq, db, epoch, stream, last in streams:
+            mid = Mid(Store(node, semq, db), epoch, stream, last)
+            self._ledger.give_up(mid)
+            released += self._release(mid, last + 1)
+        return released
+
+    def has(self, mid: Mid, ranges: list[range]) -> tuple[list[int], list[int], list[int]]:
+        """Which of these numbers have ever come with a message, which without one, and which have
+        not."""
+        seen = self._ledger.of(mid)
+        there: list[int] = []
+        void: list[int] = []
+        missing: list[int] = []
+        for each in ranges:
+            for seq in each:
+                (missing if seq not in seen else void if seq in seen.void else there).append(seq)
+        return there, void, missing
+
+    # -- telling ------------------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Acks of all that came in this step: one frame for many."""
+        acks, self._acks = self._acks, {}
+        for (hop, node), each in acks.items():
+            link = self._links.to(node)
+            if link is None:
+                continue
+            streams: dict[tuple[Store, str, int, bool], list[Ack]] = {}
+            for ack in each:
+                mid = ack[0]
+                void = hop == Hop.SOURCE and mid.seq in self._ledger.of(mid).void
+                streams.setdefault((mid.store, mid.epoch, mid.stream, void), []).append(ack)
+            for (*_, void), acks_of in streams.items():
+                for part in in_parts(acks_of, lambda ack: ack[0].seq):
+                    fields = _ack_fields(hop, node, part, self._context.options.semq_id)
+                    self._links.say(link, fields | ({"void": "1"} if void else {}))
+
+    def confirmed(self, hop: Hop, node: str, mid: Mid, ranges: list[range], lk1: str) -> None:
+        """Whoever was told knows it: ReAck, ReAck2, or an answer that says so. One of the platform
+        about a single message names its row there."""
+        column = "p" if hop == Hop.PLATFORM else "s"
+        if hop == Hop.SOURCE and mid.store.node != node:
+            return
+        for each in ranges:
+            which = *_which(mid), each.start, each.stop - 1
+            self._context.execute(
+                f"UPDATE tb_0030 SET {column}_ack_status = 'AS_ACK' WHERE {_MID}"
+                f" AND seq BETWEEN ? AND ? AND {column}_need AND (? = '' OR lk1 = ?)",
+                (*which, lk1, lk1),
+            )
+            self._clean(f"{_MID} AND seq BETWEEN ? AND ?", which)
+
+    def _clean(self, which: str, values: tuple[object, ...]) -> None:
+        """Rows that nobody needs (section 9); and nothing is due for others that are confirmed."""
+        self._context.execute(
+            f"DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {OPEN}", values
+        )
+        self._context.execute(
+            f"UPDATE tb_0030 SET next_time = NULL WHERE {which} AND next_time IS NOT NULL"
+            f" AND NOT {OPEN}",
+            values,
+        )
+
+    # -- handing over -------------------------------------------------------------------------
+
+    def take(self, take: Take) -> None:
+        """An application wants one."""
+        takes = self._takes.setdefault(take.user, [])
+        takes.append(take)
+        self._context.undo.append(lambda: self._forget(takes, take))
+        self._fresh.add(take.user)
+
+    def forget(self) -> None:
+        """The step has failed: what it was to tell is not true."""
+        self._acks.clear()
+        self._fresh.update(self._takes)
+
+    def _forget(self, takes: list[Take], take: Take) -> None:
+        if take in takes:
+            takes.remove(take)
+
+    def _pop(self, takes: list[Take]) -> Take:
+        take = takes.pop(0)
+        self._context.undo.append(lambda: takes.insert(0, take))
+        return take
+
+    def hand_over(self) -> None:
+        """What is new, to those who wait, in order; the others are told if they do not wait."""
+        fresh, self._fresh = self._fresh, set()
+        for user in fresh:
+            takes = self._takes.get(user)
+            while takes and self._hand_one(user, takes):
+                pass
+            for take in [take for take in takes or () if not take.wait]:
+                assert takes is not None
+                takes.remove(take)
+                self._context.effects.append(Taken(take.ask))
+
+    def _hand_one(self, user: str, takes: list[Take]) -> bool:
+        context = self._context
+        row = context.execute(
+            "SELECT object_id, fields, umx, handed FROM tb_0030 WHERE app_state = 'NEW'"
+            " AND user = ? ORDER BY place LIMIT 1",
+            (user,),
+        ).fetchone()
+        if row is None:
+            return False
+        record, fields, body, handed = row
+        take = self._pop(takes)
+        context.execute(
+            "UPDATE tb_0030 SET app_state = 'TAKEN', handed = 1 WHERE object_id = ?", (record,)
+        )
+        self._holders[record] = take.holder
+        context.undo.append(lambda: self._holders.pop(record, None))
+        frame = _shown(json.loads(fields), body)
+        context.effects.append(Taken(take.ask, record, frame, bool(handed)))
+        return True
+
+    def left(self, holder: int) -> None:
+        """What it holds is there again, and it takes no more."""
+        for takes in self._takes.values():
+            takes[:] = [take for take in takes if take.holder != holder]
+        records = [record for record, other in self._holders.items() if other == holder]
+        for record in records:
+            row = self._context.execute(
+                "UPDATE tb_0030 SET app_state = 'NEW' WHERE object_id = ? AND app_state = 'TAKEN'"
+                " RETURNING user",
+                (record,),
+            ).fetchone()
+            self._drop_holder(record)
+            if row is not None:
+                self._fresh.add(row[0])
+
+    def _drop_holder(self, record: int) -> None:
+        holder = self._holders.pop(record, None)
+        if holder is not None:
+            self._context.undo.append(lambda: self._holders.__setitem__(record, holder))
+
+    def done(self, ask: int, record: int) -> None:
+        """An application has done with it."""
+        row = self._context.execute(
+            "UPDATE tb_0030 SET app_state = 'DONE' WHERE object_id = ? AND (app_state IN ('TAKEN',"
+            " 'DONE') OR (app_state = 'NEW' AND handed)) RETURNING object_id",
+            (record,),
+        ).fetchone()
+        if row is None:
+            # It was done before, and is gone; or it was never handed out.
+            other = "SELECT 1 FROM tb_0030 WHERE object_id = ?"
+            if self._context.execute(other, (record,)).fetchone():
+                self._context.effects.append(Refused(ask, 409, f"row {record} is not taken"))
+                return
+        self._drop_holder(record)
+        self._clean("object_id = ?", (record,))
+        self._context.effects.append(Told(ask, {"row": record}))
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def deliver(self, wish: Submit, mid: Mid, record: int) -> None:
+        """A message from this node to this node, in the transaction that has sent it."""
+        own, sealed = self._context.options.node, wish.sealed or {}
+        source = f"{own}/{wish.user}" if wish.user else own
+        fields = {"src": source, "dst": str(wish.destination), "lk0": f"{mid.store}/{record}"}
+        fields |= {"epoch": mid.epoch, "stream": str(mid.stream), "seq": str(mid.seq)}
+        fields |= {"savefwd": str(wish.level), "app_key": wish.app_key, **sealed}
+        frame = Frame(fields, wish.body)
+        envelope = Envelope(
+            read_address(source),
+            wish.destination,
+            Level(wish.level),
+            None,
+            mid,
+            None,
+            False,
+            wish.ordered,
+            True,
+            False,
+            1,
+            0,
+            wish.app_key,
+            [],
+        )._replace(lk0=Locator(mid.store, record))
+        self._ledger.add(mid)
+        self.put(envelope, mid, frame, needs=(False, False), state="NEW")
+
+    def pass_inside(self, wish: Submit) -> None:
+        """The same at level 1: it is nobody's if nobody waits for it."""
+        takes = self._takes.get(wish.destination.user)
+        if takes:
+            source = self._context.options.node
+            fields = {"src": f"{source}/{wish.user}" if wish.user else source}
+            fields |= {"dst": str(wish.destination), "savefwd": "1", "app_key": wish.app_key}
+            fields |= wish.sealed or {}
+            take = self._pop(takes)
+            self._context.effects.append(Taken(take.ask, 0, _shown(fields, wish.body)))
+
+
+def _which(mid: Mid) -> tuple[str, str, int, int, int]:
+    """The values of `_MID`."""
+    return mid.store.node, mid.epoch, mid.stream, mid.store.semq, mid.store.db
+
+
+def _shown(fields: dict[str, str], body: bytes) -> Frame:
+    """As the application sees it."""
+    shown: dict[str, str] = {}
+    room = _HANDED_BYTES_MAX
+    for name, value in fields.items():
+        room -= len(name) + len(value.encode())
+        if value and name not in _NOT_HANDED and room > 0 and len(shown) < _HANDED_MAX:
+            shown[name] = value
+    return Frame(shown, body)
+
+
+def _others(fields: dict[str, str]) -> str:
+    """What is kept of the envelope for the application."""
+    return json.dumps(_shown(fields, b"").fields)
+
+
+def _ack_fields(hop: Hop, node: str, acks: list[Ack], semq_id: int) -> dict[str, str]:
+    mid, record, lk0, lk1, app_key = acks[0]
+    fields = {"cmd": "semq_ack", "ack_flag": str(int(hop)), "dst": node}
+    fields |= {"src_semq_id": str(mid.store.semq)} if hop == Hop.SOURCE else {}
+    fields |= {"dest_semq_id": str(semq_id)}
+    single = len(acks) == 1
+    if single:
+        if hop == Hop.PLATFORM and lk1 is not None:
+            place = (lk1.semq, lk1.db, lk1.record)
+        else:
+            place = (lk0.store.semq, lk0.store.db, lk0.record)
+        fields |= dict(
+            zip(("src_semq_id", "src_semq_db_id", "src_ref_id"), map(str, place), strict=True)
+        )
+        fields |= {"dest_semq_db_id": "1", "dest_ref_id": str(record)}
+        fields |= {"app_key": app_key} if app_key else {}
+    fields |= {"lk0": str(Locator(mid.store, lk0.record if single else 0))}
+    fields |= {"epoch": mid.epoch, "stream": str(mid.stream)}
+    return fields | numbers([ack[0].seq for ack in acks])

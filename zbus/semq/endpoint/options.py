@@ -1,0 +1,43 @@
+"""What an endpoint is told once: who it is, and its limits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from zbus.semq.protocol import read_node
+
+INTERVAL_MS: Final = 15_000
+BACKOFF_MAX_MS: Final = 600_000
+HEARTBEAT_MS: Final = 10_000
+SILENCE_MS: Final = 30_000
+"""A link without anything for so long is dead."""
+
+SEQS_MAX: Final = 500
+"""Numbers that are asked for, or confirmed, in one frame."""
+
+
+def _node(instance: object, attribute: object, value: str) -> None:
+    read_node(value)
+
+
+@attrs.frozen(kw_only=True)
+class EndpointOptions:
+    """See the module. `node` is `<type>:<id>`; `stores` is into how many its messages are divided,
+    by destination; `listen` is where other endpoints reach it, host:port each, and `fingerprint`
+    that of its certificate there."""
+
+    node: str = attrs.field(validator=_node)
+    semq_id: int = 1
+    stores: int = 1
+    listen: tuple[str, ...] = ()
+    fingerprint: str = ""
+    direct: bool = True  # call others, if they can be reached
+    interval_ms: int = INTERVAL_MS  # until it asks; the platform's, if that says one
+    window: int = 100  # messages on one link that are not answered yet
+    deliveries: int = 100  # messages that the platform sends before they are confirmed
+    outbox_bytes_max: int = 1 << 30
+    body_bytes_max: int = 16 << 20  # of what others send directly
+    attempts_max: int = 0  # after so many a message is dead; 0: never
+    alarm_ms: int = 3_600_000  # a message without progress for so long is told of

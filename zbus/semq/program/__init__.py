@@ -1,0 +1,1 @@
+"""The endpoint as a program: sockets, frames, encryption, the socket of applications."""

@@ -1,0 +1,1 @@
+"""The process around the loop: start and stop, listeners, certificates, tokens, logs."""

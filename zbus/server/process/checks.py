@@ -1,0 +1,346 @@
+"""What stands in the way of a broker on this machine, before it is started: for `zbus doctor`.
+
+Each check looks at one thing and says what is so, how bad that is, and what to do about it. Nothing
+is changed but a file that is written beside the data and removed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import os
+import resource
+import socket
+import ssl
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from email.utils import formatdate
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from zbus.config import Config
+from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
+from zbus.server.process.certificates import BadCertificate, Certificates
+from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
+from zbus.server.watch.system_stats import Gauges, OsGauges
+
+Level = Literal["ok", "warning", "problem"]
+
+SYNCS = 20
+SYNC_BYTES = 4_096
+SYNC_S_MIN = 0.000_03
+"""No device makes bytes durable in less: what says so keeps them in a cache that may be lost."""
+
+SYNC_S_MAX = 0.05
+MEMORY_BYTES_MIN = 256 << 20
+DISK_SHARE_MIN = 20
+CERTIFICATE_DAYS_MIN = 21
+CONNECT_S = 2.0
+
+_DAY_S = 86_400
+_TIME_ERROR = 5  # of adjtimex(2)
+_NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs"))
+_VOLATILE = frozenset(("tmpfs", "ramfs"))
+
+
+@attrs.frozen
+class Finding:
+    """One line of the report."""
+
+    check: str
+    level: Level
+    text: str
+    advice: str = ""
+
+
+@attrs.frozen
+class Machine:
+    """What the checks look at; tests have their own."""
+
+    gauges: Gauges = attrs.Factory(OsGauges)
+    mounts: Path = Path("/proc/self/mounts")
+    files_max: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    sync_s: Callable[[Path], list[float]] = lambda folder: measured(folder)
+    write_cache: Callable[[Path], str] = lambda path: write_cache(path)
+    clock_state: Callable[[], int] = lambda: clock_state()
+    now_s: Callable[[], float] = time.time
+
+
+def examine(config: Config, machine: Machine | None = None) -> Iterator[Finding]:
+    """All checks, one after another."""
+    machine = Machine() if machine is None else machine
+    yield Finding("python", "ok", f"Python {sys.version.split()[0]} on {sys.platform}")
+    yield from folder(config, machine)
+    yield from descriptors(config, machine)
+    yield from memory(machine)
+    yield from clock(machine)
+    yield from tokens(config)
+    yield from certificate(config, machine)
+    yield from ports(config)
+
+
+# -- the disk ---------------------------------------------------------------------------------
+
+
+def folder(config: Config, machine: Machine) -> Iterator[Finding]:
+    """The data directory and its disk."""
+    path = config.data_dir.absolute()
+    there = path
+    while not there.exists():
+        there = there.parent
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        advice = f"let the account that runs the broker write there: chown it to uid {os.getuid()}"
+        yield Finding("data", "problem", f"{there} cannot be written", advice)
+        return
+    kind = file_system(machine.mounts, there)
+    if kind in _VOLATILE:
+        advice = "choose a data_dir on a disk: what is here is gone when the machine stops"
+        yield Finding("data", "problem", f"{path} is in memory ({kind})", advice)
+    elif kind in _NETWORK:
+        advice = "choose a disk of this machine: a network file system may sync late, or not at all"
+        yield Finding("data", "warning", f"{path} is on the network ({kind})", advice)
+    else:
+        yield Finding("data", "ok", f"{path} on {kind or 'a disk'}")
+    space = machine.gauges.disk(there)
+    if space is not None:
+        part = 100 * space.free // max(1, space.total)
+        text = f"{space.free >> 20:,} MiB free, {part} % of the disk"
+        low = part < DISK_SHARE_MIN
+        advice = "make room: with too little the broker refuses messages (disk_free_bytes_min)"
+        yield Finding("space", "warning" if low else "ok", text, advice if low else "")
+    yield from _syncing(machine, there, kind)
+
+
+def _syncing(machine: Machine, there: Path, kind: str) -> Iterator[Finding]:
+    try:
+        taken_s = statistics.median(machine.sync_s(there))
+    except OSError as error:
+        text = f"a file in {there} cannot be synced: {error.strerror or error}"
+        yield Finding("sync", "problem", text, "look at the disk, and at the system's log")
+        return
+    text = f"{SYNC_BYTES >> 10} KiB are synced in {taken_s * 1000:.3f} ms"
+    if machine.write_cache(there) == "write through":
+        # Right for a disk without a cache or with a battery; else a sync is no sync.
+        text += "; the system takes the disk for one without a cache, and asks for no flush"
+    if taken_s < SYNC_S_MIN and kind not in _VOLATILE:
+        text += ": no disk can do that"
+        advice = (
+            "the disk says that it has written what is in a cache; a power cut may lose"
+            " acknowledged messages. Turn the cache off, or use a disk that keeps it by battery"
+        )
+        yield Finding("sync", "warning", text, advice)
+    elif taken_s > SYNC_S_MAX:
+        advice = "each acknowledgement waits for this: use a faster disk, or durability os"
+        yield Finding("sync", "warning", text, advice)
+    else:
+        yield Finding("sync", "ok", text)
+
+
+def measured(folder: Path) -> list[float]:
+    """Seconds that each of some syncs takes, of a file that is removed. Raises OSError."""
+    path = folder / f".zbus-doctor-{os.getpid()}"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        found = []
+        for number in range(SYNCS):
+            os.pwrite(file, os.urandom(SYNC_BYTES), number * SYNC_BYTES)
+            began_s = time.perf_counter()
+            os.fdatasync(file)
+            found.append(time.perf_counter() - began_s)
+        return found
+    finally:
+        os.close(file)
+        path.unlink()
+
+
+def write_cache(path: Path, devices: Path = Path("/sys/dev/block")) -> str:
+    """`write back` if the system has the disk's cache flushed by a sync, `write through` if it does
+    not; empty if it does not tell."""
+    number = path.stat().st_dev
+    device = devices / f"{os.major(number)}:{os.minor(number)}"
+    for folder in (device.resolve(), device.resolve().parent):  # a partition has that of its disk
+        with suppress(OSError, UnicodeDecodeError):
+            return (folder / "queue/write_cache").read_text(encoding="ascii").strip()
+    return ""
+
+
+def file_system(mounts: Path, path: Path) -> str:
+    """What kind the path is on; empty if the system does not tell."""
+    best, kind = -1, ""
+    with suppress(OSError, UnicodeDecodeError):
+        for line in mounts.read_text(encoding="utf-8").splitlines():
+            words = line.split()
+            if len(words) < 3:
+                continue
+            point = words[1].replace("\\040", " ")
+            if path.is_relative_to(point) and len(point) >= best:
+                best, kind = len(point), words[2]
+    return kind
+
+
+# -- the machine ------------------------------------------------------------------------------
+
+
+def descriptors(config: Config, machine: Machine) -> Iterator[Finding]:
+    """How many connections may be open."""
+    files_max = machine.files_max()
+    possible = config.connections_max
+    if files_max != resource.RLIM_INFINITY:
+        possible = files_max * 3 // 4 if files_max >= 1_024 else files_max // 2
+    text = f"{min(possible, config.connections_max):,} connections may be open"
+    if possible < config.connections_max:
+        advice = f"allow more files: LimitNOFILE={config.connections_max * 2}, or ulimit -n"
+        yield Finding("files", "warning", f"{text}, not {config.connections_max:,}", advice)
+    else:
+        yield Finding("files", "ok", text)
+
+
+def memory(machine: Machine) -> Iterator[Finding]:
+    """What the process could have."""
+    total = machine.gauges.memory_total()
+    if total is None:
+        return
+    text = f"{total >> 20:,} MiB for this process"
+    if total < MEMORY_BYTES_MIN:
+        advice = "give it at least 256 MiB, or set memory_limit_bytes and cache_bytes_max"
+        yield Finding("memory", "warning", text, advice)
+    else:
+        yield Finding("memory", "ok", text)
+
+
+def clock(machine: Machine) -> Iterator[Finding]:
+    """Delays, expiry and retention go by it."""
+    state = machine.clock_state()
+    now = formatdate(machine.now_s(), usegmt=True)
+    if state == _TIME_ERROR:
+        advice = "run chrony or systemd-timesyncd: delays and retention go by this clock"
+        yield Finding("clock", "warning", f"{now}, and nobody keeps it right", advice)
+    else:
+        yield Finding("clock", "ok", now)
+
+
+def clock_state() -> int:
+    """What adjtimex(2) says; -1 where there is none."""
+    try:
+        found: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    except (AttributeError, OSError):
+        return -1
+    return found
+
+
+# -- who may come, and where ------------------------------------------------------------------
+
+
+def tokens(config: Config) -> Iterator[Finding]:
+    """Whether the wrong people may do everything."""
+    if not config.token_file:
+        outside: list[Address] = []
+        with suppress(BadAddress):
+            outside = exposed(addresses_of(config))
+        if outside and not config.insecure:
+            text = f"{outside[0]} may be reached from other machines, and there are no tokens"
+            yield Finding("tokens", "problem", text, "name a file of tokens: docs/howto/tokens.md")
+        elif outside:
+            text = "whoever reaches this machine may do everything (insecure)"
+            yield Finding("tokens", "warning", text, "name a file of tokens: docs/howto/tokens.md")
+        else:
+            yield Finding("tokens", "ok", "none; only this machine can reach the broker")
+        return
+    path = Path(config.token_file)
+    try:
+        TokenFile(path)
+    except BadTokens as error:
+        yield Finding("tokens", "problem", str(error), "correct the file")
+        return
+    if loose := loose_permissions(path):
+        yield Finding("tokens", "warning", f"{path}: {loose}", f"chmod g-w,o= {path}")
+    else:
+        yield Finding("tokens", "ok", f"{path}")
+
+
+def certificate(config: Config, machine: Machine) -> Iterator[Finding]:
+    """Of TLS: whether it can be used, and how long."""
+    if not config.tls_cert_file:
+        return
+    try:
+        context = Certificates(config).context
+    except BadCertificate as error:
+        yield Finding("tls", "problem", str(error), "correct the files: docs/howto/tls.md")
+        return
+    try:
+        until_s = valid_until_s(context, config.tls_cert_file)
+    except ssl.SSLError as error:
+        why = getattr(error, "verify_message", "") or error.reason
+        text = f"{config.tls_cert_file}: {why}"
+        yield Finding("tls", "problem", text, "renew it, then send the broker SIGHUP")
+        return
+    days = int((until_s - machine.now_s()) // _DAY_S)
+    text = f"{config.tls_cert_file} is valid for {days} days"
+    low = days < CERTIFICATE_DAYS_MIN
+    advice = "renew it, then send the broker SIGHUP" if low else ""
+    yield Finding("tls", "warning" if low else "ok", text, advice)
+
+
+def valid_until_s(context: ssl.SSLContext, path: str) -> float:
+    """Epoch seconds until which a server's certificate is valid, as a client finds out. Raises
+    SSLError if it is not valid now."""
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False
+    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    asking.load_verify_locations(path)
+    context.verify_mode = ssl.CERT_NONE
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = asking.wrap_bio(to_client, to_server)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    found = client.getpeercert() or {}
+    return float(ssl.cert_time_to_seconds(str(found["notAfter"])))
+
+
+def ports(config: Config) -> Iterator[Finding]:
+    """Whether it can listen."""
+    try:
+        addresses = addresses_of(config)
+    except BadAddress as error:
+        yield Finding("port", "problem", str(error), "correct host, port or listen")
+        return
+    for address in addresses:
+        if address.kind == "tcp" and address.port:
+            yield _port(address)
+
+
+def _port(address: Address) -> Finding:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((address.host, address.port))
+        except OSError as error:
+            running = None if address.tls else _running(address)
+            if running is not None:
+                return Finding("port", "ok", f"a broker runs at {address}: {running}")
+            advice = "stop what listens there, or choose another port"
+            text = f"{address}: {error.strerror or error}"
+            return Finding("port", "problem", text, advice)
+    return Finding("port", "ok", f"{address} is free")
+
+
+def _running(address: Address) -> str | None:
+    """What a broker there says of its health; None: it is none."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    asked = http.client.HTTPConnection(host, address.port, timeout=CONNECT_S)
+    try:
+        asked.request("GET", "/_health/ready")
+        answer = asked.getresponse()
+        return answer.read(1_000).decode("utf-8", "replace") if answer.getheader("id") else None
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        asked.close()

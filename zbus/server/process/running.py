@@ -1,0 +1,94 @@
+"""What commands may know of the server around the broker, and do with its connections."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zbus.dialects.zbus.settings import Timings, Traffic
+from zbus.edge.connection import Peer
+from zbus.server.loop.loop import Loop
+from zbus.server.loop.mailbox import Mailbox
+from zbus.server.loop.socket_connection import Link
+from zbus.server.watch.memory_usage import Holdings
+from zbus.server.watch.pressure import Pressure
+from zbus.server.watch.system_stats import Gauges
+
+WINDOW_S = 60
+"""`syncMs` is of so long, or up to twice that: whoever looks wants to know of now."""
+
+
+class RunningServer:
+    """See the module. Loop and pressure come later than the faces that ask."""
+
+    def __init__(
+        self,
+        gauges: Gauges,
+        data_dir: Path,
+        reserve_bytes: int,
+        holdings: Holdings,
+        mailbox: Mailbox,
+    ) -> None:
+        self._gauges = gauges
+        self._data_dir = data_dir
+        self._reserve_bytes = reserve_bytes
+        self._holdings = holdings
+        self._mailbox = mailbox
+        self.timings = Timings()
+        self._syncs = [self.timings.sync.counts[:]] * 2  # as counted at the last two looks
+        self._looked_s = time.monotonic()
+        self._start_ms = time.time_ns() // 1_000_000
+        self.loop: Loop | None = None
+        self.pressure: Pressure | None = None
+
+    def look(self) -> None:
+        """Called about once a second."""
+        if time.monotonic() - self._looked_s >= WINDOW_S:
+            self._looked_s = time.monotonic()
+            self._syncs = [self._syncs[1], self.timings.sync.counts[:]]
+
+    def figures(self) -> dict[str, Any]:
+        """Of the process and the machine; what the system does not tell is left out."""
+        known: dict[str, Any] = {
+            "startTime": self._start_ms,
+            "cpuMs": time.process_time_ns() // 1_000_000,
+            "memoryBytes": self._gauges.memory_used(),
+            "memoryTotalBytes": self._gauges.memory_total(),
+            "heldBytes": self._holdings.bytes_used(),
+            "reserveBytes": self._reserve_bytes,
+            "maxFiles": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "threads": threading.active_count(),
+        }
+        if (space := self._gauges.disk(self._data_dir)) is not None:
+            known |= {"diskFreeBytes": space.free, "diskTotalBytes": space.total}
+            if self.pressure is not None:
+                known["diskFreeMinBytes"] = self.pressure.disk_free_min(space)
+        syncs = self.timings.sync.since(self._syncs[0])
+        if any(syncs.counts):
+            known["syncMs"] = {
+                name: round(syncs.quantile(part) * 1000, 3)
+                for name, part in (("p50", 0.5), ("p99", 0.99))
+            }
+        return {name: value for name, value in known.items() if value is not None}
+
+    def idle_ms(self, peer: Peer) -> int:
+        """How long nothing has come from this connection."""
+        if self.loop is None or not isinstance(peer, Link):
+            return 0
+        return max(0, self.loop.now_ms - peer.heard_ms)
+
+    def traffic(self, peer: Peer) -> Traffic | None:
+        """What has gone over this connection."""
+        if self.loop is None or not isinstance(peer, Link):
+            return None
+        age_ms = max(0, self.loop.now_ms - peer.opened_ms)
+        return Traffic(peer.in_bytes, peer.sent_bytes + peer.taken_bytes, age_ms)
+
+    def disconnect(self, peer: Peer) -> None:
+        """End this connection, at the beginning of the next turn."""
+        if self.loop is not None and isinstance(peer, Link):
+            self._mailbox.post(partial(self.loop.drop, peer))

@@ -1,0 +1,447 @@
+"""`zbus serve`: put the parts together, run them, take them apart in the right order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import trio
+
+from zbus import __version__
+from zbus.config import Config
+from zbus.dialects.registry import SETTINGS
+from zbus.dialects.zbus.topics.webhooks import reachable
+from zbus.edge.guard import GuardSettings
+from zbus.server.assembly import Assembly, make_broker, restore
+from zbus.server.loop import faults
+from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
+from zbus.server.loop.clock import Clock
+from zbus.server.loop.connections_per_ip import Crowds
+from zbus.server.loop.faults import each
+from zbus.server.loop.loop import Loop
+from zbus.server.loop.mailbox import Mailbox
+from zbus.server.loop.sampling import Sampler
+from zbus.server.loop.sockets import Listening
+from zbus.server.process import logs
+from zbus.server.process.advertised import advertised_address
+from zbus.server.process.allocator import keep_freed_memory
+from zbus.server.process.banner import banner
+from zbus.server.process.certificates import BadCertificate, Certificates, check_options
+from zbus.server.process.clock_note import boot_id, read_note, write_note
+from zbus.server.process.gc_control import Collector
+from zbus.server.process.listener import Listener
+from zbus.server.process.pages import BadPages, PageFolder, read_console
+from zbus.server.process.progress import Progress
+from zbus.server.process.reporter import Reporter
+from zbus.server.process.running import RunningServer
+from zbus.server.process.supervisor import Supervisor
+from zbus.server.process.tokens import BadTokens, TokenFile
+from zbus.server.push.pushing import Pushing, Sender, Told
+from zbus.server.watch.debug_loop import TellingLoop
+from zbus.server.watch.memory_usage import OUTPUT_SHARE, Holdings, count_holdings, within
+from zbus.server.watch.pressure import Pressure, memory_max
+from zbus.server.watch.system_stats import Gauges, OsGauges
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.local.files import Files, OsFiles, reason
+from zbus.storage.local.identity import read_identity
+from zbus.storage.port import JournalError
+from zbus.storage.replay import recover
+
+EXIT_OK = 0
+EXIT_FAILED = 1  # the journal failed while serving
+EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
+
+WARMERS = 8
+
+log = logging.getLogger("zbus")
+
+
+class CannotStart(Exception):
+    """Says what stands in the way, and what to do about it."""
+
+
+def _ids() -> Iterator[bytes]:
+    """Message ids: 32 hex digits, unique over broker runs."""
+    prefix = uuid.uuid4().hex[:20].encode()
+    return map((prefix + b"%012x").__mod__, itertools.count(1))  # without a frame for each
+
+
+def _descriptors() -> int:
+    """How many descriptors this process may have, after asking for all there are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+
+
+def _shares(descriptors: int) -> tuple[int, int]:
+    """How many of them are for connections, and how many for open segments. The rest is for what
+    is opened for a moment: reading, syncing directories, landmarks."""
+    return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 5
+
+
+class Server:
+    """One broker with its journal and its listening socket."""
+
+    def __init__(
+        self, config: Config, files: Files | None = None, gauges: Gauges | None = None
+    ) -> None:
+        """`files` is how a test gets between the journal and the disk; `gauges` tell how much is
+        left of disk and memory."""
+        self._gauges: Gauges = gauges or OsGauges()
+        self.config = config = within(config, memory_max(self._gauges, config))
+        self.holdings = Holdings()
+        self.collector = Collector()
+        self.mailbox = Mailbox()
+        self.supervisor = Supervisor()
+        self.reloads: list[Callable[[], None]] = []
+        """What SIGHUP loads again; what one of them raises is logged."""
+        self.tokens = self._read_tokens()
+        self.pages = self._read_pages()
+        self.certificates: Certificates | None = None
+        self._listening: list[Listening] = []
+        self._listen()
+        self.running = RunningServer(
+            self._gauges, config.data_dir, self._reserve_bytes(), self.holdings, self.mailbox
+        )
+        try:
+            self.journal = LocalJournal(
+                config.data_dir,
+                self.mailbox.post,
+                self._fail,
+                files,
+                reserve_bytes=self._reserve_bytes(),
+                open_segments_max=min(config.open_segments_max, _shares(_descriptors())[1]),
+                progress=Progress().tell,
+                warmers=WARMERS,
+                observe_sync=self.running.timings.sync.observe,
+            )
+            topics, time_ms = recover(self.journal)
+        except JournalError as error:
+            self._listen_no_more()
+            raise CannotStart(str(error)) from None
+        except OSError as error:
+            self._listen_no_more()
+            text = reason(error, config.data_dir)
+            raise CannotStart(f"cannot read {config.data_dir}: {text}") from None
+        clock = self._clock(files or OsFiles(), time_ms)
+        self._build(clock)
+        restore(self.broker, topics, clock.now_ms())
+
+    def _clock(self, files: Files, time_ms: int) -> Clock:
+        """Go on with the time of the run before, if the machine has counted on since."""
+        data_dir, boot = self.config.data_dir, boot_id()
+        clock = Clock(time_ms, zero_ms=read_note(files, data_dir, boot))
+        write_note(files, data_dir, boot, clock.zero_ms)
+        if clock.warning:
+            log.warning(clock.warning)
+        return clock
+
+    def _read_tokens(self) -> TokenFile | None:
+        """Who may do what; None = everybody everything, which is for this machine alone."""
+        config = self.config
+        if config.token_file:
+            try:
+                return TokenFile(Path(config.token_file))
+            except BadTokens as error:
+                raise CannotStart(str(error)) from None
+        try:
+            outside = exposed(addresses_of(config))
+        except BadAddress as error:
+            raise CannotStart(str(error)) from None
+        if outside and not config.insecure:
+            raise CannotStart(
+                f"{outside[0].authority} may be reached from other machines, and without tokens "
+                "everybody may do everything: name a file of tokens with --token-file, listen on "
+                "127.0.0.1, or allow it with --insecure"
+            )
+        return None
+
+    def _read_pages(self) -> PageFolder | None:
+        try:
+            return PageFolder(Path(self.config.pages)) if self.config.pages else None
+        except BadPages as error:
+            raise CannotStart(str(error)) from None
+
+    def _listen(self) -> None:
+        """Open every address, or none and raise CannotStart."""
+        config = self.config
+        try:
+            addresses = addresses_of(config)
+            tls = any(address.tls for address in addresses)
+            check_options(config, tls)
+            if tls:
+                self.certificates = Certificates(config)
+                self.reloads.append(self.certificates.reload)
+        except (BadAddress, BadCertificate) as error:
+            raise CannotStart(str(error)) from None
+        for address in addresses:
+            try:
+                self._listening.append(Listening(address, int(config.unix_socket_mode, 8)))
+            except OSError as error:
+                self._listen_no_more()
+                text = f"cannot listen on {address.authority}: {error.strerror or error}"
+                if address.kind == "tcp":
+                    text += "; is another broker running? Choose another port with --port"
+                raise CannotStart(text) from None
+        first = self._listening[0].address  # the one that clients are told
+        if first.kind == "unix" and not config.server_name:
+            self.address = first.path
+        else:
+            self.address = advertised_address(config.server_name, first.host, first.port)
+        self.port = first.port  # 0 for a Unix socket
+
+    def _listen_no_more(self) -> None:
+        for listening in self._listening:
+            listening.close()
+
+    def _build(self, clock: Clock) -> None:
+        config = self.config
+        self.broker = make_broker(
+            self.journal,
+            _ids(),
+            config,
+            segment_bytes=config.segment_bytes,
+            memory_bytes_max=config.memory_bytes_max,
+            memory_topic_bytes_max=config.memory_topic_bytes_max,
+        )
+        self._assembly = assembly = Assembly(
+            self.broker,
+            settings=self._settings(),
+            wire_limits=config,
+            access=None if self.tokens is None else self.tokens.access,
+            allow_url_token=config.allow_url_token,
+            guard=GuardSettings.of(config, self._names()),
+            trusted_proxies=config.trusted_proxies,
+        )
+        self.broker.faults.tell = faults.tell
+        self.front = assembly.front
+        self.reloads.append(self._reload_tokens)
+        self._reporters = [
+            Reporter(report.address, report.request, self.broker.changes)
+            for report in self.front.reports()
+        ]
+        self.loop = assembly.loop(
+            self.mailbox,
+            clock,
+            config,
+            config,
+            self._now_and_then,
+            kind=TellingLoop if config.log_level == "debug" else Loop,
+        )
+        self.running.loop = self.loop
+        self.pushing = Pushing(
+            self.broker, self.mailbox.post, self._courier, config.push_connections_max
+        )
+        self.loop.sampler = Sampler(self.running.timings)
+        self._accept(assembly)
+        count_holdings(self.holdings, self.loop, assembly)
+        if self.loop.sweep is not None:
+            most = memory_max(self._gauges, config) // OUTPUT_SHARE
+            self.loop.output.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
+        self.pressure = self.running.pressure = Pressure(
+            self.broker,
+            self._gauges,
+            config.data_dir,
+            config,
+            self._give_way,
+            self.holdings,
+            self.collector.tidy,
+        )
+
+    def _accept(self, assembly: Assembly) -> None:
+        """A listener for each socket; all of them share the limits on connections."""
+        connections_max = min(self.config.connections_max, _shares(_descriptors())[0])
+        crowds = Crowds(self.config.connections_per_address_max)
+        self.listeners = []
+        for listening in self._listening:
+            certificates = self.certificates if listening.address.tls else None
+            listener = Listener(
+                listening, assembly, self.loop, connections_max, crowds, certificates
+            )
+            self.listeners.append(listener)
+            self.loop.open_acceptor(listener, listening.sock)
+
+    def _courier(self, told: Told) -> Sender:
+        """What sends webhooks. Most brokers need none, and a client takes long to import."""
+        from zbus.server.push.courier import Courier
+
+        config = self.config
+        reach = reachable(config.push_networks)
+        return Courier(reach, config.push_connections_max, f"zbus/{__version__}", told)
+
+    def _give_way(self) -> None:
+        """Memory is short: what is remembered for speed alone goes."""
+        self._assembly.heads.forget()
+        self.collector.press()
+
+    def _settings(self) -> dict[str, object]:
+        """What each face is told, of the options and of this server."""
+        known = {
+            "address": self.address,
+            "tls": self.addresses[0].tls,
+            "certificate": self._certificate,
+            "memory_used": self._gauges.memory_used,
+            "cpu_count": os.cpu_count() or 1,
+            "held": self.holdings.bytes_used,
+            "running": self.running,
+            "version": __version__,
+            "secret": os.urandom(32),
+            "identity": read_identity(OsFiles(), self.config.data_dir),
+        }
+        told: dict[str, object] = {
+            name: self.config.part(kind, **known) for name, kind in SETTINGS.items()
+        }
+        return {**told, "pages": self.pages and self.pages.pages, "console": read_console()}
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens, with the ports that the system picked."""
+        return [listening.address for listening in self._listening]
+
+    def _certificate(self) -> str:
+        return "" if self.certificates is None else self.certificates.text
+
+    def _names(self) -> list[str]:
+        """What clients may call it."""
+        names = [address.host for address in self.addresses]
+        return [*names, self.address.rpartition(":")[0].strip("[]"), socket.gethostname()]
+
+    def _reserve_bytes(self) -> int:
+        """What is kept for acknowledgements: not more than a part of a small file system."""
+        path = self.config.data_dir
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        space = self._gauges.disk(path)
+        reserve_bytes = self.config.reserve_bytes
+        return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
+
+    def _now_and_then(self) -> None:
+        parts = [
+            *[listener.resume for listener in self.listeners],
+            self.pressure.look,
+            self.running.look,
+            self.pushing.look,
+            self._upkeep_collector,
+            self._assembly.upkeep,
+            self._upkeep_journal,
+            self.front.upkeep,
+            self.supervisor.turns,
+        ]
+        each(parts if self.tokens is None else [self.tokens.look, *parts])
+
+    def _upkeep_collector(self) -> None:
+        self.collector.removed(self.broker.removed)
+        self.collector.look()
+
+    def _upkeep_journal(self) -> None:
+        self.journal.upkeep(self.loop.now_ms)
+
+    def _reload_tokens(self) -> None:
+        if self.tokens is not None:
+            self.tokens.reload()
+            self.front.upkeep()
+
+    def _fail(self, text: str) -> None:
+        self.loop.fail(text)
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until a signal or a failure of the journal. `ready` is called when signals are
+        heard: whoever waits for it may send one. SIGHUP loads files again."""
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            ready()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._obey_signals, signals, nursery)
+                for reporter in self._reporters:
+                    nursery.start_soon(reporter.run)
+                await self.loop.run()
+                nursery.cancel_scope.cancel()
+
+    async def _obey_signals(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                self.mailbox.post(self.reload)
+                nursery.start_soon(self._reload_pages)
+            else:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                self.supervisor.stopping()
+                self.mailbox.post(self.loop.stop)
+                self.mailbox.post(self.pushing.stop)
+
+    async def _reload_pages(self) -> None:
+        """Beside all else: they may be many, and on a disk that does not answer."""
+        if self.pages is None:
+            return
+        try:
+            await trio.to_thread.run_sync(self.pages.reload, abandon_on_cancel=True)
+        except Exception as error:
+            log.error("reloading pages failed, the old stay", extra={"why": error})
+
+    def reload(self) -> None:
+        """Load again what may change under a running broker; what is bad stays as it was."""
+        self.supervisor.reloading()
+        failed = 0
+        for reload in self.reloads:
+            try:
+                reload()
+            except Exception as error:
+                failed += 1
+                log.error("reloading failed, the old stays", extra={"why": error})
+        if not failed:
+            log.info("reloaded")
+        self.supervisor.ready(len(self.broker.topics))
+
+    def close(self) -> None:
+        self.pushing.close()
+        self.loop.close()
+        self.journal.close()
+        self.mailbox.close()
+
+
+def run(config: Config) -> int:
+    """Run a broker; returns the exit code of the process."""
+    hung_up: list[int] = []  # SIGHUP came before it could be obeyed
+    signal.signal(signal.SIGHUP, lambda number, _frame: hung_up.append(number))
+    logs.set_up(config.log_level, config.log_format)
+    keep_freed_memory()
+    gc.disable()  # opening makes much and drops nothing: the collector would look at it in vain
+    try:
+        server = Server(config)
+    except CannotStart as error:
+        print(f"zbus: {error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    server.collector.settle()
+    # A thread that reads history must not keep the loop waiting long after each of its calls.
+    sys.setswitchinterval(0.0005)
+
+    def ready() -> None:
+        if hung_up:  # what is loaded may be older than what it was sent for
+            signal.raise_signal(signal.SIGHUP)
+        topics = len(server.broker.topics)
+        print(banner(config, server.addresses, server.address, topics), flush=True)
+        server.pressure.look()
+        for address in server.addresses:
+            log.info("listening", extra={"address": address})
+        server.supervisor.ready(topics)
+
+    try:
+        trio.run(server.run, ready)
+    finally:
+        server.close()
+    failure = server.loop.failure
+    if failure:
+        log.critical("the journal failed; nothing more is acknowledged", extra={"why": failure})
+        return EXIT_FAILED
+    log.info("stopped")
+    return EXIT_OK

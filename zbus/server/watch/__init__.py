@@ -1,0 +1,1 @@
+"""Watching the process: memory, disk, backpressure, debug output."""

@@ -1,0 +1,140 @@
+"""Watermarks: with too little disk or memory left nothing new is put, and all else goes on.
+
+Looked at once a second. What begins at a mark ends a little away from it, so that it does not
+begin and end with every message. The disk's own refusal (ENOSPC) is met in the journal, whatever
+is seen here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from zbus.config.server import Marks
+from zbus.core.broker import Broker
+from zbus.core.model.errors import BrokerError, Refusal
+from zbus.server.watch.memory_usage import Holdings
+from zbus.server.watch.system_stats import Gauges, Space
+
+_MIB = 1 << 20
+_DISK_PART = 4
+"""`disk_free_bytes_min` is never more than this part of a file system."""
+
+_FREE_BYTES_MAX = 64 << 20
+"""So much more than before may be free in the heap: work that comes by turns uses it again."""
+
+_IDLE_BYTES_MAX = 4 << 20
+_IDLE_LOOKS = 5
+"""So much may be free in the heap that nobody used for so long."""
+
+_MEMORY_PERCENT = 40
+"""Of what the process could have, if `memory_limit_bytes` is 0."""
+
+log = logging.getLogger("zbus")
+
+
+class Pressure:
+    """Sets `refusing` and `refusing_in_memory` of the broker's puts."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        gauges: Gauges,
+        data_dir: Path,
+        marks: Marks,
+        give_way: Callable[[], None] = lambda: None,
+        holdings: Holdings | None = None,
+        collect: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`give_way` frees what can be had again, while memory is short. `collect` frees what
+        Python keeps for the next objects, which may be spread over all of what a crowd left."""
+        self._give_way = give_way
+        self._collect = collect
+        self._holdings = holdings or Holdings()
+        self._broker = broker
+        self._gauges = gauges
+        self._data_dir = data_dir
+        self._marks = marks
+        self.memory_max = memory_max(gauges, marks)  # 0 = off
+        self._disk: BrokerError | None = None
+        self._memory: BrokerError | None = None
+        self._free_before = 0  # in the heap; when it was given back last, or less since
+        self._looks = 0  # in which
+        self._free_least = 0  # was free all the time
+
+    def look(self) -> None:
+        """Measure, and refuse or take puts from now on."""
+        self._give_back()
+        self._disk = self._look_at_disk()
+        self._memory = self._look_at_memory()
+        refusing, before = self._disk or self._memory, self._broker.puts.refusing
+        self._broker.puts.refusing = refusing
+        self._broker.puts.refusing_in_memory = self._memory
+        if refusing is None:
+            if before is not None:
+                log.warning("puts are taken again")
+        elif before is None or before.refusal is not refusing.refusal:
+            held = {kind: _mib(size) for kind, size in self._holdings.bytes_used().items() if size}
+            log.warning("puts are refused", extra={"why": refusing.text, "held": held})
+
+    def _give_back(self) -> None:
+        """Whoever takes much memory and goes leaves it to the system, not to this process. What is
+        between two things that are kept is given back as well, which the C library does not do by
+        itself."""
+        free = self._gauges.memory_free() or 0
+        self._free_least = min(self._free_least, free) if self._looks else free
+        self._looks += 1
+        idle = self._looks >= _IDLE_LOOKS and self._free_least > self._free_before + _IDLE_BYTES_MAX
+        if idle or free > self._free_before + _FREE_BYTES_MAX:
+            self._collect()
+            self._gauges.trim_memory()
+            self._free_before = free
+        self._free_before = min(self._free_before, free)
+        self._looks %= _IDLE_LOOKS
+
+    def disk_free_min(self, space: Space) -> int:
+        """The larger one of the two marks. On a small file system gibibytes make no sense."""
+        marks = self._marks
+        least = min(marks.disk_free_bytes_min, space.total // _DISK_PART)
+        return max(least, space.total * marks.disk_free_percent_min // 100)
+
+    def _look_at_disk(self) -> BrokerError | None:
+        space = self._gauges.disk(self._data_dir)
+        if space is None:
+            return None
+        least = self.disk_free_min(space)
+        if self._disk is not None:
+            least += least // 10
+        if space.free >= least:
+            return None
+        text = f"the disk has {_mib(space.free)} free; puts are taken from {_mib(least)} on"
+        return BrokerError(Refusal.FULL, text)
+
+    def _look_at_memory(self) -> BrokerError | None:
+        most = self.memory_max
+        used = self._gauges.memory_used()
+        if not most or used is None:
+            return None
+        if used > most - most // 10:
+            # Messages that can be read again give way before anybody is refused.
+            self._broker.memory.give_way()
+            self._give_way()
+            self._gauges.trim_memory()
+            used = self._gauges.memory_used() or used
+        if self._memory is not None:
+            most -= most // 20
+        if used <= most:
+            return None
+        text = f"the broker takes {_mib(used)} of memory; puts are taken below {_mib(most)}"
+        return BrokerError(Refusal.OVERLOADED, text)
+
+
+def memory_max(gauges: Gauges, marks: Marks) -> int:
+    """Resident bytes that the broker may have; 0 = nobody knows."""
+    total = gauges.memory_total() or 0
+    return marks.memory_limit_bytes or total * _MEMORY_PERCENT // 100
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.1f} MiB"

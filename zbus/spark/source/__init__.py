@@ -1,0 +1,1 @@
+"""Reading topics with Spark: from a running broker, or from its files."""

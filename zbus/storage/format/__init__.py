@@ -1,0 +1,1 @@
+"""What is stored, as bytes: batches, columns of messages, checkpoints of state."""

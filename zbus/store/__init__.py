@@ -1,1 +1,0 @@
-"""Between the core and an engine: what is written, and what is read again at start."""

@@ -1,0 +1,1 @@
+"""Bodies of requests: chunks, compression, and how much may be on its way in."""
