@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.commands import LEAVES
 from zbus.config import OPTIONS, OTHER_VARIABLES, Config, ConfigError, documentation, load
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.option import DECLARED
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference"
@@ -44,9 +44,9 @@ def test_an_option_is_declared_once() -> None:
 
 def test_who_needs_some_options_is_given_those() -> None:
     config = Config(call_timeout_ms=123, batch_messages_max=4, tickets_per_connection_max=5)
-    settings = config.part(NativeSettings, address="broker:1")
-    for name in NativeSettings.__annotations__.keys() - OPTIONS.keys() - {"address"}:
-        assert getattr(settings, name) == getattr(NativeSettings(), name)
+    settings = config.part(ZbusSettings, address="broker:1")
+    for name in ZbusSettings.__annotations__.keys() - OPTIONS.keys() - {"address"}:
+        assert getattr(settings, name) == getattr(ZbusSettings(), name)
     assert (settings.call_timeout_ms, settings.batch_messages_max) == (123, 4)
     assert (settings.tickets_per_connection_max, settings.address) == (5, "broker:1")
 

@@ -20,7 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 86_000
+PACKAGE_LINES = 86_100
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 41
 """Modules of the longest chain of imports. The goal is 25."""
@@ -31,13 +31,13 @@ FIELDS: dict[str, int] = {
     "cli.bench.options.Options": 17,
     "client.documents.GroupInfo": 31,
     "client.documents.TopicInfo": 22,
-    "client.links.request_tracker.Exchange": 16,
+    "client.links.request_tracker.RequestTracker": 16,
     "client.readers.consuming.Consuming": 22,
     "client.readers.watching.Watching": 16,
     "config.server.ServerOptions": 22,
     "core.broker.Broker": 42,
     "core.commit.tick.Tick": 20,
-    "core.cursor.journal.Told": 18,
+    "core.cursor.journal.CursorState": 18,
     "core.cursor.state.GroupOptions": 21,
     "core.cursor.state.TopicOptions": 20,
     "core.delivery.dispatch.Dispatch": 25,
@@ -52,11 +52,11 @@ FIELDS: dict[str, int] = {
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
     "dialects.zbus.request.params.Params": 23,
     "dialects.zbus.topics.manage.Declare": 19,
-    "edge.connection.Peer": 31,
+    "edge.connection.Connection": 31,
     "semq.endpoint.links.Link": 16,
     "semq.endpoint.rows.Row": 22,
     "server.loop.loop.Loop": 23,
-    "server.loop.socket_connection.Link": 25,
+    "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,
     "spark.archive.writer._File": 17,
     "spark.etl.job.Job": 22,

@@ -16,7 +16,7 @@ from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 
 pytestmark = pytest.mark.bench
 
@@ -57,7 +57,7 @@ def spent_s(order: str, keys: list[bytes], batch: int) -> float:
         box.broker.begin(box.now_ms + 100)
         for session in sessions:
             if session not in waiting:
-                waiting[session] = pull = PullProbe(session, Wants(batch))
+                waiting[session] = pull = PullProbe(session, PullOptions(batch))
                 box.broker.pull(group, pull, None)
         box.broker.finish()
         box.broker.begin(box.now_ms)

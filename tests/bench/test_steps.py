@@ -15,7 +15,7 @@ import pytest
 from tests.bench.measure import show
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.storage.format.batch import encode_chunk
 from zbus.testing.world import World
 
@@ -53,7 +53,7 @@ class Bench:
     """A broker with 32 connections; the stages of its turns, timed apart."""
 
     def __init__(self) -> None:
-        self.world = World(settings=NativeSettings(durability="os"))
+        self.world = World(settings=ZbusSettings(durability="os"))
         clients = [self.world.connect() for _ in range(CONNECTIONS)]
         clients[0].request(PRODUCE.replace(b"produce", b"declare"))
         self.peers = [client.peer for client in clients]

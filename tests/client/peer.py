@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from zbus.client.links.request_tracker import Call, Exchange
+from zbus.client.links.request_tracker import Call, RequestTracker
 from zbus.client.options import Options
 from zbus.testing.world import Client, World
 
@@ -14,8 +14,8 @@ NEVER = 1 << 60
 
 
 class Joined:
-    """An `Exchange` and a `World`. Each connection lets through so many bytes, up and down, and
-    breaks; when there are no more such pairs, connections last."""
+    """An `RequestTracker` and a `World`. Each connection lets through so many bytes, up and down,
+    and breaks; when there are no more such pairs, connections last."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Joined:
         options: Options | None = None,
     ) -> None:
         self.world = world
-        self.exchange = Exchange(options or Options(), random.Random(1))
+        self.exchange = RequestTracker(options or Options(), random.Random(1))
         self.now_s = 0.0
         self.breaks: Iterator[tuple[int, int]] = iter(breaks)
         self.connections = 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.client.peer import NEVER, Joined, stored_bodies
 from zbus.client import commands, errors
-from zbus.client.links.request_tracker import Exchange
+from zbus.client.links.request_tracker import RequestTracker
 from zbus.client.messages import Message
 from zbus.client.options import Options
 from zbus.client.requests import Request
@@ -61,7 +61,7 @@ def test_no_batch_is_lost_or_stored_twice(
 def test_at_every_byte() -> None:
     """One produce, the connection broken at each byte of the request, then of the answer."""
     request = commands.produce("T", b"body")
-    up = len(Exchange(Options(), random.Random(1)).submit(request, 0).data)
+    up = len(RequestTracker(Options(), random.Random(1)).submit(request, 0).data)
     for at in range(up + 250):
         world = declared()
         joined = Joined(world, [(at, NEVER) if at < up else (NEVER, at - up)])
@@ -72,7 +72,7 @@ def test_at_every_byte() -> None:
 
 
 def test_what_was_not_taken_is_sent_once() -> None:
-    exchange = Exchange(Options(), random.Random(1))
+    exchange = RequestTracker(Options(), random.Random(1))
     exchange.connected()
     call = exchange.submit(commands.produce("T", b"body"), 0)
     exchange.lost(0, "it broke")
@@ -83,7 +83,7 @@ def test_what_was_not_taken_is_sent_once() -> None:
 
 
 def test_what_was_given_up_is_not_sent() -> None:
-    exchange = Exchange(Options(), random.Random(1))
+    exchange = RequestTracker(Options(), random.Random(1))
     exchange.connected()
     given_up = exchange.submit(commands.produce("T", b"given up"), 0)
     other = exchange.submit(commands.produce("T", b"other"), 0)
@@ -93,7 +93,7 @@ def test_what_was_given_up_is_not_sent() -> None:
 
 def test_a_removal_that_is_sent_again_is_no_refusal() -> None:
     request = commands.remove("T")
-    up = len(Exchange(Options(), random.Random(1)).submit(request, 0).data)
+    up = len(RequestTracker(Options(), random.Random(1)).submit(request, 0).data)
     for at in range(up + 100):
         joined = Joined(declared(), [(at, NEVER) if at < up else (NEVER, at - up)])
         assert joined.run(request) is None
@@ -105,7 +105,7 @@ class Offline:
     """An exchange without any broker."""
 
     def __init__(self, **options: object) -> None:
-        self.exchange = Exchange(Options(**options), random.Random(1))  # type: ignore[arg-type]
+        self.exchange = RequestTracker(Options(**options), random.Random(1))  # type: ignore[arg-type]
         self.exchange.connected()
 
     def answer(self, id: bytes, status: int = 200, lines: bytes = b"", body: bytes = b"") -> bool:

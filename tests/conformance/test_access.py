@@ -20,7 +20,7 @@ from tests.conformance.dialogue import (
     pull,
 )
 from zbus.edge.access import Access, Entry, make_grant
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.heads.heads import Head
 
 ADMIN = "token: admin"
@@ -330,14 +330,14 @@ def test_the_anonymous_are_whoever_shows_nothing() -> None:
     assert refused_status(client, http("/Orders?cmd=query")) == 403
 
 
-def admit(world: World, peer: Peer, head: Head) -> str:
-    return world.front.rights.admit(peer, head, world.face.read(head))
+def admit(world: World, peer: Connection, head: Head) -> str:
+    return world.front.rights.admit(peer, head, world.dialect.read(head))
 
 
 def test_a_handshake_speaks_for_its_connection() -> None:
     world, _ = world_with(entry("b", "query"), entry("c", "server"))
     client, other = world.connect(), world.connect()
-    head, _ = world.face.heads.read(b"GET / HTTP/1.1\r\nhost: x\r\ncookie: token=b")
+    head, _ = world.dialect.heads.read(b"GET / HTTP/1.1\r\nhost: x\r\ncookie: token=b")
     assert admit(world, client.peer, head) == ""
     assert refused_status(client, http("/Orders?cmd=query")) == 200
     assert refused_status(other, http("/Orders?cmd=query")) == 403
@@ -360,11 +360,11 @@ def test_a_handshake_speaks_for_its_connection() -> None:
 )  # fmt: skip
 def test_a_handshake_with_a_bad_token_is_refused(head: bytes, text: str) -> None:
     world, client = world_with(entry("b", "query"))
-    assert admit(world, client.peer, world.face.heads.read(head)[0]) == text
+    assert admit(world, client.peer, world.dialect.heads.read(head)[0]) == text
     assert refused_status(client, http("/Orders?cmd=query")) == 403
     open_world = World()
     peer = open_world.connect().peer
-    assert admit(open_world, peer, open_world.face.heads.read(head)[0]) == ""
+    assert admit(open_world, peer, open_world.dialect.heads.read(head)[0]) == ""
 
 
 def test_the_log_tells_of_refusals_but_no_token(caplog: pytest.LogCaptureFixture) -> None:
@@ -788,7 +788,7 @@ def test_no_table_no_guard() -> None:
     client = world.connect()
     ok(client, http("/T?cmd=declare", "token: whatever"))
     assert pull(client).status == 204
-    head, _ = world.face.heads.read(b"GET /T?cmd=consume HTTP/1.1\r\nhost: x")
+    head, _ = world.dialect.heads.read(b"GET /T?cmd=consume HTTP/1.1\r\nhost: x")
     assert type(world.front.plan(head)).__name__ == "Consume"
 
 

@@ -19,7 +19,7 @@ from tests.conformance.dialogue import (
     refused,
 )
 from zbus.core.model.limits import Limits
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 
 NDJSON = "application/x-ndjson"
 MESSAGES = "application/vnd.zbus.messages"
@@ -120,7 +120,7 @@ class TestIn:
     )
     def test_all_or_none(self, container: str, body: bytes, text: str) -> None:
         limits = Limits(batch_messages_max=5)
-        world = World(settings=NativeSettings(batch_messages_max=5), limits=limits)
+        world = World(settings=ZbusSettings(batch_messages_max=5), limits=limits)
         client = world.connect()
         ok(client, http("/T?cmd=declare"))
         status, told = refused(client, produce(container, body))

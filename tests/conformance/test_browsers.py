@@ -8,7 +8,7 @@ from tests.conformance.dialogue import TYPED, World, cmd, declared, document, dr
 from zbus.dialects.zbus.dialect import COMMANDS
 from zbus.dialects.zbus.request import reloads
 from zbus.dialects.zbus.schema.commands import READS
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.guard import GuardSettings
 from zbus.testing.world import Client, HeldJournal, Reply
 
@@ -19,7 +19,7 @@ STRICT = GuardSettings(cors_origins=("https://app.example",))
 
 def strict(reload_window_ms: int = 2_000) -> tuple[World, Client]:
     """A world that knows its names, and a topic."""
-    world = World(guard=STRICT, settings=NativeSettings(reload_window_ms=reload_window_ms))
+    world = World(guard=STRICT, settings=ZbusSettings(reload_window_ms=reload_window_ms))
     client = world.connect()
     ok(client, http("/T?cmd=declare"))
     return world, client
@@ -364,7 +364,7 @@ def test_what_is_remembered_is_bounded() -> None:
     world, client = declared("T")
     for number in range(reloads.COUNT_MAX + 10):
         ok(client, http(f"/T?body={number}", *TYPED))
-    opened = world.face.reloads._opened
+    opened = world.dialect.reloads._opened
     assert len(opened) == reloads.COUNT_MAX
     assert "duplicate" not in ok(client, http("/T?body=0", *TYPED)).headers
     newest = http(f"/T?body={reloads.COUNT_MAX}", *TYPED)

@@ -61,8 +61,8 @@ CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate"
 
 def scene(name: str) -> Client:
     """A broker that knows what the reader's request is about."""
-    faces: dict[str, object] = {"adf": None, "camellia": None, "mqcloud": None}
-    client = World(faces=faces).connect()
+    dialects: dict[str, object] = {"adf": None, "camellia": None, "mqcloud": None}
+    client = World(dialects=dialects).connect()
     ok(client, http("/T?cmd=declare"))
     if name == "a commit":
         ok(client, http("/T?cmd=txn_stage&txn=a", body=b"staged", method="POST"))

@@ -18,7 +18,7 @@ HTML = "accept: text/html,*/*;q=0.8"
 
 
 def served(access: Access | None = None) -> Client:
-    return World(faces={"console": CONSOLE}, access=access).connect()
+    return World(dialects={"console": CONSOLE}, access=access).connect()
 
 
 @pytest.mark.parametrize("access", [None, Access([])], ids=["open", "with tokens"])

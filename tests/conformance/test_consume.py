@@ -356,7 +356,7 @@ class TestUnconsume:
 
 def test_too_many_open_pulls_on_a_connection() -> None:
     world, _ = declared("T")
-    world.face.settings = type(world.face.settings)(tickets_per_connection_max=3)
+    world.dialect.settings = type(world.dialect.settings)(tickets_per_connection_max=3)
     reader = world.connect()
     for _ in range(3):
         assert reader.exchange(http("/T?cmd=consume", "id: p")) == []

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conformance.dialogue import TYPED, Client, World, cmd, http, ok, put, restart
 from tests.conformance.websocket_client import upgraded
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.guard import GuardSettings
 
 HEAD_BYTES_MAX = 3_900
@@ -51,7 +51,7 @@ def path(*names: str) -> str:
 def world() -> Client:
     """A broker with a name at its limit, and a topic and a group with those, too."""
     guard = GuardSettings(hosts=("*",), cors_origins=(ORIGIN,))
-    settings = NativeSettings(address="h" * 94 + ":15555", reload_window_ms=2_000)
+    settings = ZbusSettings(address="h" * 94 + ":15555", reload_window_ms=2_000)
     client = World(settings=settings, guard=guard).connect()
     assert len(TOPIC) == len(GROUP) == len(FAR.encode()) == len(FAR_GROUP.encode()) == 200
     prepare(client, TOPIC)
@@ -309,7 +309,7 @@ def test_what_is_accepted_fits(way_in: WayIn, message: str) -> None:
 
 
 def test_labels_alone_have_the_limit_of_the_lines() -> None:
-    client = World(settings=NativeSettings(message_headers_bytes_max=256)).connect()
+    client = World(settings=ZbusSettings(message_headers_bytes_max=256)).connect()
     ok(client, http("/T?cmd=declare"))
     for length, status in ((249, 200), (250, 431)):
         reply = client.request(http("/T", f"key: {'k' * length}", body=b"x", method="POST"))
@@ -318,7 +318,7 @@ def test_labels_alone_have_the_limit_of_the_lines() -> None:
 
 def test_what_was_accepted_with_a_larger_limit_is_delivered_whole() -> None:
     """The broker leaves out lines of its own, and none of the application."""
-    larger = World(settings=NativeSettings(message_headers_bytes_max=65_536))
+    larger = World(settings=ZbusSettings(message_headers_bytes_max=65_536))
     ok(larger.connect(), http("/T?cmd=declare&sender-headers=1"))
     line = f"x-a: {'v' * 6_000}"
     ok(larger.connect(), http("/T/p?cmd=produce", line, body=b"x", method="POST"))

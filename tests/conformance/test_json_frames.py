@@ -313,8 +313,8 @@ def test_equal_requests_share_a_plan() -> None:
     """Only the id and the body differ, so only the first is planned."""
     world, socket = dialogue("T")
     plans = []
-    read = world.face.read
-    world.face.read = lambda head: plans.append(head) or read(head)  # type: ignore[method-assign, func-returns-value]
+    read = world.dialect.read
+    world.dialect.read = lambda head: plans.append(head) or read(head)  # type: ignore[method-assign, func-returns-value]
     for number in range(10):
         socket.ask({"cmd": "produce", "topic": "T", "id": f"i{number}", "body": str(number)})
     assert len(plans) <= 2  # the lines of the first were new

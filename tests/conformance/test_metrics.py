@@ -20,7 +20,7 @@ from tests.docs.pages import ROOT
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.histogram import Histogram
 from zbus.dialects.zbus.documents.metrics import FAMILIES
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Access, Entry, make_grant
 from zbus.edge.guard import GuardSettings
 from zbus.testing.world import Reply
@@ -95,7 +95,7 @@ def test_names_of_any_kind(name: str) -> None:
 
 
 def test_series_are_bounded() -> None:
-    world = World(settings=NativeSettings(metrics_topics_max=3))
+    world = World(settings=ZbusSettings(metrics_topics_max=3))
     client = world.connect()
     for number in range(10):
         ok(client, http(f"/T{number}/g?cmd=declare"))
@@ -113,7 +113,7 @@ def test_series_are_bounded() -> None:
 
 def test_an_open_stream_does_not_change_which_series_there_are() -> None:
     """It remembers what has changed last; the limit does not go by that."""
-    world = World(settings=NativeSettings(metrics_topics_max=2))
+    world = World(settings=ZbusSettings(metrics_topics_max=2))
     client, reader = world.connect(), world.connect()
     for name in ("busy", "b", "c", "d"):
         ok(client, http(f"/{name}/g?cmd=declare"))

@@ -17,16 +17,16 @@ from tests.docs.pages import ROOT
 from tests.docs.test_pages import PARAMETERS
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
-from zbus.dialects.zbus import dialect as face
+from zbus.dialects.zbus import dialect as dialect
 from zbus.dialects.zbus.request.params import LOOKING
 from zbus.dialects.zbus.schema.commands import COMMANDS, MOUNTED
 from zbus.dialects.zbus.schema.parameters import REQUIRED, Number, Parameter
 from zbus.dialects.zbus.server.openapi import DAY_MS, describe
 from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.status import STATUS
 
-SETTINGS = NativeSettings()
+SETTINGS = ZbusSettings()
 WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
 
 NO_PARAMETERS = {
@@ -55,13 +55,13 @@ def parameters(description: Any) -> dict[str, Any]:
 
 
 def test_it_is_served() -> None:
-    world = World(settings=NativeSettings(version="7.8.9"), limits=Limits(partitions_max=5))
+    world = World(settings=ZbusSettings(version="7.8.9"), limits=Limits(partitions_max=5))
     served = document(world.connect().request(http("/_openapi.json")))
     assert served["openapi"].startswith("3.1.")
     assert served["info"]["version"] == "7.8.9"
     assert parameters(served)["partitions"]["schema"]["maximum"] == 5
     day_ms = EPOCH_MS // DAY_MS * DAY_MS
-    assert served == describe(world.face.settings, world.broker.limits, day_ms)
+    assert served == describe(world.dialect.settings, world.broker.limits, day_ms)
     assert parameters(served)["deliver-at"]["schema"]["maximum"] == day_ms + DELAY_MS_MAX
 
 
@@ -85,7 +85,7 @@ def test_every_command_is_described(command: str) -> None:
 
 
 def test_every_row_is_a_command() -> None:
-    assert {name.encode() for name in COMMANDS} == set(face.COMMANDS)
+    assert {name.encode() for name in COMMANDS} == set(dialect.COMMANDS)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

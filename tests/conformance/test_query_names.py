@@ -8,7 +8,7 @@ import json
 import attrs
 
 from tests.conformance.dialogue import World, cmd, ok, refused
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 
 
 def test_names_of_topics_and_groups() -> None:
@@ -28,7 +28,7 @@ def test_names_of_topics_and_groups() -> None:
 
 
 def test_the_broker_itself() -> None:
-    world = World(settings=attrs.evolve(NativeSettings(), memory_used=lambda: 12_345))
+    world = World(settings=attrs.evolve(ZbusSettings(), memory_used=lambda: 12_345))
     first, _ = world.connect(), world.connect()
     info = json.loads(ok(first, cmd("query")).body)
     assert (info["connectionCount"], info["memoryBytes"]) == (2, 12_345)

@@ -19,7 +19,7 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.units import DURATIONS, SIZES
 
 KEYS = ("retentionMs", "retentionBytes", "retentionCount", "retentionDone")
@@ -67,7 +67,7 @@ class TestDeclare:
         assert retention(client) == [None, None, 7, None]
 
     def test_the_brokers_own_limits_are_for_new_topics_that_do_not_choose(self) -> None:
-        world = World(settings=NativeSettings(retention_ms=60_000, retention_bytes=5))
+        world = World(settings=ZbusSettings(retention_ms=60_000, retention_bytes=5))
         client = world.connect()
         ok(client, http("/T?cmd=declare&retention_bytes=0"))
         assert retention(client) == [60_000, None, None, None]

@@ -15,13 +15,13 @@ from tests.conformance.dialogue import (
     refused,
 )
 from zbus.core.model.limits import Limits
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 
 
 class Scene:
     """A caller and a service that waits for one call."""
 
-    def __init__(self, mask: int = 3, settings: NativeSettings | None = None) -> None:
+    def __init__(self, mask: int = 3, settings: ZbusSettings | None = None) -> None:
         self.world = World(settings=settings, limits=Limits(message_bytes_max=10_000))
         self.caller = self.world.connect()
         self.service = self.world.connect()
@@ -97,7 +97,7 @@ class TestCallByUrl:
 
     @pytest.mark.parametrize(("target", "request_body"), MODULE_PATH)
     def test_the_form_with_the_module_in_the_path(self, target: str, request_body: str) -> None:
-        scene = Scene(settings=NativeSettings(rpc_url="module-path"))
+        scene = Scene(settings=ZbusSettings(rpc_url="module-path"))
         assert scene.call(http(target)).body.decode() == request_body
 
     def test_deep_arguments_do_no_harm(self, scene: Scene) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.dialogue import Client, World, cmd, declared, document, http, ok, put
 from zbus.dialects.zbus.dialect import COMMANDS
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 
 TIME = r"[0-9]{13}"
 JSON = "application/json"
@@ -21,7 +21,7 @@ JSON = "application/json"
 
 def world_of_rows() -> tuple[World, Client]:
     """Topics T (with groups T and g, one message) and alone, whose group somebody has."""
-    world = World(settings=NativeSettings(certificate=lambda: "PEM"))
+    world = World(settings=ZbusSettings(certificate=lambda: "PEM"))
     client = world.connect()
     ok(client, http("/T?cmd=declare"))
     ok(client, http("/T/g?cmd=declare&group_mask=64"))

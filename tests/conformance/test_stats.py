@@ -32,7 +32,7 @@ def stats(client: Client, query: str = "", *lines: str) -> Any:
 def seconds(world: World, count: int = 1) -> None:
     for _ in range(count):
         world.advance(1_000)
-        world.face.upkeep()
+        world.dialect.upkeep()
         world.settle()
 
 

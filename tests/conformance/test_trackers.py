@@ -33,7 +33,7 @@ from tests.conformance.websocket_client import connected, read_json
 from zbus.dialects.zbus.documents import servers
 from zbus.dialects.zbus.documents import trackers as track
 from zbus.dialects.zbus.documents.servers import SERVERS_MAX
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
@@ -104,14 +104,14 @@ def test_tracker_document() -> None:
 
 
 def test_tls_shows_in_address_and_key() -> None:
-    world = World(settings=NativeSettings(address="broker:443", tls=True))
+    world = World(settings=ZbusSettings(address="broker:443", tls=True))
     info = document(ok(world.connect(), cmd("tracker")))
     assert info["serverAddress"] == {"address": "broker:443", "sslEnabled": True}
     assert list(info["serverTable"]) == ["[SSL]broker:443"]
 
 
 def test_its_trackers_are_in_the_server_document() -> None:
-    world = World(settings=NativeSettings(tracker_list="a:1,b:2"))
+    world = World(settings=ZbusSettings(tracker_list="a:1,b:2"))
     info = document(ok(world.connect(), cmd("server")))
     assert [tracker["address"] for tracker in info["trackerList"]] == ["a:1", "b:2"]
 
@@ -657,7 +657,7 @@ def test_there_is_an_end_to_what_servers_say(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_certificates() -> None:
     world = World(
-        settings=NativeSettings(address="broker:443", tls=True, certificate=lambda: "PEM\n")
+        settings=ZbusSettings(address="broker:443", tls=True, certificate=lambda: "PEM\n")
     )
     client = world.connect()
     for lines in ((), ("server: broker:443",)):
@@ -679,7 +679,7 @@ def test_a_broker_without_tls_has_no_certificate() -> None:
     assert refused(client, cmd("ssl")) == (404, f"404: Certificate({OWN}) Not Found")
 
 
-TRACKED = NativeSettings(
+TRACKED = ZbusSettings(
     address="first:1",
     certificate=lambda: "PEM",
     tracker_list="tracker:2",

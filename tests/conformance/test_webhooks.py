@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.dialogue import Client, World, declared, document, http, ok, refused
 from tests.conformance.test_access import entry, world_with
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 URL = "https://example.com/hook?a=1"
@@ -83,13 +83,13 @@ def test_calls_are_not_pushed() -> None:
 
 
 def test_a_broker_that_sends_none() -> None:
-    world = World(settings=NativeSettings(push_connections_max=0))
+    world = World(settings=ZbusSettings(push_connections_max=0))
     found = refused(world.connect(), http("/T/g?cmd=declare", f"push_url: {URL}"))
     assert found == (400, "400: Bad Format, this broker sends no webhooks")
 
 
 def test_networks_that_are_named() -> None:
-    world = World(settings=NativeSettings(push_networks="10.0.0.0/8, ::1"))
+    world = World(settings=ZbusSettings(push_networks="10.0.0.0/8, ::1"))
     client = world.connect()
     for host, status in (("10.1.2.3", 200), ("[::1]:99", 200), ("192.168.0.1", 400)):
         line = f"push_url: http://{host}/"

@@ -12,7 +12,7 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions
 from zbus.core.model.chunk import implied_id
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Topic
 from zbus.testing.records import Record
 
@@ -20,15 +20,17 @@ Place = tuple[int, int]
 """Partition and offset."""
 
 
-Fate = tuple[Life, int]
+Fate = tuple[MessageState, int]
 """A life, and when it ends; 0 = not by time."""
 
 
 def fate_of(backlog: Backlog, offset: int) -> Fate:
     """What the broker made of an offset."""
     life = backlog.life(offset)
-    if life in (Life.LEASED, Life.DELAYED):
-        return life, (backlog.leased if life is Life.LEASED else backlog.delayed).due_of(offset)
+    if life in (MessageState.LEASED, MessageState.DELAYED):
+        return life, (backlog.leased if life is MessageState.LEASED else backlog.delayed).due_of(
+            offset
+        )
     return life, 0
 
 
@@ -81,7 +83,7 @@ class GroupRecord:
 
     def ask(self, place: Place, probe: Probe, fate: Fate) -> None:
         """A lease is extended or given back."""
-        if fate[0] is Life.LEASED:
+        if fate[0] is MessageState.LEASED:
             self.leases[place] = fate[1]
         else:
             del self.leases[place]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.support import Box, Reader
-from zbus.core.fanout.subscribers import Follower
+from zbus.core.fanout.subscribers import Subscriber
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.topics.outcomes import Outcome
@@ -25,7 +25,7 @@ class Lines:
         return b"gap %d %b\n" % (count, ",".join(map(str, position)).encode())
 
 
-class Listener(Follower):
+class Listener(Subscriber):
     """Takes what it is told, `room` bytes at most until it is resumed."""
 
     def __init__(self, session: Reader, room: int = 1 << 30) -> None:

@@ -14,7 +14,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.delta import snapshot
 from zbus.core.topics.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
@@ -75,10 +75,10 @@ class PullProbe(Remembers, Pull):
     def __init__(
         self,
         session: Session,
-        wants: Wants | None = None,
+        wants: PullOptions | None = None,
         told: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
-        super().__init__(session, wants or Wants())
+        super().__init__(session, wants or PullOptions())
         self.answers, self._given, self._told = [], [], told
 
 
@@ -292,7 +292,7 @@ class Box:
         self, group: str = "g", count: int = 1, topic: str = "T", wait: bool = False, **wants: Any
     ) -> PullProbe:
         """Ask for messages; if there are none, the ticket ends with this turn unless it waits."""
-        pull = PullProbe(self.session(), Wants(count, **wants))
+        pull = PullProbe(self.session(), PullOptions(count, **wants))
         deadline_ms = None if wait else self.now_ms
         self.broker.pull(self.group(group, topic), pull, deadline_ms)
         return pull

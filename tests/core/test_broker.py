@@ -24,9 +24,9 @@ from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
-from zbus.core.model.pull_options import Wants
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
+from zbus.core.model.message_state import MessageState
+from zbus.core.model.pull_options import PullOptions
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Slice
 from zbus.core.topics.topic import Group, Partition
 from zbus.core.verbs.seek import Start
 from zbus.storage.port import Lane
@@ -327,7 +327,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 assert len(held & set(known.leases)) <= window
 
         partition = number % len(group.backlogs) if named else None
-        wants = Wants(count, partition, credit, replaces, bytes_max, window)
+        wants = PullOptions(count, partition, credit, replaces, bytes_max, window)
         pull = PullProbe(self.sessions[session], wants, told)
         self.pulls.append(pull)
         deadline_ms = None if wait_ms is None else self.box.now_ms + wait_ms
@@ -348,7 +348,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert not group.waiting, "others were here before"
             chunk, at = taken
             attempts = group.backlogs[0].attempts.get(chunk.first + at, 0)
-            (given,) = records_of([Piece(0, chunk, at, at + 1, attempts)])
+            (given,) = records_of([Slice(0, chunk, at, at + 1, attempts)])
             self.book.delivered(record, group, given)
 
     @rule(
@@ -466,7 +466,9 @@ class BrokerMachine(RuleBasedStateMachine):
             assert copy.deepcopy(backlog).next(partition.end) == given[0]
         for offset in given:
             place = partition.index, offset
-            known.ask(place, probe, (Life.DELAYED, due_ms) if due_ms else (Life.READY, 0))
+            known.ask(
+                place, probe, (MessageState.DELAYED, due_ms) if due_ms else (MessageState.READY, 0)
+            )
             if not due_ms and any(map(self.expires, self.messages(group, place))):
                 del known.asked[place]  # it may end at any time, and nobody is told
 
@@ -498,7 +500,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert count == len(leased)
         assert passed == {offset: fate_of(backlog, offset) for offset in passed}
         for offset in leased:
-            known.ask((partition.index, offset), probe, (Life.LEASED, deadline_ms))
+            known.ask((partition.index, offset), probe, (MessageState.LEASED, deadline_ms))
 
     @staticmethod
     def mixed(

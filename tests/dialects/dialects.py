@@ -12,11 +12,11 @@ import pytest
 from tests.conformance.dialogue import Client, Reply, http
 from tests.dialects.camellia.words import document, verb
 from tests.dialects.mqcloud import words as mqcloud_words
-from tests.dialects.toy import ToyFace
-from zbus.dialects.mqcloud.dialect import MqcloudFace
+from tests.dialects.toy import ToyDialect
+from zbus.dialects import registry
+from zbus.dialects.mqcloud.dialect import MqcloudDialect
 from zbus.dialects.mqcloud.settings import MqcloudSettings
-from zbus.dialects.registry import FACES
-from zbus.edge.dialect import Face, Parts
+from zbus.edge.dialect import Dialect, Parts
 
 Request = Callable[..., bytes]
 
@@ -26,7 +26,7 @@ def _whole(reply: Reply) -> list[bytes]:
 
 
 @attrs.frozen
-class Dialect:
+class DialectCase:
     """`put(topic, body, *lines)` and `pull(topic, *lines)`, the latter waiting; and how to read the
     messages in what is answered to a pull."""
 
@@ -56,7 +56,7 @@ class Dialect:
         return self.name
 
 
-def dialect(name: str, path: str, query: str = "") -> Dialect:
+def dialect(name: str, path: str, query: str = "") -> DialectCase:
     """One that puts by POST and pulls by GET at this path."""
 
     def put(topic: str, body: bytes, *lines: str) -> bytes:
@@ -65,7 +65,7 @@ def dialect(name: str, path: str, query: str = "") -> Dialect:
     def pull(topic: str, *lines: str) -> bytes:
         return http(path.format(topic) + query, *lines)
 
-    return Dialect(name, put, pull)
+    return DialectCase(name, put, pull)
 
 
 _ADF_IDS = itertools.count()
@@ -95,7 +95,7 @@ ADF_STATUS = {
 }
 
 
-def adf() -> Dialect:
+def adf() -> DialectCase:
     put_path, pull_path = adf_path("rpush"), adf_path("pull")
 
     def put(topic: str, body: bytes, *lines: str) -> bytes:
@@ -104,10 +104,10 @@ def adf() -> Dialect:
     def pull(topic: str, *lines: str) -> bytes:
         return http(pull_path(topic), *lines)
 
-    return Dialect("adf", put, pull, read=read_adf, tells_why=False)
+    return DialectCase("adf", put, pull, read=read_adf, tells_why=False)
 
 
-def camellia() -> Dialect:
+def camellia() -> DialectCase:
     """Everything is in forms, and all that is pulled in lists."""
 
     def put(topic: str, body: bytes, *lines: str) -> bytes:
@@ -120,10 +120,10 @@ def camellia() -> Dialect:
     def bodies(reply: Reply) -> list[bytes]:
         return [message["msg"].encode() for message in document(reply)["delayMsgList"]]
 
-    return Dialect("camellia", put, pull, bodies)
+    return DialectCase("camellia", put, pull, bodies)
 
 
-def mqcloud() -> Dialect:
+def mqcloud() -> DialectCase:
     """A registered producer and consumer, made by their first requests; batches of one message, of
     which the next one need not wait for the acknowledgement."""
 
@@ -141,10 +141,10 @@ def mqcloud() -> Dialect:
         found = [*result.get("msgList", ()), *result.get("retryMsgList", ())]
         return [message["message"].encode() for message in found]
 
-    return Dialect("mqcloud", put, pull, bodies, read=read_mqcloud, waits=False)
+    return DialectCase("mqcloud", put, pull, bodies, read=read_mqcloud, waits=False)
 
 
-def semq() -> Dialect:
+def semq() -> DialectCase:
     """Messages to a topic's address; a topic is read in another dialect."""
 
     def put(topic: str, body: bytes, *lines: str) -> bytes:
@@ -154,7 +154,7 @@ def semq() -> Dialect:
     def pull(topic: str, *lines: str) -> bytes:
         return http(f"/{topic}?cmd=consume", *lines)
 
-    return Dialect("semq", put, pull)
+    return DialectCase("semq", put, pull)
 
 
 def read_mqcloud(reply: Reply) -> Reply:
@@ -168,12 +168,12 @@ def read_mqcloud(reply: Reply) -> Reply:
     return Reply(413 if too_large else told["status"], reply.headers, reply.body)
 
 
-def registering(parts: Parts) -> Face:
+def registering(parts: Parts) -> Dialect:
     """The face of MQCloud as people try it out."""
     settings = parts.settings or MqcloudSettings()
     assert isinstance(settings, MqcloudSettings)
     trying = attrs.evolve(settings, mqcloud_auto_register=True)
-    return MqcloudFace(attrs.evolve(parts, settings=trying))
+    return MqcloudDialect(attrs.evolve(parts, settings=trying))
 
 
 DIALECTS = (
@@ -184,7 +184,8 @@ DIALECTS = (
     semq(),
     dialect("toy", "/toy/{}"),
 )
-"""A row for each of FACES, and one that shows that a new one needs no more than its row there."""
+"""A row for each of `DIALECTS`, and one that shows that a new one needs no more than its row
+there."""
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=str)
 
@@ -196,5 +197,5 @@ every_dialect_that_waits = pytest.mark.parametrize(
 @pytest.fixture
 def with_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one line that a dialect has outside its folder."""
-    monkeypatch.setitem(FACES, "toy", ToyFace)
-    monkeypatch.setitem(FACES, "mqcloud", registering)
+    monkeypatch.setitem(registry.DIALECTS, "toy", ToyDialect)
+    monkeypatch.setitem(registry.DIALECTS, "mqcloud", registering)

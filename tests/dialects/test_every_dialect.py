@@ -14,17 +14,17 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, http, ok
 from tests.dialects.dialects import (
     DIALECTS,
-    Dialect,
+    DialectCase,
     every_dialect,
     every_dialect_that_waits,
     with_toy,
 )
-from tests.dialects.toy import ToyAsked, ToyFace
+from tests.dialects.toy import ToyRequest, ToyDialect
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
-from zbus.dialects.registry import FACES
+from zbus.dialects import registry
 from zbus.edge.access import Access, Entry, make_grant
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import GuardSettings
 from zbus.testing.world import EPOCH_MS, HeldJournal
 from zbus.wire.limits import WireLimits
@@ -66,14 +66,14 @@ def stored(world: World) -> int:
 
 
 def test_every_face_is_in_the_table() -> None:
-    assert {dialect.name for dialect in DIALECTS} == set(FACES) - {
+    assert {dialect.name for dialect in DIALECTS} == set(registry.DIALECTS) - {
         "pages",
         "console",
     }  # of files alone
 
 
 @every_dialect
-def test_what_is_put_is_pulled(dialect: Dialect) -> None:
+def test_what_is_put_is_pulled(dialect: DialectCase) -> None:
     client = declared(World())
     dialect.ok(client, dialect.put("T", b"hello"))
     assert dialect.bodies(dialect.ok(client, dialect.pull("T"))) == [b"hello"]
@@ -84,7 +84,7 @@ def test_what_is_put_is_pulled(dialect: Dialect) -> None:
 
 @every_dialect
 @pytest.mark.parametrize("token", ["", "wrong", "other", "reader"])
-def test_nobody_gets_past_the_tokens(dialect: Dialect, token: str) -> None:
+def test_nobody_gets_past_the_tokens(dialect: DialectCase, token: str) -> None:
     world = World(access=Access(TOKENS))
     declared(world, "token: admin")
     client = world.connect()
@@ -98,7 +98,7 @@ def test_nobody_gets_past_the_tokens(dialect: Dialect, token: str) -> None:
 
 
 @every_dialect
-def test_a_token_lets_its_bearer_in_until_it_expires(dialect: Dialect) -> None:
+def test_a_token_lets_its_bearer_in_until_it_expires(dialect: DialectCase) -> None:
     world = World(access=Access(TOKENS))
     declared(world, "token: admin")
     client = world.connect()
@@ -130,10 +130,10 @@ HEADS = (
 )
 
 
-class Spy(ToyAsked):
+class Spy(ToyRequest):
     ran = 0
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         Spy.ran += 1
         super().run(peer, id, body)
 
@@ -143,7 +143,7 @@ def test_no_plan_of_a_face_is_run_past_the_rights(
     head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the head: the face has no say in it."""
-    monkeypatch.setattr(ToyFace, "read", lambda face, head: Spy(head, face.parts))
+    monkeypatch.setattr(ToyDialect, "read", lambda face, head: Spy(head, face.parts))
     Spy.ran = 0
     world = World(access=Access(TOKENS))
     declared(world, "token: admin")
@@ -156,13 +156,13 @@ def test_no_plan_of_a_face_is_run_past_the_rights(
 
 def test_for_who_may_not_no_plan_is_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be kept with the head, which anybody can send."""
-    made: list[ToyAsked] = []
+    made: list[ToyRequest] = []
 
-    def plan(asked: ToyAsked) -> Plan:
+    def plan(asked: ToyRequest) -> Plan:
         made.append(asked)
         return asked
 
-    monkeypatch.setattr(ToyAsked, "plan", plan)
+    monkeypatch.setattr(ToyRequest, "plan", plan)
     world = World(access=Access(TOKENS))
     declared(world, "token: admin")
     client = world.connect()
@@ -181,7 +181,9 @@ FOREIGN = (
 
 @every_dialect
 @pytest.mark.parametrize("lines", FOREIGN)
-def test_another_page_cannot_have_a_browser_do_it(dialect: Dialect, lines: tuple[str, ...]) -> None:
+def test_another_page_cannot_have_a_browser_do_it(
+    dialect: DialectCase, lines: tuple[str, ...]
+) -> None:
     world = World()
     client = declared(world)
     assert dialect.ask(client, dialect.put("T", b"x", *lines)).status == 403
@@ -192,14 +194,14 @@ def test_another_page_cannot_have_a_browser_do_it(dialect: Dialect, lines: tuple
 
 
 @every_dialect
-def test_a_name_of_others_leads_nowhere(dialect: Dialect) -> None:
+def test_a_name_of_others_leads_nowhere(dialect: DialectCase) -> None:
     client = declared(World(guard=GuardSettings()))
     request = dialect.put("T", b"x").replace(b"host: localhost", b"host: evil.example")
     assert dialect.ask(client, request).status == 421
 
 
 @every_dialect
-def test_a_browser_is_told_to_do_nothing_with_messages(dialect: Dialect) -> None:
+def test_a_browser_is_told_to_do_nothing_with_messages(dialect: DialectCase) -> None:
     client = declared(World())
     dialect.ok(client, dialect.put("T", b"<script>alert(1)</script>", "content-type: text/html"))
     page = ("sec-fetch-site: same-origin", "sec-fetch-mode: cors", "origin: http://localhost")
@@ -213,7 +215,7 @@ def test_a_browser_is_told_to_do_nothing_with_messages(dialect: Dialect) -> None
 
 
 @every_dialect
-def test_a_body_over_the_limit(dialect: Dialect) -> None:
+def test_a_body_over_the_limit(dialect: DialectCase) -> None:
     world = World(wire_limits=WireLimits(body_bytes_max=100))
     client = declared(world)
     assert dialect.ask(client, dialect.put("T", b"x" * 101)).status == 413
@@ -222,7 +224,7 @@ def test_a_body_over_the_limit(dialect: Dialect) -> None:
 
 
 @every_dialect
-def test_a_message_over_the_limit(dialect: Dialect) -> None:
+def test_a_message_over_the_limit(dialect: DialectCase) -> None:
     world = World(limits=Limits(message_bytes_max=100))
     client = declared(world)
     assert dialect.ask(client, dialect.put("T", b"x" * 101)).status == 413
@@ -231,7 +233,7 @@ def test_a_message_over_the_limit(dialect: Dialect) -> None:
 
 @every_dialect
 @pytest.mark.parametrize(("refusal", "status"), [("FULL", 507), ("OVERLOADED", 503)])
-def test_when_disk_or_memory_are_short(dialect: Dialect, refusal: str, status: int) -> None:
+def test_when_disk_or_memory_are_short(dialect: DialectCase, refusal: str, status: int) -> None:
     world = World()
     client = declared(world)
     dialect.ok(client, dialect.put("T", b"before"))
@@ -245,7 +247,7 @@ def test_when_disk_or_memory_are_short(dialect: Dialect, refusal: str, status: i
 
 
 @every_dialect
-def test_who_reads_nothing_is_given_no_more(dialect: Dialect) -> None:
+def test_who_reads_nothing_is_given_no_more(dialect: DialectCase) -> None:
     world = World()
     client, slow = declared(world), world.connect()
     bodies = [b"%d" % number + b"x" * 50_000 for number in range(40)]
@@ -270,7 +272,7 @@ def test_who_reads_nothing_is_given_no_more(dialect: Dialect) -> None:
 
 
 @every_dialect_that_waits
-def test_a_pull_waits_and_replies_come_in_order(dialect: Dialect) -> None:
+def test_a_pull_waits_and_replies_come_in_order(dialect: DialectCase) -> None:
     client = declared(World())
     assert client.exchange(dialect.pull("T")) == []
     client.send(dialect.put("T", b"x"))
@@ -281,7 +283,7 @@ def test_a_pull_waits_and_replies_come_in_order(dialect: Dialect) -> None:
 
 
 @every_dialect
-def test_no_reply_before_the_sync(dialect: Dialect) -> None:
+def test_no_reply_before_the_sync(dialect: DialectCase) -> None:
     journal = HeldJournal()
     world = World(journal)
     client = world.connect()
@@ -303,7 +305,7 @@ def stopped() -> Iterator[World]:
 
 
 @every_dialect_that_waits
-def test_at_the_stop_who_waits_is_told(dialect: Dialect, stopped: World) -> None:
+def test_at_the_stop_who_waits_is_told(dialect: DialectCase, stopped: World) -> None:
     client = declared(stopped)
     assert client.exchange(dialect.pull("T")) == []
     stopped.posted.append(stopped.broker.stop)

@@ -11,27 +11,27 @@ from zbus.core.model.errors import topic_unknown
 from zbus.core.topics.outcomes import Delivered, Empty, Outcome, Stored
 from zbus.dialects.zbus.request.header_lines import plain
 from zbus.edge.access import Needs
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.guard import Answer
-from zbus.edge.http_reply import TEXT, PlainFace, PlainHead, PlainPull, PlainReply, Tell
+from zbus.edge.http_reply import TEXT, HttpDialect, PlainHead, PlainPull, PlainReply, Tell
 from zbus.wire.heads.heads import Head
 from zbus.wire.target import split_target
 
 WAIT_MS = 30_000
 
 
-class ToyFace(PlainFace):
+class ToyDialect(HttpDialect):
     prefixes = frozenset((b"toy",))
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
-    def read(self, head: Head) -> ToyAsked:
-        return ToyAsked(head, self.parts)
+    def read(self, head: Head) -> ToyRequest:
+        return ToyRequest(head, self.parts)
 
 
-class ToyAsked(PlainHead):
+class ToyRequest(PlainHead):
     def __init__(self, head: Head, parts: Parts) -> None:
         super().__init__(head, parts.guard)
         segments = split_target(head.target)[0]
@@ -50,7 +50,7 @@ class ToyAsked(PlainHead):
             return Tell(self, Answer(400, "400: POST or GET /toy/<topic>", TEXT))
         return self
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         topic = self.broker.topic(self.topic)
         if topic is None or not topic.groups:
             PlainReply(self, peer).settle(topic_unknown(self.topic))

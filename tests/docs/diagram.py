@@ -5,9 +5,9 @@ python -m tests.docs.diagram
 
 from __future__ import annotations
 
-from zbus.core.model.message_state import TRANSITIONS, Life
+from zbus.core.model.message_state import TRANSITIONS, MessageState
 
-BEGINNING = Life.READY
+BEGINNING = MessageState.READY
 
 
 def diagram() -> str:
@@ -20,7 +20,7 @@ def diagram() -> str:
     left = {
         before for before, step in TRANSITIONS if step != "again"
     }  # what is over may begin anew
-    lines += [f"    {life.name} --> [*]" for life in Life if life not in left]
+    lines += [f"    {life.name} --> [*]" for life in MessageState if life not in left]
     return "\n".join(lines) + "\n"
 
 

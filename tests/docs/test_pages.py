@@ -297,8 +297,8 @@ def test_the_dialect_that_is_shown_is_the_toy() -> None:
     shown, listed = [block.text.splitlines() for block in blocks(DIALECT, "python")]
     toy = text_of(ROOT / "tests/dialects/toy.py")
     assert alike(["...", *shown, "..."], [line.strip() for line in toy.splitlines()])
-    faces = text_of(ROOT / "zbus/dialects/registry.py")
-    assert all(line in faces for line in listed if "toy" not in line)
+    dialects = text_of(ROOT / "zbus/dialects/registry.py")
+    assert all(line in dialects for line in listed if "toy" not in line)
 
 
 @pytest.mark.parametrize("number", [0, 1])

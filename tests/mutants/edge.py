@@ -384,7 +384,7 @@ WIRE: list[Mutant] = [
     ),
 ]
 
-FACES: list[Mutant] = [
+DIALECTS: list[Mutant] = [
     *mutants_of(
         "zbus/edge/access.py",
         (
@@ -930,4 +930,4 @@ CLIENT: list[Mutant] = [
     ),
 ]
 
-EDGE = [*WIRE, *FACES, *SERVER, *CLIENT]
+EDGE = [*WIRE, *DIALECTS, *SERVER, *CLIENT]

@@ -720,7 +720,7 @@ STORE: list[Mutant] = [
         "zbus/storage/replay.py",
         (
             "snapshot-keeps-originals",
-            "            self.originals = Originals()\n            self._tick = []",
+            "            self.originals = DedupWindow()\n            self._tick = []",
             "            self._tick = []",
             "core/test_recovery.py",
         ),

@@ -49,13 +49,13 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "rest-of-a-batch-is-not-given-back",
-            "            release(face, group, partition, [o for o in mine if o >= ends])\n",
+            "            release(dialect, group, partition, [o for o in mine if o >= ends])\n",
             "",
             HOLDERS,
         ),
         (
             "unlock-gives-nothing-back",
-            "    release(face, group, partition, lock.open(group.backlogs[partition.index]))\n",
+            "    release(dialect, group, partition, lock.open(group.backlogs[partition.index]))\n",
             "",
             SIMULATED,
         ),

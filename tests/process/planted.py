@@ -13,9 +13,9 @@ import attrs
 
 from zbus.cli import main
 from zbus.core.cursor.backlog import Backlog
-from zbus.core.cursor.journal import Told
+from zbus.core.cursor.journal import CursorState
 from zbus.core.cursor.state import Entries, EntryState, GroupChange, Origin, Settlement
-from zbus.core.topics.pending_acks import Settlements
+from zbus.core.topics.pending_acks import PendingAcks
 from zbus.storage import replay
 from zbus.storage.local.files import OsFiles
 
@@ -49,23 +49,23 @@ def write_behind() -> None:
 
 def forget_acks() -> None:
     """A restart forgets acknowledgements out of order."""
-    apply = Told.apply
+    apply = CursorState.apply
 
-    def apply_less(self: Told, change: GroupChange) -> None:
+    def apply_less(self: CursorState, change: GroupChange) -> None:
         left = [entry for entry in change.entries if entry.state is not EntryState.DONE]
         apply(self, attrs.evolve(change, entries=Entries.of(*left)))
 
-    Told.apply = apply_less  # type: ignore[method-assign]
+    CursorState.apply = apply_less  # type: ignore[method-assign]
 
 
 def skip() -> None:
     """A restart goes on one message too far."""
-    apply = Told.apply
+    apply = CursorState.apply
 
-    def apply_more(self: Told, change: GroupChange) -> None:
+    def apply_more(self: CursorState, change: GroupChange) -> None:
         apply(self, attrs.evolve(change, cursor=change.cursor + 1))
 
-    Told.apply = apply_more  # type: ignore[method-assign]
+    CursorState.apply = apply_more  # type: ignore[method-assign]
 
 
 def impatient() -> None:
@@ -90,7 +90,7 @@ def forget_settlements() -> None:
     def nothing(stored: Iterable[Settlement], end: int) -> None:
         pass
 
-    Settlements.found = nothing  # type: ignore[method-assign]
+    PendingAcks.found = nothing  # type: ignore[method-assign]
 
 
 def half_moves() -> None:

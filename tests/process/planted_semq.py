@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from zbus.cli import main
 from zbus.semq.endpoint.events import Effect, Event, Submit, Submitted
-from zbus.semq.endpoint.received_ids import Ledger
+from zbus.semq.endpoint.received_ids import ReceivedIds
 from zbus.semq.program.program import Program
 
 LATE_MS = 2_000
@@ -39,7 +39,7 @@ def answer_early() -> None:
 
 def no_ledger() -> None:
     """What came before is known by its row alone, which goes when it is done."""
-    Ledger.add = lambda *given: True  # type: ignore[method-assign]
+    ReceivedIds.add = lambda *given: True  # type: ignore[method-assign]
 
 
 BUGS: dict[str, Callable[[], None]] = {bug.__name__: bug for bug in (answer_early, no_ledger)}

@@ -19,11 +19,11 @@ from zbus.semq.endpoint.events import (
     Manage,
     Opened,
     Refused,
+    Reported,
     Submit,
     Submitted,
     Take,
     Taken,
-    Told,
     Transmit,
 )
 from zbus.semq.endpoint.options import HEARTBEAT_MS
@@ -162,10 +162,10 @@ class Desk:
             self.done(taken.row)
         return found
 
-    def done(self, row: int) -> Told | Refused:
+    def done(self, row: int) -> Reported | Refused:
         self.asks += 1
         effects = self.step(Done(self.asks, row))
-        answers = [e for e in effects if isinstance(e, Told | Refused) and e.ask == self.asks]
+        answers = [e for e in effects if isinstance(e, Reported | Refused) and e.ask == self.asks]
         return answers[0]
 
     def left(self, holder: int = 1) -> None:
@@ -175,8 +175,10 @@ class Desk:
         self.asks += 1
         texts = {name: str(value) for name, value in fields.items()}
         effects = self.step(Manage(self.asks, command, texts))
-        answer = next(e for e in effects if isinstance(e, Told | Refused) and e.ask == self.asks)
-        return answer.document if isinstance(answer, Told) else answer
+        answer = next(
+            e for e in effects if isinstance(e, Reported | Refused) and e.ask == self.asks
+        )
+        return answer.document if isinstance(answer, Reported) else answer
 
     # -- the disk -----------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ from zbus.semq.endpoint.events import (
     Frame,
     Left,
     Manage,
+    Reported,
     Submit,
     Submitted,
     Take,
     Taken,
-    Told,
 )
 from zbus.semq.endpoint.schema import StoreError
 from zbus.semq.program.encryption import Sealing
@@ -92,9 +92,9 @@ class Rules:
         elif isinstance(event, Done):
             self.rows.pop(event.row)
             self.held.pop(event.row)
-            yield Told(event.ask, {"row": event.row})
+            yield Reported(event.ask, {"row": event.row})
         elif isinstance(event, Manage):
-            yield Told(event.ask, {"command": event.command, **event.fields})
+            yield Reported(event.ask, {"command": event.command, **event.fields})
         yield from self.answer(event)
 
     def _hand_over(self) -> Iterable[Effect]:

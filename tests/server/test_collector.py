@@ -18,7 +18,7 @@ from zbus.server.process.gc_control import (
     SHARE,
     SLOW_S,
     TIDY_SHARE,
-    Collector,
+    GcControl,
 )
 
 
@@ -60,7 +60,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def test_full_collections_come_now_and_then(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     for _ in range(int(EVERY_S) - 1):
         calls.time.now_s += 1
         collector.look()
@@ -73,7 +73,7 @@ def test_full_collections_come_now_and_then(calls: Calls) -> None:
 
 
 def test_slow_ones_come_more_rarely_and_do_not_look_at_the_same_again(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     calls.time.now_s += EVERY_S
     calls.time.pause_s = 2 * EVERY_S / SHARE
     assert calls.time.pause_s > SLOW_S
@@ -88,7 +88,7 @@ def test_slow_ones_come_more_rarely_and_do_not_look_at_the_same_again(calls: Cal
 
 
 def test_while_memory_is_short_it_collects_and_then_everything(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     collector.press()
     assert calls.since() == ["collect"]
     collector.press()
@@ -102,7 +102,7 @@ def test_while_memory_is_short_it_collects_and_then_everything(calls: Calls) -> 
 
 
 def test_it_tidies_at_once_and_then_no_more_often_than_that_costs_little(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     calls.time.pause_s = 0.05
     assert collector.tidy()
     assert not collector.tidy()
@@ -112,7 +112,7 @@ def test_it_tidies_at_once_and_then_no_more_often_than_that_costs_little(calls: 
 
 
 def test_it_tidies_for_removals_as_soon_as_it_may(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     calls.time.pause_s = 0.05
     collector.tidy()
     collector.removed(REMOVED_MAX)
@@ -127,7 +127,7 @@ def test_it_tidies_for_removals_as_soon_as_it_may(calls: Calls) -> None:
 
 def test_it_tidies_when_much_was_freed(calls: Calls) -> None:
     blocks = 0
-    collector = Collector(calls.time, calls.time, lambda: blocks)
+    collector = GcControl(calls.time, calls.time, lambda: blocks)
     most = 10 * FREED_MIN
     for blocks, made in (
         (most, []),
@@ -145,7 +145,7 @@ def test_it_tidies_when_much_was_freed(calls: Calls) -> None:
 def test_it_tidies_at_once_when_half_of_what_it_found_was_freed(calls: Calls) -> None:
     """That a crowd made it slow a moment ago is no reason to wait when the crowd has gone."""
     blocks = 10 * FREED_MIN
-    collector = Collector(calls.time, calls.time, lambda: blocks)
+    collector = GcControl(calls.time, calls.time, lambda: blocks)
     calls.time.pause_s = 1.0
     collector.look()
     collector.tidy()
@@ -161,7 +161,7 @@ def test_it_tidies_at_once_when_half_of_what_it_found_was_freed(calls: Calls) ->
 
 
 def test_it_tidies_after_many_removals(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     for count in (1, REMOVED_MAX - 1, REMOVED_MAX, REMOVED_MAX + 1, 2 * REMOVED_MAX):
         collector.removed(count)
         calls.time.now_s += 1
@@ -169,7 +169,7 @@ def test_it_tidies_after_many_removals(calls: Calls) -> None:
 
 
 def test_partitions_that_were_set_aside_and_removed_are_looked_at(calls: Calls) -> None:
-    collector = Collector(calls.time, calls.time)
+    collector = GcControl(calls.time, calls.time)
     calls.time.pause_s = 2 * SLOW_S
     for count, made in (
         (0, ["collect", "freeze"]),
@@ -195,7 +195,7 @@ class Witness:
 def test_a_topic_that_was_set_aside_leaves_memory_when_it_is_removed(tmp_path: Path) -> None:
     """Full collections of a broker that has much are slow, and set aside all that they find."""
     now_s = 0.0
-    collector = Collector(lambda: now_s, iter(range(1_000)).__next__)
+    collector = GcControl(lambda: now_s, iter(range(1_000)).__next__)
     turns = Turns(tmp_path)
     declare = ask("/Gone?cmd=declare&durability=memory&partitions=64")
     left = []

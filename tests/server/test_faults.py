@@ -15,7 +15,7 @@ import pytest
 
 from tests.conformance.dialogue import http
 from zbus.core.delivery.dispatch import Dispatch
-from zbus.core.fanout.follow import Following
+from zbus.core.fanout.follow import FanOut
 from zbus.core.log import Log
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Fault
@@ -245,7 +245,7 @@ ROWS = {
         None,
     ),
     "followers": Row(
-        lambda rig: rig.plant(Following, "_collect"),
+        lambda rig: rig.plant(FanOut, "_collect"),
         follow,
         NOBODY,
         0,

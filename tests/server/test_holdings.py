@@ -13,7 +13,7 @@ from tests.server.test_nothing_left_of_a_connection import Turns, ask
 from tests.server.test_pressure import FakeGauges
 from zbus.config import Config
 from zbus.server.process.serve import Server
-from zbus.server.watch.memory_usage import SHARES, Holdings, within
+from zbus.server.watch.memory_usage import SHARES, MemoryUsage, within
 from zbus.server.watch.pressure import Pressure
 from zbus.testing.world import World
 
@@ -67,7 +67,7 @@ def test_a_server_shows_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_the_log_says_what_is_held_when_puts_are_refused(caplog: pytest.LogCaptureFixture) -> None:
-    gauges, holdings = FakeGauges(), Holdings()
+    gauges, holdings = FakeGauges(), MemoryUsage()
     holdings.add("pulls", lambda: 3 * MIB)
     holdings.add("heads", lambda: 0)
     gave_way: list[str] = []

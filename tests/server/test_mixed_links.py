@@ -22,8 +22,8 @@ from tests.limits import checked
 from tests.server.test_tls_loop import SecureClient, request
 from tests.wire.websocket_frames import close, frame
 from zbus.core.fanout import follow
-from zbus.core.fanout.subscribers import Watch
-from zbus.server.loop.socket_connection import Link
+from zbus.core.fanout.subscribers import WatchedTopic
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 from zbus.testing.simulation.network import Connection
@@ -36,7 +36,7 @@ EVENT_LINE = re.compile(rb"retry: |id: |data: |event: (skipped|end|base64)$|:$")
 class PlainClient:
     """Like `SecureClient`, without TLS."""
 
-    def __init__(self, connection: Connection, link: Link) -> None:
+    def __init__(self, connection: Connection, link: SocketConnection) -> None:
         self.connection = connection
         self.link = link
         self.received = bytearray()
@@ -242,7 +242,7 @@ class Scene:
         self.process.close()
         assert not broker.sessions
         for topic in broker.topics.values():
-            assert topic.followed is None or not cast(Watch, topic.followed).audiences
+            assert topic.followed is None or not cast(WatchedTopic, topic.followed).audiences
             for group in topic.groups.values():
                 assert not group.readers
                 assert not group.waiting

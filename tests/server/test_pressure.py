@@ -14,7 +14,7 @@ from zbus.config.server import Marks
 from zbus.core.log import GROWS_TO
 from zbus.server.process.serve import Server
 from zbus.server.watch.pressure import Pressure
-from zbus.server.watch.system_stats import OsGauges, Space
+from zbus.server.watch.system_stats import OsStats, Space
 from zbus.testing.world import Client, World
 
 MIB = 1 << 20
@@ -243,7 +243,7 @@ def test_another_c_library_says_nothing() -> None:
 
 
 def test_the_heap_is_measured() -> None:
-    gauges = OsGauges()
+    gauges = OsStats()
     before = gauges.memory_free()
     if before is None:
         pytest.skip("the C library is not glibc")
@@ -254,14 +254,14 @@ def test_the_heap_is_measured() -> None:
     assert len(kept) == 1_000
 
 
-def cgroup(tmp_path: Path, lines: str, files: dict[str, str]) -> OsGauges:
+def cgroup(tmp_path: Path, lines: str, files: dict[str, str]) -> OsStats:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(lines)
     for name, text in files.items():
         path = tmp_path / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return OsGauges(tmp_path / "proc", tmp_path / "cgroup")
+    return OsStats(tmp_path / "proc", tmp_path / "cgroup")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_the_limit_of_a_cgroup(
 
 
 def test_without_a_cgroup_the_machine_counts(tmp_path: Path) -> None:
-    machine = OsGauges(tmp_path, tmp_path).memory_total()
+    machine = OsStats(tmp_path, tmp_path).memory_total()
     assert machine is not None
     assert machine > 64 * MIB
     odd = cgroup(tmp_path, "0::/a\nnonsense\n", {"a/memory.max": "9" * 19})
@@ -294,7 +294,7 @@ def test_without_a_cgroup_the_machine_counts(tmp_path: Path) -> None:
 
 
 def test_what_the_system_tells(tmp_path: Path) -> None:
-    gauges = OsGauges()
+    gauges = OsStats()
     space = gauges.disk(tmp_path)
     assert space is not None
     assert 0 < space.free <= space.total
@@ -303,7 +303,7 @@ def test_what_the_system_tells(tmp_path: Path) -> None:
     assert used is not None
     assert used > 5 * MIB
     gauges.trim_memory()
-    assert OsGauges(tmp_path).memory_used() is None
+    assert OsStats(tmp_path).memory_used() is None
 
 
 async def exchange(stream: trio.SocketStream, request: bytes) -> bytes:

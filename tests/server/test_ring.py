@@ -12,7 +12,7 @@ from tests.server.test_mixed_links import PlainClient
 from tests.server.test_tls_loop import request
 from tests.wire.websocket_frames import frame
 from zbus.server.loop import fair_queue as ring
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 
@@ -95,7 +95,7 @@ def test_a_turn_does_so_much_and_no_more(scene: Scene, much: str) -> None:
     links = scene.process.loop._ring
     serve, used = links._serve, [0]
 
-    def counted(link: Link) -> None:
+    def counted(link: SocketConnection) -> None:
         before = link.work
         serve(link)
         used[-1] += before - link.work

@@ -12,8 +12,8 @@ from tests.wire.websocket_frames import frame
 from zbus.config.server import Timeouts
 from zbus.server.loop.fair_queue import QUANTUM
 from zbus.server.loop.readiness import READ
-from zbus.server.loop.socket_connection import Link
-from zbus.server.loop.timeouts import Sweep
+from zbus.server.loop.socket_connection import SocketConnection
+from zbus.server.loop.timeouts import ConnectionTimeouts
 from zbus.testing.world import World
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
@@ -31,10 +31,10 @@ class Silence:
     def __init__(self, sock: socket.socket, before: bytes = b"") -> None:
         world = World()
         reader = HttpReader(Heads(), WireLimits())
-        self.link = Link(
+        self.link = SocketConnection(
             sock, b"s", "127.0.0.1:1", reader, world.front, lambda link: None, 1 << 18, 0
         )
-        self.sweep = Sweep(
+        self.sweep = ConnectionTimeouts(
             [self.link],
             lambda link: None,
             lambda link: None,

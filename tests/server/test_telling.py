@@ -8,12 +8,12 @@ import pytest
 
 from zbus.server.loop.loop import Loop
 from zbus.server.watch import debug_loop as telling
-from zbus.server.watch.debug_loop import TellingLoop
+from zbus.server.watch.debug_loop import DebugLoop
 
 
 def test_a_slow_turn(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(Loop, "turn", lambda _self, _events: None)
-    loop = object.__new__(TellingLoop)
+    loop = object.__new__(DebugLoop)
     with caplog.at_level(logging.DEBUG, "zbus"):
         loop.turn([])
         assert caplog.messages == []

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.authority import client_context, server_context
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 from zbus.testing.simulation.network import Connection
@@ -20,7 +20,9 @@ from zbus.wire.tls import TlsStream
 class SecureClient:
     """The client's end of one connection."""
 
-    def __init__(self, connection: Connection, link: Link, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, connection: Connection, link: SocketConnection, context: ssl.SSLContext
+    ) -> None:
         self.connection = connection
         self.link = link
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

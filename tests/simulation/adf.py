@@ -17,10 +17,10 @@ from tests.simulation.deques import Deque, Deques, Fate, Handed, Item, Removal
 from tests.simulation.stranger import Stranger
 from tests.wire.websocket_frames import frame
 from zbus.core.topics.topic import Group, Pull, Session
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
-from zbus.testing.simulation.network import Connection
+from zbus.testing.simulation.network import Connection as AdfConnection
 
 CODES = {
     "lpush": 1,
@@ -133,7 +133,7 @@ class AdfWorld:
         client = self.clients.pop(number, None)
         if client is not None:
             self.say(f"connection {number} of {client.name} is over")
-            unsent = isinstance(session, Peer) and session.out_bytes > 0
+            unsent = isinstance(session, Connection) and session.out_bytes > 0
             self.book.left(number, isinstance(client, HttpClient), unsent)
             self._gone.append(client)
 
@@ -189,7 +189,7 @@ class AdfClient(Stranger):
 
     form = ""
 
-    def __init__(self, world: AdfWorld, connection: Connection, number: int) -> None:
+    def __init__(self, world: AdfWorld, connection: AdfConnection, number: int) -> None:
         super().__init__(connection, f"adf {self.form} client {number}")
         self.world = world
         self.number = connection.socket.fileno()
@@ -341,7 +341,7 @@ class JsonClient(AdfClient):
     form = "json"
     path = "/queue/json"
 
-    def __init__(self, world: AdfWorld, connection: Connection, number: int) -> None:
+    def __init__(self, world: AdfWorld, connection: AdfConnection, number: int) -> None:
         super().__init__(world, connection, number)
         self.unsent += handshake(self.path)
         self._open = False
@@ -436,7 +436,7 @@ class HttpClient(AdfClient):
 
     form = "http"
 
-    def __init__(self, world: AdfWorld, connection: Connection, number: int) -> None:
+    def __init__(self, world: AdfWorld, connection: AdfConnection, number: int) -> None:
         super().__init__(world, connection, number)
         self.lease_s = world.random.choice(LEASES_S)
         self.order: deque[Call] = deque()

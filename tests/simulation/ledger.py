@@ -15,8 +15,8 @@ from tests.simulation.verbs import DEAD
 from zbus.core.broker import Broker
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.message_state import Life
-from zbus.core.topics.outcomes import Piece
+from zbus.core.model.message_state import MessageState
+from zbus.core.topics.outcomes import Slice
 from zbus.core.topics.topic import Partition
 from zbus.testing.records import records_of
 
@@ -50,11 +50,11 @@ def _read(book: Book, topic: TopicBook, partition: Partition, settle: Callable[[
         answer = answers.pop()
         assert not isinstance(answer, BrokerError), answer
         chunk, at = answer
-        (record,) = records_of([Piece(partition.index, chunk, at, at + 1)])
+        (record,) = records_of([Slice(partition.index, chunk, at, at + 1)])
         book.known(topic, record)
 
 
-def _life(broker: Broker, topic: TopicBook, group: GroupBook, sent: Sent) -> Life:
+def _life(broker: Broker, topic: TopicBook, group: GroupBook, sent: Sent) -> MessageState:
     found = broker.topic(topic.name)
     assert found is not None
     assert sent.place is not None
@@ -85,7 +85,7 @@ def _results(
         book.check(group.moves > 0 or len(there) <= 1, f"{name} has the results {there}")
         if group.moves or sent.place is None or serial in group.passed:
             continue
-        done = _life(broker, topic, group, sent) is Life.DONE
+        done = _life(broker, topic, group, sent) is MessageState.DONE
         book.check(done or not there, f"{name} has a result and is not acknowledged")
         otherwise = serial in group.acking or serial in group.buried
         otherwise = otherwise or any(result in elsewhere for result in results)
@@ -111,7 +111,7 @@ def _deaths(
             continue
         if serial in group.passed or sent.ttl_ms:
             continue
-        done = _life(broker, topic, group, sent) is Life.DONE
+        done = _life(broker, topic, group, sent) is MessageState.DONE
         letters = book.letters.get((topic.name, group.name, *sent.place), [])
         counts["dead letters"] += len(letters)
         name = f"message {serial} of {topic.name}/{group.name}"
@@ -127,7 +127,7 @@ def _redriven(book: Book, broker: Broker, counts: Counter[str]) -> None:
     homes = {place: origin[0] for origin, places in book.letters.items() for place in places}
     for place, home in homes.items():
         sent = dead.sent[dead.places[place]]
-        if _life(broker, dead, group, sent) is Life.DONE:
+        if _life(broker, dead, group, sent) is MessageState.DONE:
             most[home, sent.body] += 1
             least[home, sent.body] += not group.may_be_done(sent.serial)
     back: Counter[tuple[str, bytes]] = Counter()

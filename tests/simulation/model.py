@@ -14,7 +14,7 @@ from functools import partial
 from tests.simulation.groups import GroupBook, Sent, passes
 from zbus.core.broker import Broker
 from zbus.core.commit.tick import RETRY_MS, STATE_EVERY_MS
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Topic
 from zbus.testing.records import Record
 
@@ -396,7 +396,7 @@ class Book:
         for sent in held:
             assert sent.place is not None
             partition, offset = sent.place
-            done = group.backlogs[partition].life(offset) is Life.DONE
+            done = group.backlogs[partition].life(offset) is MessageState.DONE
             name = f"message {sent.serial} of {topic.name}/{book.name}"
             if sent.serial in book.acked:
                 settled = sent.serial in book.results or sent.serial in book.buried

@@ -27,11 +27,11 @@ from zbus.semq.endpoint.events import (
     Left,
     Opened,
     Refused,
+    Reported,
     Submit,
     Submitted,
     Take,
     Taken,
-    Told,
     Transmit,
     Unreachable,
 )
@@ -287,7 +287,7 @@ class Node:
         else:
             self._answered(effect)
 
-    def _answered(self, effect: Submitted | Taken | Told | Refused) -> None:
+    def _answered(self, effect: Submitted | Taken | Reported | Refused) -> None:
         book, ask = self.world.book, effect.ask
         if isinstance(effect, Submitted):
             sent = self.submits.pop(ask)
@@ -297,7 +297,7 @@ class Node:
         elif isinstance(effect, Taken):
             if ask in self.takes:  # else whoever asked has left
                 self._taken(self.takes.pop(ask), effect)
-        elif isinstance(effect, Told):
+        elif isinstance(effect, Reported):
             if ask in self.dones:
                 book.done(self.dones.pop(ask)[2])
         elif ask in self.submits:

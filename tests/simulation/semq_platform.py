@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.semq_links import PlatformLink
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.message_state import Life
-from zbus.core.topics.outcomes import Piece
+from zbus.core.model.message_state import MessageState
+from zbus.core.topics.outcomes import Slice
 from zbus.core.topics.topic import Partition
 from zbus.storage.port import Verdict
 from zbus.testing.records import Record, records_of
@@ -161,7 +161,7 @@ class Platform:
             group = partition.topic.group(GROUP)
             self.world.check(group is not None, f"the mailbox of {name} has no group")
             assert group is not None
-            gone = [o for o in box.open if group.backlogs[0].life(o) is Life.DONE]
+            gone = [o for o in box.open if group.backlogs[0].life(o) is MessageState.DONE]
             for offset in gone:
                 self.world.judge.left_mailbox(name, box.open.pop(offset))
 
@@ -174,7 +174,7 @@ class Platform:
         assert group is not None
         backlog = group.backlogs[0]
         offsets = range(max(partition.first, backlog.floor()), partition.end)
-        return [offset for offset in offsets if backlog.life(offset) is not Life.DONE]
+        return [offset for offset in offsets if backlog.life(offset) is not MessageState.DONE]
 
     def _partition(self, name: str) -> Partition | None:
         topic = self.machine.broker.topic(f"semq.{name}")
@@ -218,6 +218,6 @@ class Platform:
                 continue  # it was finished, and is forgotten already
             assert not isinstance(answer, BrokerError), answer
             chunk, at = answer
-            found += records_of([Piece(partition.index, chunk, at, at + 1)])
+            found += records_of([Slice(partition.index, chunk, at, at + 1)])
         disk.faults = faults
         return found

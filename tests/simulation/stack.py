@@ -17,8 +17,8 @@ from tests.simulation.desk import Desk
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.message_state import MessageState
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.outcomes import Declared, Delivered, Done, Outcome, Stored
 from zbus.core.topics.topic import Group, Partition, Session, Topic
@@ -294,7 +294,7 @@ class Stack(Desk):
                 given = records_of(outcome.pieces)
                 book.maybe_done.update((r.partition, r.offset) for r in given)
 
-        pull = PullProbe(self.session, Wants(self.random.choice((1, 3))), told)
+        pull = PullProbe(self.session, PullOptions(self.random.choice((1, 3))), told)
         self.broker.pull(group, pull, self.now_ms)
 
     def _leased(self) -> tuple[Group, GroupBook, Partition, list[int]] | None:
@@ -474,10 +474,10 @@ def _check_backlog(
     for offset, body in book.stored[index].items():
         life = backlog.life(offset)
         if (index, offset) in group_book.done or offset < group_book.floor[index]:
-            assert life is Life.DONE, f"{where}: {offset} was settled, and is {life}"
+            assert life is MessageState.DONE, f"{where}: {offset} was settled, and is {life}"
         elif offset >= begin and (index, offset) not in group_book.maybe_done:
-            assert life is not Life.DONE, f"{where}: {offset} was skipped"
-            if life is Life.READY and offset < backlog.cursor:
+            assert life is not MessageState.DONE, f"{where}: {offset} was skipped"
+            if life is MessageState.READY and offset < backlog.cursor:
                 assert book.sent[body].due_ms <= now_ms, f"{where}: {offset} is ready too early"
     for (at, offset), extensions in group_book.extended.items():
         confirmed = [number for number, one in enumerate(extensions) if one.confirmed]

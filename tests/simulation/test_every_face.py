@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.dialects.dialects import Dialect, every_dialect, with_toy
+from tests.dialects.dialects import DialectCase, every_dialect, with_toy
 from zbus.testing.simulation import Reply, Scene, request
 
 __all__ = ["with_toy"]
@@ -18,7 +18,7 @@ SEEDS = 8
 
 @every_dialect
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_was_answered_is_there_after_power_cuts(dialect: Dialect, seed: int) -> None:
+def test_what_was_answered_is_there_after_power_cuts(dialect: DialectCase, seed: int) -> None:
     scene = Scene(seed)
     assert scene.request(request("declare", "T")).status == 200
     waiting = [b"%d" % number for number in range(60)]
@@ -40,7 +40,7 @@ def test_what_was_answered_is_there_after_power_cuts(dialect: Dialect, seed: int
     assert told == read_all(scene, dialect)
 
 
-def read_all(scene: Scene, dialect: Dialect) -> list[bytes]:
+def read_all(scene: Scene, dialect: DialectCase) -> list[bytes]:
     """All bodies in the log, each once: what was put and not answered is put again."""
     found: dict[bytes, None] = {}
     while len(found) < 60:

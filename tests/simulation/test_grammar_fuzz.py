@@ -12,9 +12,9 @@ from tests.simulation.grammar import Grammar
 from tests.simulation.grammar_fuzz import Counts, Fault, run
 from zbus.core.broker import Broker
 from zbus.dialects.zbus.request.websocket_frames import Frames
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.websocket import WebSocket
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.wire.heads.head import Request
 
 
@@ -60,11 +60,11 @@ def test_an_account_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_who_keeps_others_waiting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = count()
 
-    def receive(link: Link, data: bytes) -> None:
+    def receive(link: SocketConnection, data: bytes) -> None:
         if next(numbers) % 200:
-            Peer.receive(link, data)
+            Connection.receive(link, data)
 
-    monkeypatch.setattr(Link, "receive", receive)
+    monkeypatch.setattr(SocketConnection, "receive", receive)
     assert "not answered" in found()
 
 

@@ -16,7 +16,7 @@ from tests.simulation.stack import Stack, Told
 from zbus.core.commit.tick import CHECK_MS
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import make_row
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Delivered, Outcome
 from zbus.core.topics.topic import Group
 from zbus.core.verbs.declare import GroupWish
@@ -62,7 +62,7 @@ class OneTopic(Desk):
         offsets: list[int] = []
         skipped = 0
         while True:
-            probe = PullProbe(Reader(b"s", ""), Wants(100))
+            probe = PullProbe(Reader(b"s", ""), PullOptions(100))
             self.broker.pull(self.group, probe, self.broker.now_ms + 1)
             self.settle()
             self.settle(1)

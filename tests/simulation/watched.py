@@ -10,9 +10,9 @@ from zbus.core.broker import Broker
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.limits import Limits
-from zbus.core.model.pull_options import ONE, Wants
-from zbus.core.topics.outcomes import Delivered, Outcome, Piece
-from zbus.core.topics.storage import Recorder
+from zbus.core.model.pull_options import ONE, PullOptions
+from zbus.core.topics.outcomes import Delivered, Outcome, Slice
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
 from zbus.testing.records import Record, records_of
 
@@ -72,7 +72,7 @@ class WatchedBroker(Broker):
         gone: Callable[[Session], None],
         picked: Picked,
         undelivered: Picked,
-        recorder: Recorder,
+        recorder: Storage,
         ids: Iterator[bytes],
         limits: Limits,
     ) -> None:
@@ -87,7 +87,7 @@ class WatchedBroker(Broker):
         seeking: Any = self.seek.__self__  # type: ignore[attr-defined]
         self._move, seeking.move = seeking.move, self._moved
 
-    def _handed_over(self, group: Group, line: object, pull: _Tap, pieces: list[Piece]) -> None:
+    def _handed_over(self, group: Group, line: object, pull: _Tap, pieces: list[Slice]) -> None:
         records = records_of(pieces)
         pull.picked += records
         self._picked(group, records, pull.inner)
@@ -113,10 +113,12 @@ class WatchedBroker(Broker):
         pull.group = group
         super().pull(group, _Tap(pull, self._delivered, self._undelivered), deadline_ms)
 
-    def take(self, group: Group, session: Session, wants: Wants = ONE) -> tuple[Chunk, int] | None:
+    def take(
+        self, group: Group, session: Session, wants: PullOptions = ONE
+    ) -> tuple[Chunk, int] | None:
         found = super().take(group, session, wants)
         if found is not None:
             chunk, at = found
             attempts = group.backlogs[0].attempts.get(chunk.first + at, 0)
-            self._delivered(group, records_of([Piece(0, chunk, at, at + 1, attempts)]), None)
+            self._delivered(group, records_of([Slice(0, chunk, at, at + 1, attempts)]), None)
         return found

@@ -23,7 +23,7 @@ from zbus.core.cursor.state import (
 )
 from zbus.core.dedup.active_ids import IdColumns
 from zbus.core.dedup.window import Original
-from zbus.core.model.dispositions import FORGOTTEN, Endings, Fate
+from zbus.core.model.dispositions import FORGOTTEN, Disposition, Endings
 from zbus.core.timing.delays import Columns, Delays
 from zbus.storage.format import checkpoint as codec
 from zbus.storage.format.checkpoint import decode_change, encode_change, topic_name
@@ -66,7 +66,9 @@ GROUPS = st.builds(
     entries=st.lists(ENTRIES, max_size=5).map(lambda entries: Entries.of(*entries)),
     delayed=st.dictionaries(st.integers(0, 2**64 - 1) | st.integers(0, 600), NATURAL).map(columns),
     fates=st.lists(
-        st.tuples(NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from([*Fate, FORGOTTEN])),
+        st.tuples(
+            NATURAL, NATURAL, st.integers(0, 2**32 - 1), st.sampled_from([*Disposition, FORGOTTEN])
+        ),
         max_size=5,
     ).map(endings),
     skipped=st.just(0) | NATURAL,

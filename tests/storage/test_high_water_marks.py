@@ -18,7 +18,7 @@ from zbus.storage.format.checkpoint import encode_change
 from zbus.storage.local import naming
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OpenMode, OsFiles
-from zbus.storage.local.high_water_marks import Landmark, Landmarks
+from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
 from zbus.storage.port import JournalDamage, JournalError, JournalFull
 from zbus.testing.engines import Writer, bodies, recovered
 
@@ -61,7 +61,7 @@ class Log:
         """Claim that the first `durable` batches of a segment are synced; begin at one of them."""
         base, log = self.segments[segment]
         crcs = [int.from_bytes(batch[36:40], "little") for batch in log]
-        mark = Landmark(
+        mark = HighWaterMark(
             KEY,
             base,
             crcs[0],
@@ -69,7 +69,7 @@ class Log:
             sum(map(len, log[:begin])),
             crcs[begin],
         )
-        Landmarks(OsFiles(), data_dir).save([mark])
+        HighWaterMarks(OsFiles(), data_dir).save([mark])
 
     def write(self, data_dir: Path) -> None:
         for base, log in self.segments:
@@ -358,7 +358,7 @@ def test_the_segment_of_the_landmark_was_trimmed(tmp_path: Path) -> None:
 
 def test_a_lane_the_landmarks_do_not_know_is_read_from_its_beginning(tmp_path: Path) -> None:
     log = three_segments()
-    Landmarks(OsFiles(), tmp_path).save([])
+    HighWaterMarks(OsFiles(), tmp_path).save([])
     log.segments[0][1][2] = bytes(len(log.segments[0][1][2]))
     log.write(tmp_path)
     assert opened(tmp_path) == log.segments[0][1][:2]
@@ -403,8 +403,8 @@ class World:
         while jobs:
             jobs.pop(0)()
 
-    def marks(self) -> dict[str, Landmark]:
-        return Landmarks(OsFiles(), self.data_dir).load() or {}
+    def marks(self) -> dict[str, HighWaterMark]:
+        return HighWaterMarks(OsFiles(), self.data_dir).load() or {}
 
 
 class Later:
@@ -482,7 +482,7 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path, saving: bool) -> N
 
 
 def test_a_name_that_is_taken_away_again_while_the_landmarks_are_written(tmp_path: Path) -> None:
-    marks = Landmarks(OsFiles(), tmp_path)
+    marks = HighWaterMarks(OsFiles(), tmp_path)
     marks.forget(KEY)
     marks.save(marks.claims())
     ghosts = marks.ghosts()

@@ -13,7 +13,7 @@ from tests.storage.support import Loop
 from zbus.storage.format.batch import check
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OsFiles
-from zbus.storage.local.high_water_marks import Landmark, Landmarks
+from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
 from zbus.storage.port import JournalDamage
 from zbus.storage.tools.checkup import check_up
 from zbus.testing.engines import Writer, bodies, recovered
@@ -48,22 +48,22 @@ class Written:
         self.starts = [sum(map(len, self.log[:index])) for index in range(len(self.log) + 1)]
         self.raw = b"".join(self.log)
 
-    def marks(self, durable: int | None) -> list[Landmark] | None:
+    def marks(self, durable: int | None) -> list[HighWaterMark] | None:
         """What the landmarks say if so many batches were synced when they were written."""
         if durable is None:
             return None
         crc = check(self.log[0]).crc
         last = check(self.log[durable - 1]).end_offset
-        return [Landmark("orders/0", 0, crc, self.starts[durable], 0, crc, last)]
+        return [HighWaterMark("orders/0", 0, crc, self.starts[durable], 0, crc, last)]
 
 
-def put(data_dir: Path, raw: bytes, marks: list[Landmark] | None) -> Path:
+def put(data_dir: Path, raw: bytes, marks: list[HighWaterMark] | None) -> Path:
     shutil.rmtree(data_dir, ignore_errors=True)
     path = data_dir / NAME
     path.parent.mkdir(parents=True)
     path.write_bytes(raw)
     if marks is not None:
-        Landmarks(FILES, data_dir).save(marks)
+        HighWaterMarks(FILES, data_dir).save(marks)
     return path
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zbus.storage.local.read_ahead import LOOKED_AT, Warming
+from zbus.storage.local.read_ahead import LOOKED_AT, ReadAhead
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import Worker
 
@@ -29,7 +29,7 @@ def test_it_begins_where_opening_waits(
     times = iter([(5.0, 2.0), (5.0 + passed_s, 2.0 + worked_s)])
     clocks: Callable[[], tuple[float, float]] = times.__next__
     workers = [Worker("1"), Worker("2")]
-    warming = Warming(disk, Path("/data"), {}, workers, clocks)
+    warming = ReadAhead(disk, Path("/data"), {}, workers, clocks)
     for _ in range(lanes):
         warming.opened()
     assert [len(worker.jobs) for worker in workers] == ([1, 1] if begins else [0, 0])
@@ -37,6 +37,6 @@ def test_it_begins_where_opening_waits(
 
 
 def test_without_workers_no_clock_is_asked() -> None:
-    warming = Warming(Disk(), Path("/data"), {}, [], lambda: pytest.fail("a clock was asked"))
+    warming = ReadAhead(Disk(), Path("/data"), {}, [], lambda: pytest.fail("a clock was asked"))
     for _ in range(LOOKED_AT):
         warming.opened()

@@ -22,7 +22,7 @@ from zbus.storage.format.batch import (
 from zbus.storage.format.checkpoint import decode_change, encode_change
 from zbus.storage.local import naming
 from zbus.storage.local.files import OsFiles
-from zbus.storage.local.high_water_marks import Landmark, Landmarks
+from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
 from zbus.storage.port import JournalError
 from zbus.storage.tools import placeholders as filler
 from zbus.storage.tools.checkup import Hold, as_json, check_up
@@ -443,8 +443,8 @@ def test_landmarks_tell_damage_from_unfinished_writes(tmp_path: Path) -> None:
     ends = [sum(map(len, log[: number + 1])) for number in range(4)]
 
     def synced(durable: int) -> None:
-        landmarks = Landmarks(FILES, tmp_path)
-        landmarks.save([Landmark("orders/0", base, first_crc, durable, begin, first_crc)])
+        landmarks = HighWaterMarks(FILES, tmp_path)
+        landmarks.save([HighWaterMark("orders/0", base, first_crc, durable, begin, first_crc)])
 
     for bad, durable, damaged in (
         (3, ends[3], True),  # the last: synced, so no unfinished write
@@ -472,7 +472,7 @@ def test_an_end_that_was_synced_and_is_gone(tmp_path: Path) -> None:
     path = as_segment(tmp_path, *log)
     size = path.stat().st_size
     crc = check(log[0]).crc
-    Landmarks(FILES, tmp_path).save([Landmark("orders/0", 0, crc, size, 0, crc)])
+    HighWaterMarks(FILES, tmp_path).save([HighWaterMark("orders/0", 0, crc, size, 0, crc)])
     path.write_bytes(b"".join(log[:2]))
     result = check_up(FILES, tmp_path, repair=True)
     assert result.damaged
@@ -507,8 +507,8 @@ def test_a_repair_settles_what_only_landmarks_call_unfinished(tmp_path: Path) ->
         spoil(path, len(log[0]) + len(log[1]) + len(log[2]) - 9)
         crc = check(log[0]).crc
         durable = path.stat().st_size if partition else len(log[0]) + len(log[1])
-        marks.append(Landmark(f"orders/{partition}", 0, crc, durable, 0, crc))
-    Landmarks(FILES, tmp_path).save(marks)
+        marks.append(HighWaterMark(f"orders/{partition}", 0, crc, durable, 0, crc))
+    HighWaterMarks(FILES, tmp_path).save(marks)
     found = check_up(FILES, tmp_path)
     assert [lane.damaged for lane in found.lanes] == [False, True]
     assert check_up(FILES, tmp_path, repair=True).repaired

@@ -20,7 +20,7 @@ from tests.storage.damage import VERSION_1
 from tests.storage.support import Loop
 from zbus.cli import main
 from zbus.core.cursor.state import StateChange
-from zbus.core.dedup.window import Originals, key_name
+from zbus.core.dedup.window import DedupWindow, key_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
 from zbus.core.topics.delta import snapshot
@@ -386,6 +386,6 @@ def test_a_key_is_what_it_was() -> None:
     chunk = decode_chunk(raw)
     assert chunk.once == [key] == [b"a%2541"]
     assert headers_of(chunk, 0) == b"idempotency-key: a%41\r\nx: y\r\n"
-    originals = Originals()
+    originals = DedupWindow()
     originals.note(chunk, ids=False)
     assert originals.find(key_name(key)) is not None

@@ -24,25 +24,25 @@ from zbus.core.delivery import settle as leases
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.standby import Standbys
 from zbus.core.fanout.follow import ENDED_STOPPING
-from zbus.core.fanout.subscribers import Follower, Form
+from zbus.core.fanout.subscribers import Encoder, Subscriber
 from zbus.core.log import Log, Memory
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.model.limits import DEFAULT_LIMITS, Limits
-from zbus.core.model.pull_options import ONE, Wants
-from zbus.core.model.request_clock import Outside
+from zbus.core.model.pull_options import ONE, PullOptions
+from zbus.core.model.request_clock import RequestClock
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.patterns.dead_letters import DeadLetters
-from zbus.core.patterns.put_and_ack import Settling
-from zbus.core.patterns.redrive import Redriving
+from zbus.core.patterns.put_and_ack import PutAndAck
+from zbus.core.patterns.redrive import Redriver
 from zbus.core.patterns.schedules import Schedules
 from zbus.core.patterns.transactions import Transactions
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.outcomes import DONE, EmptyReason, Routed
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Fetch, Group, Partition, Pull, Session, Topic
 from zbus.core.upkeep.fencing import Fencing
 from zbus.core.upkeep.invariants import check_topics
@@ -50,16 +50,16 @@ from zbus.core.upkeep.retention import Retention
 from zbus.core.verbs import disconnect as leaving
 from zbus.core.verbs import purge as purging
 from zbus.core.verbs import reads
-from zbus.core.verbs.declare import Declaring, claim
+from zbus.core.verbs.declare import Declarations, claim
 from zbus.core.verbs.rate_limited_puts import make_puts
-from zbus.core.verbs.seek import Seeking
+from zbus.core.verbs.seek import Seeker
 
 
 class Broker:
     """See the module."""
 
     def __init__(
-        self, recorder: Recorder, ids: Iterator[bytes], limits: Limits = DEFAULT_LIMITS
+        self, recorder: Storage, ids: Iterator[bytes], limits: Limits = DEFAULT_LIMITS
     ) -> None:
         self.recorder = recorder
         self.limits = limits
@@ -67,8 +67,8 @@ class Broker:
         self._fetch: Fetch = lambda *wanted: recorder.fetch(*wanted)
         self.sessions: dict[bytes, Session] = {}
         self.now_ms = 0
-        self.outside = Outside(lambda: self.now_ms)
-        self.faults = Faults()  # what mistakes of the program cost
+        self.outside = RequestClock(lambda: self.now_ms)
+        self.faults = Containment()  # what mistakes of the program cost
         self.timers = timers = Timers(self.faults)
         self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes(self.faults)  # of topics, groups and readers
@@ -89,12 +89,12 @@ class Broker:
         self.put_plain_along = puts.put_plain_along
         self.put_once, self.put_front = puts.put_once, puts.put_front
         self.new_id: Callable[[], bytes] = ids.__next__
-        self.settling = Settling(self.topics, self.dispatch, puts, timers)
+        self.settling = PutAndAck(self.topics, self.dispatch, puts, timers)
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
-        self.redrive = Redriving(self.dispatch, self.settling, puts, timers).redrive
-        seeking = Seeking(self.outside, self.dispatch, self.changes)
+        self.redrive = Redriver(self.dispatch, self.settling, puts, timers).redrive
+        seeking = Seeker(self.outside, self.dispatch, self.changes)
         self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
-        declaring = Declaring(
+        declaring = Declarations(
             self.topics,
             limits,
             puts,
@@ -119,7 +119,7 @@ class Broker:
         )
         self.schedules = Schedules(self)
 
-    def _bind(self, recorder: Recorder) -> None:
+    def _bind(self, recorder: Storage) -> None:
         """Verbs that are functions of other modules."""
         # Emptying.
         self.drop_waiting = partial(purging.drop_waiting, self.tick)
@@ -380,7 +380,9 @@ class Broker:
             return
         self.dispatch.pull(group, pull, deadline_ms)
 
-    def take(self, group: Group, session: Session, wants: Wants = ONE) -> tuple[Chunk, int] | None:
+    def take(
+        self, group: Group, session: Session, wants: PullOptions = ONE
+    ) -> tuple[Chunk, int] | None:
         """The next message of a group, at once: its chunk and row. What is durable may be handed
         out at any time. None if that needs a `pull`: nothing is at hand, others wait, or the group
         does more than read one log in order."""
@@ -431,8 +433,8 @@ class Broker:
 
     def follow(
         self,
-        follower: Follower,
-        form: Form,
+        follower: Subscriber,
+        form: Encoder,
         partitions: list[Partition],
         filter: str = "",
         position: list[int] | None = None,

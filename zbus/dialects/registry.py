@@ -8,38 +8,38 @@ from typing import Final
 from zbus.core.broker import Broker
 from zbus.dialects.adf.dialect import build as build_adf
 from zbus.dialects.adf.settings import AdfSettings
-from zbus.dialects.camellia.dialect import CamelliaFace
+from zbus.dialects.camellia.dialect import CamelliaDialect
 from zbus.dialects.camellia.settings import CamelliaSettings
-from zbus.dialects.mqcloud.dialect import MqcloudFace
+from zbus.dialects.mqcloud.dialect import MqcloudDialect
 from zbus.dialects.mqcloud.settings import MqcloudSettings
-from zbus.dialects.semq.dialect import SemqFace
+from zbus.dialects.semq.dialect import SemqDialect
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.dialects.zbus.dialect import POLICY as NATIVE_POLICY
 from zbus.dialects.zbus.dialect import build as build_native
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Access
-from zbus.edge.dialect import Face, Parts
+from zbus.edge.dialect import Dialect, Parts
 from zbus.edge.guard import Guard
 from zbus.edge.pages import build as build_pages
 from zbus.edge.pages import build_console
 from zbus.edge.proxies import Proxies
 from zbus.edge.rights import Rights
-from zbus.edge.router import Front
+from zbus.edge.router import Router
 from zbus.wire.heads.heads import Heads
 
-FACES: Final[dict[str, Callable[[Parts], Face]]] = {
-    "semq": SemqFace,  # before the one that takes all that has a `cmd`
+DIALECTS: Final[dict[str, Callable[[Parts], Dialect]]] = {
+    "semq": SemqDialect,  # before the one that takes all that has a `cmd`
     "native": build_native,
     "pages": build_pages,
     "console": build_console,
     "adf": build_adf,
-    "camellia": CamelliaFace,
-    "mqcloud": MqcloudFace,
+    "camellia": CamelliaDialect,
+    "mqcloud": MqcloudDialect,
 }
 """Each dialect, and what builds it."""
 
 SETTINGS: Final[dict[str, type]] = {
-    "native": NativeSettings,
+    "native": ZbusSettings,
     "adf": AdfSettings,
     "camellia": CamelliaSettings,
     "mqcloud": MqcloudSettings,
@@ -51,7 +51,7 @@ MARKS: Final = frozenset((NATIVE_POLICY.mark,))
 """Fields that tell that the others are those of a message, and say nothing of the connection."""
 
 
-def build_front(
+def build_router(
     broker: Broker,
     heads: Heads,
     settings: Mapping[str, object],
@@ -60,13 +60,13 @@ def build_front(
     *,
     allow_url_token: bool = False,
     trusted_proxies: str = "",
-) -> Front:
+) -> Router:
     """The edge of a broker, with all faces behind it; `settings` are theirs, by name. Without a
     table of tokens everybody may do everything."""
     guard = guard or Guard()
     rights = Rights(broker, guard, access, allow_url_token=allow_url_token)
-    faces = {
+    dialects = {
         name: build(Parts(broker, heads, guard, rights, settings.get(name)))
-        for name, build in FACES.items()
+        for name, build in DIALECTS.items()
     }
-    return Front(faces, guard, rights, Proxies(trusted_proxies))
+    return Router(dialects, guard, rights, Proxies(trusted_proxies))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from typing import Protocol
 
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.forms import check_charset
 from zbus.edge.guard import Answer
 from zbus.edge.status import retry_after
@@ -25,7 +25,7 @@ def media_type_of(fields: Mapping[bytes, bytes]) -> bytes:
 
 
 def decode_body(
-    fields: Mapping[bytes, bytes], body: bytes, peer: Peer, bytes_max: int | None = None
+    fields: Mapping[bytes, bytes], body: bytes, peer: Connection, bytes_max: int | None = None
 ) -> Generator[int, None, bytes]:
     """The plain body of a request with these fields, in steps; each tells its work. An empty body
     is empty, whatever its coding. Raises WireError: 400, 413, 415 or 503."""
@@ -76,10 +76,10 @@ class ReadBody:
         self._bytes_max = bytes_max
         self._check = check  # its character set
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         peer.begin(self._steps(peer, id, body))
 
-    def _steps(self, peer: Peer, id: bytes, body: bytes) -> Iterator[int]:
+    def _steps(self, peer: Connection, id: bytes, body: bytes) -> Iterator[int]:
         plan = self._plan
         try:
             if body and self._check:

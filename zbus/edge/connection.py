@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Plan(Protocol):
     """What a head asks for, worked out once and kept on the head."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         """Do it. `id` is the request's, or empty."""
 
 
@@ -49,7 +49,7 @@ class Planner(Protocol):
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read, beside the refusal."""
 
-    def push(self, peer: Peer, routed: Routed) -> bool:
+    def push(self, peer: Connection, routed: Routed) -> bool:
         """Tell a message that nobody on this connection has asked for; False if that cannot be."""
 
 
@@ -75,7 +75,7 @@ class Framing(Protocol):
 
     begun: bool  # until then the answers to earlier requests go out, as they are
 
-    def wrap(self, peer: Peer, message: bytes) -> bytes: ...
+    def wrap(self, peer: Connection, message: bytes) -> bytes: ...
 
     def ping(self) -> bytes:
         """What makes a silent peer say something."""
@@ -87,7 +87,7 @@ class Framing(Protocol):
 class Together(Protocol):
     """A ticket of several peers."""
 
-    def part(self, peer: Peer) -> None:
+    def part(self, peer: Connection) -> None:
         """The peer's request is to have a reply of its own from now on, which takes its turn."""
 
 
@@ -99,7 +99,7 @@ class Source(NamedTuple):
     trusted: bool  # is it a proxy that says whose requests these are
 
 
-class Peer(Session):
+class Connection(Session):
     """See the module."""
 
     __slots__ = (
@@ -401,7 +401,7 @@ class Answering:
 
     __slots__ = ()
 
-    peer: Peer
+    peer: Connection
     id: bytes
     ordered: bool
     data: bytes | None
@@ -440,7 +440,7 @@ class Answering:
     def failed(self, error: Exception) -> None:
         self.peer.blame(error)
 
-    def _is_next(self, peer: Peer, data: bytes) -> bool:
+    def _is_next(self, peer: Connection, data: bytes) -> bool:
         """It is this reply's turn. If not, it is kept until it is."""
         turns = peer.turns
         if turns is None:
@@ -458,7 +458,7 @@ class Reply(Answering, Ticket):
 
     __slots__ = ("data", "id", "ordered", "peer")
 
-    def __init__(self, peer: Peer, id: bytes, ordered: bool) -> None:
+    def __init__(self, peer: Connection, id: bytes, ordered: bool) -> None:
         self.open = True
         self.offset = -1
         self.peer = peer

@@ -9,14 +9,14 @@ import attrs
 
 from zbus.core.broker import Broker
 from zbus.core.topics.outcomes import Routed
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.guard import Guard, Policy
-from zbus.edge.parsed_request import Asked
+from zbus.edge.parsed_request import ParsedRequest
 from zbus.edge.rights import Rights
 from zbus.wire.heads.heads import Head, Heads
 
 
-class Face(Protocol):
+class Dialect(Protocol):
     """One dialect."""
 
     prefixes: frozenset[bytes]
@@ -30,9 +30,9 @@ class Face(Protocol):
         """Whether a head is its own by its fields, whatever the path. The first face that says so
         has it."""
 
-    def read(self, head: Head) -> Asked: ...
+    def read(self, head: Head) -> ParsedRequest: ...
 
-    def push(self, peer: Peer, routed: Routed) -> bool:
+    def push(self, peer: Connection, routed: Routed) -> bool:
         """Tell a message that nobody on this connection has asked for; False if that cannot be."""
 
     def reports(self) -> list[Report]:

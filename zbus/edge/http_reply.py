@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.pull_options import ONE, Wants
+from zbus.core.model.pull_options import ONE, PullOptions
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.outcomes import Outcome, Routed
 from zbus.core.topics.topic import Pull
-from zbus.edge.connection import Answering, Peer, Plan
+from zbus.edge.connection import Answering, Connection, Plan
 from zbus.edge.dialect import Report
 from zbus.edge.guard import SANDBOX, Answer, Browser, Guard, Policy
 from zbus.edge.status import STATUS, retry_line
@@ -42,7 +42,7 @@ def compose(
     return encode_reply(status, lines, body, close=close, head_only=head_only, cached=cached)
 
 
-class PlainFace:
+class HttpDialect:
     """What a dialect of plain HTTP need not say: it has no calls, tells nothing to other servers,
     and nothing to do from time to time."""
 
@@ -51,7 +51,7 @@ class PlainFace:
     def claims(self, head: Head) -> bool:
         return False
 
-    def push(self, peer: Peer, routed: Routed) -> bool:
+    def push(self, peer: Connection, routed: Routed) -> bool:
         return False  # nobody of this dialect has a word for it
 
     def reports(self) -> list[Report]:
@@ -116,7 +116,7 @@ class PlainReply(PlainAnswering, Ticket):
 
     __slots__ = ("asked", "data", "id", "ordered", "peer")
 
-    def __init__(self, asked: PlainHead, peer: Peer) -> None:
+    def __init__(self, asked: PlainHead, peer: Connection) -> None:
         super().__init__()
         self.asked = asked
         self.peer = peer
@@ -172,7 +172,7 @@ class PlainPull(PlainAnswering, Pull):
 
     __slots__ = ("asked", "data", "id", "ordered", "peer")
 
-    def __init__(self, asked: PlainHead, peer: Peer, wants: Wants = ONE) -> None:
+    def __init__(self, asked: PlainHead, peer: Connection, wants: PullOptions = ONE) -> None:
         super().__init__(peer, wants)
         self.asked = asked
         self.peer = peer
@@ -194,7 +194,9 @@ class LatePull(PlainPull):
 
     __slots__ = ("begun", "lines")
 
-    def __init__(self, asked: PlainHead, peer: Peer, wants: Wants, lines: bytes) -> None:
+    def __init__(
+        self, asked: PlainHead, peer: Connection, wants: PullOptions, lines: bytes
+    ) -> None:
         super().__init__(asked, peer, wants)
         self.lines = lines
         peer.patient += 1
@@ -225,6 +227,6 @@ class Tell:
         self._asked = asked
         self._answer = answer
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         answer = self._answer
         PlainReply(self._asked, peer).tell(answer.status, answer.lines, answer.text.encode())

@@ -14,10 +14,10 @@ from urllib.parse import quote, unquote_to_bytes
 
 import attrs
 
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.guard import Guard
-from zbus.edge.http_reply import TEXT, PlainFace, PlainHead, PlainReply, compose
+from zbus.edge.http_reply import TEXT, HttpDialect, PlainHead, PlainReply, compose
 from zbus.wire.heads.heads import Head
 
 PREFIX = b"_pages"
@@ -61,7 +61,7 @@ class Pages:
         self.files = files
 
 
-class PagesFace(PlainFace):
+class PagesFace(HttpDialect):
     """See the module."""
 
     def __init__(self, prefix: bytes, policy: bytes, guard: Guard, pages: Pages) -> None:
@@ -76,7 +76,7 @@ class PagesFace(PlainFace):
 
 
 def build(parts: Parts) -> PagesFace:
-    """The face, as `zbus.dialects.registry.FACES` has it. Without pages there are none."""
+    """The face, as `zbus.dialects.registry.DIALECTS` has it. Without pages there are none."""
     return PagesFace(PREFIX, _POLICY, parts.guard, _pages_of(parts))
 
 
@@ -93,10 +93,10 @@ def _pages_of(parts: Parts) -> Pages:
 class Show(PlainHead):
     """How a page is shown. The file is looked for each time: there may be another by then."""
 
-    def __init__(self, head: Head, face: PagesFace) -> None:
-        super().__init__(head, face.guard)
-        self._face = face
-        path = head.target.partition(b"?")[0].removeprefix(b"/").removeprefix(face.prefix)
+    def __init__(self, head: Head, dialect: PagesFace) -> None:
+        super().__init__(head, dialect.guard)
+        self._dialect = dialect
+        path = head.target.partition(b"?")[0].removeprefix(b"/").removeprefix(dialect.prefix)
         self._path = unquote_to_bytes(path)
 
     def changes(self) -> bool:
@@ -108,7 +108,7 @@ class Show(PlainHead):
     def plan(self) -> Plan:
         return self
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         status, lines, sent = self._answer()
         cached = status in (200, 304)
         reply = compose(self.head, self.browser, status, lines, sent, cached=cached)
@@ -117,17 +117,17 @@ class Show(PlainHead):
     def _answer(self) -> tuple[int, bytes, bytes]:
         if self.head.method not in (b"GET", b"HEAD"):
             return 405, TEXT + b"allow: GET, HEAD\r\n", b"405: pages are read with GET"
-        face, path = self._face, self._path
-        files = face.pages.files
+        dialect, path = self._dialect, self._path
+        files = dialect.pages.files
         name = path[1:]
         page = files.get(name + INDEX if path.endswith(b"/") else name) if path else None
         if page is None:
             # Links in a page are relative to its folder, so it has to be named as one.
             folder = name + b"/" if name else b""
             if not path.endswith(b"/") and folder + INDEX in files:
-                return 301, b"location: /%b/%b\r\n" % (face.prefix, quote(folder).encode()), b""
+                return 301, b"location: /%b/%b\r\n" % (dialect.prefix, quote(folder).encode()), b""
             return 404, TEXT, b"404: there is no such page here"
-        lines = b"content-type: %b\r\netag: %b\r\n%b" % (page.media_type, page.etag, face.lines)
+        lines = b"content-type: %b\r\netag: %b\r\n%b" % (page.media_type, page.etag, dialect.lines)
         if page.etag in self.head.fields.get(b"if-none-match", b""):
             return 304, lines, b""
         return 200, lines, page.body

@@ -11,7 +11,7 @@ from zbus.edge.guard import Answer
 from zbus.edge.websocket import Codec
 
 
-class Asked(Protocol):
+class ParsedRequest(Protocol):
     """One head as a dialect understands it. Its plan is run only if the guard and the rights let it
     pass; nothing may have happened before that."""
 

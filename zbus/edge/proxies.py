@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 
-from zbus.edge.connection import Peer, Plan, Source
+from zbus.edge.connection import Connection, Plan, Source
 from zbus.edge.shape_plans import Filled, Slotted
 from zbus.option import listed, option
 from zbus.wire.heads.heads import Head
@@ -53,7 +53,7 @@ Given = TypeVar("Given", contravariant=True)  # what is known of the request: it
 class Runs(Protocol[Given]):
     """A plan of a head or of a shape."""
 
-    def run(self, peer: Peer, id: Given, body: bytes) -> None: ...
+    def run(self, peer: Connection, id: Given, body: bytes) -> None: ...
 
 
 class Hop(NamedTuple):
@@ -85,7 +85,7 @@ class Proxies:
         """The plan of this head, to be run for its client."""
         return ForClient(self, self.client(head), plan) if self._any else plan
 
-    def source(self, peer: Peer) -> Source:
+    def source(self, peer: Connection) -> Source:
         """Where a new connection comes from."""
         host = peer.address.rpartition(":")[0]
         if host == UNIX:
@@ -150,7 +150,7 @@ class ForClient(Generic[Given]):
         assert isinstance(self.plan, Slotted)
         return ForClient(self._proxies, self._client, self.plan.fill(names, unshaped))
 
-    def run(self, peer: Peer, id: Given, body: bytes) -> None:
+    def run(self, peer: Connection, id: Given, body: bytes) -> None:
         source = peer.source
         if source is None:
             source = peer.source = self._proxies.source(peer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from zbus.core.model.rate_limit import Quota, so_many
+from zbus.core.model.rate_limit import RateLimit, so_many
 from zbus.core.topics.topic import Session
 from zbus.edge.guard import Answer
 from zbus.edge.status import retry_after
@@ -41,7 +41,7 @@ class Meter:
     def change(self, limits: Limits) -> None:
         """Other limits count from now on; the connections are the same."""
         self.limits = limits
-        self._quota = Quota(limits.requests_per_s, limits.bytes_per_s)
+        self._quota = RateLimit(limits.requests_per_s, limits.bytes_per_s)
 
     def admit(self, session: Session, now_ms: int, size: int) -> Answer | None:
         """Count a request with a body of that size, or give what is answered instead."""

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import attrs
 
 from zbus.core.broker import Broker
-from zbus.core.fanout.subscribers import Follower
+from zbus.core.fanout.subscribers import Subscriber
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.topics.topic import Group
 from zbus.edge.access import NOBODY, NOTHING, Access, Bearer, Needs
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Guard, is_browser
-from zbus.edge.parsed_request import Asked
+from zbus.edge.parsed_request import ParsedRequest
 from zbus.edge.shape_plans import Filled, Found, OfShape, Slotted
 from zbus.option import option
 from zbus.wire.heads.heads import Head
@@ -45,12 +45,12 @@ class RightsOptions:
 URL_TOKEN = "a token in the URL is not taken here: send it as a header or cookie"
 
 
-class PeerFollower(Follower):
+class PeerFollower(Subscriber):
     """Follows a topic for a peer, as long as the one who asked for it may read it."""
 
     __slots__ = ("bearer", "peer", "topic")
 
-    def __init__(self, peer: Peer, topic: str) -> None:
+    def __init__(self, peer: Connection, topic: str) -> None:
         super().__init__(peer, peer.write)
         self.peer = peer
         self.topic = topic
@@ -125,13 +125,13 @@ class Rights:
         access = self.access
         return access is None or access.of_token(token).is_known(self.broker.now_ms)
 
-    def wrap(self, head: Head, asked: Asked, plan: Plan | None = None) -> Plan:
+    def wrap(self, head: Head, asked: ParsedRequest, plan: Plan | None = None) -> Plan:
         """The plan of what is asked, or another, to be run only for those who may."""
         if self.access is None or (needs := asked.needs()) is None:
             return plan or asked.plan()
         return Guarded(self, self.access, head, asked, needs, plan)
 
-    def admit(self, peer: Peer, head: Head, asked: Asked) -> str:
+    def admit(self, peer: Connection, head: Head, asked: ParsedRequest) -> str:
         """A connection opens with this head (a WebSocket's handshake): its token counts for all
         requests on it that show none of their own. Returns why it is refused, or ""."""
         if self.access is None:
@@ -153,13 +153,13 @@ class Rights:
         if self.access is None or not self.access.lapsed(self.broker.now_ms):
             return
         for peer in list(self.broker.sessions.values()):
-            if isinstance(peer, Peer):
+            if isinstance(peer, Connection):
                 try:
                     self._expel(peer)
                 except Exception as error:
                     self.broker.faults.blame(peer, error)
 
-    def _expel(self, peer: Peer) -> None:
+    def _expel(self, peer: Connection) -> None:
         """End the reading of what it may not read any more; it is told so."""
         broker, follower = self.broker, peer.follower
         if isinstance(follower, PeerFollower) and follower.bearer is not None:
@@ -187,7 +187,7 @@ def may_still(bearer: Bearer | None, needs: Needs, now_ms: int) -> bool:
     return bearer is None or (bearer.is_known(now_ms) and needs.met_by(bearer.grant))
 
 
-def admit_reader(peer: Peer, group: Group, bearer: Bearer | None) -> None:
+def admit_reader(peer: Connection, group: Group, bearer: Bearer | None) -> None:
     """Somebody has made the peer a reader of the group: it is one as long as he may read it. To be
     called by plans whose heads do not say which group it is."""
     groups = peer.groups
@@ -221,7 +221,7 @@ class Guarded:
         rights: Rights,
         access: Access,
         head: Head,
-        asked: Asked,
+        asked: ParsedRequest,
         needs: Needs,
         plan: Plan | None,
     ) -> None:
@@ -236,7 +236,7 @@ class Guarded:
         self._judged = NOTHING  # the last grant that was looked at,
         self._passes = False  # and what it is good for
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         refused = self.refusal(peer, body)
         if refused is not None:
             refused.run(peer, id, body)
@@ -261,7 +261,7 @@ class Guarded:
         id_at = names.index(b"id") + 1 if b"id" in names else 0
         return GuardedShape(self, plan.fill(names, unshaped), id_at)
 
-    def refusal(self, peer: Peer, body: bytes) -> Plan | None:
+    def refusal(self, peer: Connection, body: bytes) -> Plan | None:
         """What is to be done instead; None = the peer may, and is the one who asks."""
         bearer = self._bearer
         if bearer.grant is NOTHING:
@@ -287,7 +287,7 @@ class Guarded:
         """What was run the last time; None = the request was refused."""
         return self._plan if self._passes else None
 
-    def _look_up(self, peer: Peer) -> Bearer:
+    def _look_up(self, peer: Connection) -> Bearer:
         shown = self._shown
         if shown is None:
             return self._bearer_of(peer)
@@ -295,7 +295,7 @@ class Guarded:
             self._bearer = self._access.of_tokens(shown)
         return self._bearer
 
-    def _bearer_of(self, peer: Peer) -> Bearer:
+    def _bearer_of(self, peer: Connection) -> Bearer:
         """Who asks, if a request shows no token. Of a page which is nobody in particular only what
         is anybody's counts: browsers show their certificate for every page."""
         access = self._access
@@ -306,7 +306,7 @@ class Guarded:
         known = access.of_principal(peer.principal) if peer.principal else NOBODY
         return access.anonymous if known is NOBODY else known
 
-    def remember(self, peer: Peer) -> None:
+    def remember(self, peer: Connection) -> None:
         """If the peer is a reader by what it has asked now, it is one as long as it may be."""
         if self._needs.operation != "consume":
             return
@@ -317,7 +317,7 @@ class Guarded:
         if group is not None:
             admit_reader(peer, group, peer.asker)
 
-    def _tell_log(self, peer: Peer) -> None:
+    def _tell_log(self, peer: Connection) -> None:
         """Who runs the broker learns of it, yet not of each: a line a second at most."""
         access, needs, now_ms = self._access, self._needs, self._broker.now_ms
         access.refusals += 1
@@ -347,7 +347,7 @@ class GuardedShape(OfShape):
         self._id_at = id_at  # the group of the id; 0 = there is none
         self.plan = plan
 
-    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+    def run(self, peer: Connection, found: Found, body: bytes) -> None:
         refused = self._guarded.refusal(peer, body)
         if refused is not None:
             refused.run(peer, found[self._id_at] if self._id_at else b"", body)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from zbus.core.topics.outcomes import Routed
-from zbus.edge.connection import Peer, Plan
-from zbus.edge.dialect import Face, Report, first_segment
+from zbus.edge.connection import Connection, Plan
+from zbus.edge.dialect import Dialect, Report, first_segment
 from zbus.edge.guard import Guard
 from zbus.edge.proxies import Proxies
 from zbus.edge.rights import Rights
@@ -21,14 +21,14 @@ from zbus.edge.websocket import plan_upgrade
 from zbus.wire.heads.heads import Head
 
 
-class Edge:
+class RouterRules:
     """The planner of one face, and of the WebSockets that it opened. A frame on these that one of
     the `guests` claims by its fields is that one's, unless it is JSON."""
 
     def __init__(
-        self, face: Face, guard: Guard, rights: Rights, guests: Sequence[Face] = ()
+        self, dialect: Dialect, guard: Guard, rights: Rights, guests: Sequence[Dialect] = ()
     ) -> None:
-        self.face = face
+        self.dialect = dialect
         self._guests = guests
         self._guard = guard
         self._rights = rights
@@ -40,12 +40,12 @@ class Edge:
             plan = rights.wrap(head, self._owner(head).read(head))
             learn(head, plan)
             return plan
-        asked = self.face.read(head)
-        answer = self._guard.check(head, asked.changes, self.face.policy)
+        asked = self.dialect.read(head)
+        answer = self._guard.check(head, asked.changes, self.dialect.policy)
         if answer is not None:
             return asked.refuse(answer)
         if head.websocket and (codec := asked.opens()) is not None:
-            any_key = self.face.policy.any_key
+            any_key = self.dialect.policy.any_key
             return plan_upgrade(
                 head, self, codec, lambda peer: rights.admit(peer, head, asked), any_key
             )
@@ -53,39 +53,40 @@ class Edge:
 
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read."""
-        asked = (self._owner(head) if head.contained else self.face).read(head)
+        asked = (self._owner(head) if head.contained else self.dialect).read(head)
         plan = asked.plan_unread()
         if plan is None:
             return None
-        if not head.contained and self._guard.check(head, asked.changes, self.face.policy):
+        if not head.contained and self._guard.check(head, asked.changes, self.dialect.policy):
             return None
         return self._rights.wrap(head, asked, plan)
 
-    def _owner(self, head: Head) -> Face:
+    def _owner(self, head: Head) -> Dialect:
         """Whose a frame is."""
         found = (guest for guest in self._guests if not head.json and guest.claims(head))
-        return next(found, self.face)
+        return next(found, self.dialect)
 
-    def push(self, peer: Peer, routed: Routed) -> bool:
-        return self.face.push(peer, routed)
+    def push(self, peer: Connection, routed: Routed) -> bool:
+        return self.dialect.push(peer, routed)
 
 
-class Front:
+class Router:
     """The planner of a broker's connections."""
 
     def __init__(
-        self, faces: Mapping[str, Face], guard: Guard, rights: Rights, proxies: Proxies
+        self, dialects: Mapping[str, Dialect], guard: Guard, rights: Rights, proxies: Proxies
     ) -> None:
         """One face, without prefixes, is asked for what is nobody else's."""
-        self.faces = faces
+        self.dialects = dialects
         self._proxies = proxies
         self.rights = rights
-        framed = [face for face in faces.values() if face.policy.mark]
+        framed = [dialect for dialect in dialects.values() if dialect.policy.mark]
         self._edges = edges = [
-            Edge(face, guard, rights, () if face.prefixes else framed) for face in faces.values()
+            RouterRules(dialect, guard, rights, () if dialect.prefixes else framed)
+            for dialect in dialects.values()
         ]
-        [self._others] = [edge for edge in edges if not edge.face.prefixes]
-        self._by_prefix = {prefix: edge for edge in edges for prefix in edge.face.prefixes}
+        [self._others] = [edge for edge in edges if not edge.dialect.prefixes]
+        self._by_prefix = {prefix: edge for edge in edges for prefix in edge.dialect.prefixes}
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
@@ -97,26 +98,28 @@ class Front:
         """What is to be done for a head whose body is too long to be read."""
         return self._edge_of(head).plan_unread(head)
 
-    def _edge_of(self, head: Head) -> Edge:
+    def _edge_of(self, head: Head) -> RouterRules:
         for edge in self._edges:
-            if edge.face.claims(head):
+            if edge.dialect.claims(head):
                 return edge
         return self._by_prefix.get(first_segment(head), self._others)
 
-    def push(self, peer: Peer, routed: Routed) -> bool:
+    def push(self, peer: Connection, routed: Routed) -> bool:
         """Tell a message that nobody on this connection has asked for; False if that cannot be."""
         return self._others.push(peer, routed)
 
     def reports(self) -> list[Report]:
         """What other servers are told, as long as the broker runs."""
-        return [report for face in self.faces.values() for report in face.reports()]
+        return [report for dialect in self.dialects.values() for report in dialect.reports()]
 
     def holds(self) -> dict[str, Callable[[], int]]:
         """What the faces keep in memory beside messages, by kind: how to ask for bytes."""
-        return {kind: ask for face in self.faces.values() for kind, ask in face.holds().items()}
+        return {
+            kind: ask for dialect in self.dialects.values() for kind, ask in dialect.holds().items()
+        }
 
     def upkeep(self) -> None:
         """To be called about once a second, and after a change of the table of tokens."""
         self.rights.upkeep()
-        for face in self.faces.values():
-            face.upkeep()
+        for dialect in self.dialects.values():
+            dialect.upkeep()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from zbus.edge.connection import HEAD_WORK, Peer, Plan
+from zbus.edge.connection import HEAD_WORK, Connection, Plan
 from zbus.wire.heads.head import Head
 from zbus.wire.heads.heads import Heads
 from zbus.wire.heads.shapes import Shape, Slots
@@ -26,7 +26,7 @@ _METHODS = frozenset((b"GET", b"POST"))
 class Filled(Protocol):
     """The plan of a shape."""
 
-    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+    def run(self, peer: Connection, found: Found, body: bytes) -> None:
         """Do what a head asks for that was found to have this shape."""
 
 
@@ -58,7 +58,7 @@ class Unshaped:
         self._heads = heads
         self._json = json
 
-    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+    def run(self, peer: Connection, found: Found, body: bytes) -> None:
         head, id = self._heads.read(found.group()[:-4])
         plan = head.plan
         if plan is None:

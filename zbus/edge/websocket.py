@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from zbus.edge.connection import Peer, Plan, Planner, Reply
+from zbus.edge.connection import Connection, Plan, Planner, Reply
 from zbus.wire.bodies.budget import Budget
 from zbus.wire.errors import WireError
 from zbus.wire.heads.head import Head, make_head
@@ -66,7 +66,7 @@ class Codec(Protocol):
         """A whole reply as one frame."""
 
 
-Admit = Callable[[Peer], str]
+Admit = Callable[[Connection], str]
 """Asks whether a connection may open; returns why not, or ""."""
 
 
@@ -91,7 +91,7 @@ class Upgrade:
         self._open_codec = open_codec
         self._admit = admit
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         refused = self._admit(peer)
         if refused:
             RefuseUpgrade(403, f"403: {refused}").run(peer, id, body)
@@ -123,7 +123,7 @@ class RefuseUpgrade:
             lines += VERSION_LINE
         self._answer = encode_reply(status, lines, text.encode(), close=True)
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         Reply(peer, b"", ordered=True).send(self._answer)
 
 
@@ -211,12 +211,12 @@ class WebSocket:
 
     # -- as a framing ---------------------------------------------------------------------
 
-    def hold(self, peer: Peer) -> None:
+    def hold(self, peer: Connection) -> None:
         """Do nothing for this peer before its handshake is answered: others are before it."""
         self._held = peer.out_bytes_max + 1
         peer.held_bytes += self._held
 
-    def wrap(self, peer: Peer, message: bytes) -> bytes:
+    def wrap(self, peer: Connection, message: bytes) -> bytes:
         """A whole reply as a frame; before the 101 is out, as it is."""
         if self.begun:
             framed = message and type(message) is not Frame
@@ -241,14 +241,14 @@ class WebSocket:
 class Pong:
     """Plan of a ping."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         peer.write(Frame(encode_frame(PONG, body)))
 
 
 class Close:
     """Plan of a close frame: it is answered with the same code after what can be answered soon."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         peer.take_leave(Frame(encode_frame(CLOSE, body[:2])))
 
 

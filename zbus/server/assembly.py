@@ -14,7 +14,7 @@ from zbus.config.server import LoopLimits, Timeouts
 from zbus.core.broker import Broker
 from zbus.core.model.limits import DEFAULT_LIMITS, Limits
 from zbus.core.topics.topic import Topic
-from zbus.dialects.registry import MARKS, build_front
+from zbus.dialects.registry import MARKS, build_router
 from zbus.dialects.zbus.request.slots import may_differ
 from zbus.edge.access import Access
 from zbus.edge.guard import Guard, GuardSettings
@@ -22,8 +22,8 @@ from zbus.server.loop.clock import Clock
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.readiness import Readiness
-from zbus.server.loop.socket_connection import Link
-from zbus.server.loop.timeouts import Sweep
+from zbus.server.loop.socket_connection import SocketConnection
+from zbus.server.loop.timeouts import ConnectionTimeouts
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal
 from zbus.storage.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
@@ -91,7 +91,7 @@ class Assembly:
         self.bodies = Budget(wire_limits.bodies_bytes_max)
         self.heads = heads = Heads(wire_limits, marks=MARKS, may_differ=may_differ)
         self._seconds = 0
-        self.front = build_front(
+        self.front = build_router(
             broker,
             heads,
             settings,
@@ -113,7 +113,7 @@ class Assembly:
     ) -> Loop:
         """What serves its connections; `now_and_then` is called about once a second."""
         loop = kind(self.broker, mailbox, limits, clock, readiness)
-        loop.sweep = Sweep(
+        loop.sweep = ConnectionTimeouts(
             loop.links,
             loop.drop,
             loop.leave,
@@ -146,7 +146,7 @@ class Assembly:
     ) -> None:
         """A connection has come; `gone` is called when it is closed."""
         loop.add(
-            Link(
+            SocketConnection(
                 sock,
                 id,
                 address,

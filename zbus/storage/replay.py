@@ -20,13 +20,13 @@ import attrs
 
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import Origin
-from zbus.core.dedup.active_ids import LiveIds
-from zbus.core.dedup.window import KEY_MS, Originals
+from zbus.core.dedup.active_ids import ActiveIds
+from zbus.core.dedup.window import KEY_MS, DedupWindow
 from zbus.core.delivery.expiry import expiries_of
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.ids_in_use import look
-from zbus.core.topics.pending_acks import Settlements
-from zbus.core.topics.recovered import Replayed
+from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.recovered import RecoveredState
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.storage.format.batch import (
     HEADER_BYTES,
@@ -46,7 +46,7 @@ log = logging.getLogger("zbus")
 _EXPIRES = int(Column.EXPIRES)
 
 
-class Replay(Replayed):
+class Replay(RecoveredState):
     """One lane while it is replayed. Raises JournalDamage if bytes are not what was written."""
 
     def __init__(self, stored: StoredLane) -> None:
@@ -61,9 +61,9 @@ class Replay(Replayed):
         self.snapshot_at = 0
         self.replays = 0
         self.time_ms = 0
-        self.originals = Originals()
+        self.originals = DedupWindow()
         self.expiries: Delays | None = None
-        self.ids = LiveIds()  # stays empty if the topic does not look at them
+        self.ids = ActiveIds()  # stays empty if the topic does not look at them
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
         self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
@@ -88,14 +88,14 @@ class Replay(Replayed):
             self.checkpoint_size = len(batch)
             self.snapshot_at = self.size
             self.replays = 0
-            self.originals = Originals()
+            self.originals = DedupWindow()
             self._tick = []
         self.apply(change, header.is_whole_state)
         if header.is_whole_state:
             self.expiries = Delays()
             self.expiries.load(change.expiries)
         if header.is_whole_state or (change.topic and not change.topic.dedupe_live):
-            self.ids = LiveIds(change.ids)
+            self.ids = ActiveIds(change.ids)
         here = self._tick_ms == header.time_ms
         if change.topic is not None and self._remembers_ids and here:
             for chunk in self._tick:
@@ -130,7 +130,7 @@ class Replay(Replayed):
         partition.originals = self.originals
         partition.ids = self.ids if partition.topic.options.dedupe_live else None
         partition.expiries = self.expiries or None
-        partition.settlements = Settlements.found(self.settlements.values(), self.end)
+        partition.settlements = PendingAcks.found(self.settlements.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
         state = state_of(partition)

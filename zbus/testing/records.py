@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from zbus.core.model.message import Message
-from zbus.core.topics.outcomes import Piece
+from zbus.core.topics.outcomes import Slice
 
 
 class Record(NamedTuple):
@@ -18,7 +18,7 @@ class Record(NamedTuple):
     attempts: int  # times handed out to this group, this one included; 0 = not counted
 
 
-def records_of(pieces: Iterable[Piece]) -> list[Record]:
+def records_of(pieces: Iterable[Slice]) -> list[Record]:
     """The messages of a delivery, each with the id that its consumer sees."""
     records = []
     for index, chunk, start, stop, attempts in pieces:

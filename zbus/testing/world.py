@@ -21,10 +21,10 @@ from typing import NamedTuple
 import h11
 
 from zbus.core.model.limits import DEFAULT_LIMITS, Limits
-from zbus.dialects.zbus.dialect import NativeFace
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.dialect import ZbusDialect
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Access
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.guard import GuardSettings
 from zbus.edge.pages import Pages
 from zbus.server.assembly import Assembly, make_broker, restore
@@ -103,7 +103,7 @@ class HeldJournal(MemoryJournal):
 class Client:
     """One connection."""
 
-    def __init__(self, world: World, peer: Peer) -> None:
+    def __init__(self, world: World, peer: Connection) -> None:
         self.world = world
         self.peer = peer
         self.received = b""
@@ -156,7 +156,7 @@ class World:
         self,
         journal: Journal | None = None,
         *,
-        settings: NativeSettings | None = None,
+        settings: ZbusSettings | None = None,
         access: Access | None = None,
         allow_url_token: bool = False,
         limits: Limits = DEFAULT_LIMITS,
@@ -166,11 +166,11 @@ class World:
         guard: GuardSettings | None = None,
         trusted_proxies: str = "",
         pages: Pages | None = None,
-        faces: Mapping[str, object] | None = None,
+        dialects: Mapping[str, object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
-        """`faces` are settings of other faces, by name; `wait` makes an engine answer that does so
-        later (`zbus.testing.late`)."""
+        """`dialects` are settings of other faces, by name; `wait` makes an engine answer that does
+        so later (`zbus.testing.late`)."""
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
         self.ahead_ms = 0  # of the clocks outside: somebody set those back
@@ -184,7 +184,7 @@ class World:
         self.broker.outside.drift_ms = lambda: self.ahead_ms
         self._assembly = Assembly(
             self.broker,
-            settings={"native": settings or NativeSettings(), "pages": pages, **(faces or {})},
+            settings={"native": settings or ZbusSettings(), "pages": pages, **(dialects or {})},
             wire_limits=wire_limits,
             access=access,
             allow_url_token=allow_url_token,
@@ -193,9 +193,9 @@ class World:
             trusted_proxies=trusted_proxies,
         )
         self.front = self._assembly.front
-        face = self.front.faces["native"]
-        assert isinstance(face, NativeFace)
-        self.face = face
+        dialect = self.front.dialects["native"]
+        assert isinstance(dialect, ZbusDialect)
+        self.dialect = dialect
         topics, time_ms = recover(self.journal, wait)
         restore(self.broker, topics, max(now_ms, time_ms))
         self._serial = itertools.count(1)
@@ -204,7 +204,7 @@ class World:
         number = next(self._serial)
         id = b"session-%d" % number
         address = f"127.0.0.1:{40_000 + number}"
-        peer = Peer(id, address, self._assembly.reader(), self.front, lambda peer: None)
+        peer = Connection(id, address, self._assembly.reader(), self.front, lambda peer: None)
         client = Client(self, peer)
         self.clients.append(client)
         self.broker.join(peer)

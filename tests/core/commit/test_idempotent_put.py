@@ -11,8 +11,8 @@ from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_st
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.dedup.window import (
     KEY_MS,
+    DedupWindow,
     Original,
-    Originals,
     fingerprint,
     fingerprint_of,
     id_name,
@@ -533,7 +533,7 @@ def test_a_key_in_a_body_is_no_key() -> None:
 
 
 def test_originals() -> None:
-    originals = Originals()
+    originals = DedupWindow()
     originals.note(Chunk.of([Message(b"1"), Message(b"2")], 5, 10), True)
     originals.note(Chunk.of([Message(b"3")], 7, 20), True)
     originals.remember(Original(id_name(b"1"), 99, 1, 30, 0))

@@ -8,14 +8,14 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 
 
 @dataclass
 class OneMessage:
     """One offset. `rank` is None for what was never taken: the cursor will come to it."""
 
-    life: Life = Life.READY
+    life: MessageState = MessageState.READY
     rank: int | None = None
     time_ms: int = 0  # the deadline of a lease, the end of a delay
     serial: int = 0  # of the last change, to order what is equal otherwise
@@ -33,15 +33,17 @@ class BacklogModel:
     def end(self) -> int:
         return len(self.log)
 
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[MessageState]:
         return [message.life for message in self.log]
 
-    def offsets(self, *lives: Life) -> list[int]:
+    def offsets(self, *lives: MessageState) -> list[int]:
         return [offset for offset, message in enumerate(self.log) if message.life in lives]
 
     def cursor(self) -> int:
         """The first offset that was never taken."""
-        fresh = [offset for offset in self.offsets(Life.READY) if self.log[offset].rank is None]
+        fresh = [
+            offset for offset in self.offsets(MessageState.READY) if self.log[offset].rank is None
+        ]
         return fresh[0] if fresh else self.end
 
     def next(self, end: int) -> int | None:
@@ -49,31 +51,36 @@ class BacklogModel:
         put_back = sorted(
             (message.rank, message.serial, offset)
             for offset, message in enumerate(self.log)
-            if message.life is Life.READY and message.rank is not None and offset < end
+            if message.life is MessageState.READY and message.rank is not None and offset < end
         )
         if put_back and put_back[0][0] <= cursor:
             return put_back[0][2]
         return cursor if cursor < end else None
 
     def floor(self) -> int:
-        return min(self.offsets(Life.READY, Life.LEASED, Life.DELAYED), default=self.end)
+        return min(
+            self.offsets(MessageState.READY, MessageState.LEASED, MessageState.DELAYED),
+            default=self.end,
+        )
 
     def next_wake(self) -> int:
-        waiting = self.offsets(Life.LEASED, Life.DELAYED)
+        waiting = self.offsets(MessageState.LEASED, MessageState.DELAYED)
         return min((self.log[offset].time_ms for offset in waiting), default=0)
 
     # -- steps ----------------------------------------------------------------------------
 
-    def _change(self, offset: int, life: Life, rank: int | None = None, time_ms: int = 0) -> None:
+    def _change(
+        self, offset: int, life: MessageState, rank: int | None = None, time_ms: int = 0
+    ) -> None:
         self.serial += 1
         message = self.log[offset]
         message.life, message.rank, message.time_ms = life, rank, time_ms
         message.serial = self.serial
 
     def finish(self, offset: int) -> bool:
-        if self.log[offset].life is Life.DONE:
+        if self.log[offset].life is MessageState.DONE:
             return False
-        self._change(offset, Life.DONE)
+        self._change(offset, MessageState.DONE)
         self.log[offset].attempts = 0
         return True
 
@@ -85,64 +92,70 @@ class BacklogModel:
         return sum([self.finish(offset) for offset in offsets])
 
     def lease(self, offset: int, deadline_ms: int) -> int:
-        self._change(offset, Life.LEASED, time_ms=deadline_ms)
+        self._change(offset, MessageState.LEASED, time_ms=deadline_ms)
         self.log[offset].attempts += 1
         return self.log[offset].attempts
 
     def extend(self, offset: int, deadline_ms: int) -> bool:
-        if self.log[offset].life is not Life.LEASED:
+        if self.log[offset].life is not MessageState.LEASED:
             return False
-        self._change(offset, Life.LEASED, time_ms=deadline_ms)
+        self._change(offset, MessageState.LEASED, time_ms=deadline_ms)
         return True
 
     def delay(self, offset: int, due_ms: int) -> None:
-        self._change(offset, Life.DELAYED, time_ms=due_ms)
+        self._change(offset, MessageState.DELAYED, time_ms=due_ms)
 
     def put_front(self, offset: int) -> None:
         others = [
             message.rank
             for at, message in enumerate(self.log)
-            if at != offset and message.life is Life.READY and message.rank is not None
+            if at != offset and message.life is MessageState.READY and message.rank is not None
         ]
-        self._change(offset, Life.READY, rank=min([0, *others]) - 1)
+        self._change(offset, MessageState.READY, rank=min([0, *others]) - 1)
 
     def again(self, offset: int) -> None:
         self.put_front(offset)
         self.log[offset].attempts = 0
 
     def put_end(self, offset: int) -> None:
-        self._change(offset, Life.READY, rank=self.end)
+        self._change(offset, MessageState.READY, rank=self.end)
 
-    def _in_time(self, life: Life) -> list[int]:
+    def _in_time(self, life: MessageState) -> list[int]:
         """Of equal times, the lease that was set first, and the delay of the lowest offset."""
 
         def key(offset: int) -> tuple[int, int]:
             message = self.log[offset]
-            return message.time_ms, message.serial if life is Life.LEASED else offset
+            return message.time_ms, message.serial if life is MessageState.LEASED else offset
 
         return sorted(self.offsets(life), key=key)
 
     def wake(self, now_ms: int) -> None:
-        ended = [o for o in self._in_time(Life.LEASED) if self.log[o].time_ms <= now_ms]
-        due = [o for o in self._in_time(Life.DELAYED) if self.log[o].time_ms <= now_ms]
+        ended = [o for o in self._in_time(MessageState.LEASED) if self.log[o].time_ms <= now_ms]
+        due = [o for o in self._in_time(MessageState.DELAYED) if self.log[o].time_ms <= now_ms]
         for offset in ended:
-            self._change(offset, Life.READY, rank=offset)
+            self._change(offset, MessageState.READY, rank=offset)
         for offset in due:
             self.put_end(offset)
 
     def drop_waiting(self) -> int:
-        return sum([self.finish(offset) for offset in self.offsets(Life.READY, Life.DELAYED)])
+        return sum(
+            [
+                self.finish(offset)
+                for offset in self.offsets(MessageState.READY, MessageState.DELAYED)
+            ]
+        )
 
     def seek(self, cursor: int) -> None:
         self.log = [
-            OneMessage(Life.DONE if offset < cursor else Life.READY) for offset in range(self.end)
+            OneMessage(MessageState.DONE if offset < cursor else MessageState.READY)
+            for offset in range(self.end)
         ]
 
     def rewind(self, cursor: int) -> None:
         self.log[cursor:] = [OneMessage() for _ in self.log[cursor:]]
 
     def fall_off(self, first: int) -> int:
-        unfinished = self.offsets(Life.READY, Life.LEASED, Life.DELAYED)
+        unfinished = self.offsets(MessageState.READY, MessageState.LEASED, MessageState.DELAYED)
         return sum(self.finish(offset) for offset in unfinished if offset < first)
 
     def truncate(self, end: int) -> None:
@@ -153,9 +166,11 @@ class BacklogModel:
 
     def become_a_copy(self) -> None:
         """Of itself, as another group starts from it: what was handed out is back at its place."""
-        leased = sorted(self.offsets(Life.LEASED), key=lambda offset: self.log[offset].serial)
+        leased = sorted(
+            self.offsets(MessageState.LEASED), key=lambda offset: self.log[offset].serial
+        )
         for offset in leased:
-            self._change(offset, Life.READY, rank=offset)
+            self._change(offset, MessageState.READY, rank=offset)
         for message in self.log:
             message.attempts = 0
 

@@ -22,9 +22,9 @@ from zbus.core.cursor import due_queue as overdue
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import finish_all, finish_tried
 from zbus.core.cursor.state import EntryState, StateChange
-from zbus.core.model.message_state import TRANSITIONS, Life
+from zbus.core.model.message_state import TRANSITIONS, MessageState
 
-_TOLD_APART = {Life.DEAD: Life.DONE, Life.DELETED: Life.DONE}
+_TOLD_APART = {MessageState.DEAD: MessageState.DONE, MessageState.DELETED: MessageState.DONE}
 STEPS = {(before, _TOLD_APART.get(after, after)) for (before, _), after in TRANSITIONS.items()}
 """The rows of the table, as far as a backlog can tell lives apart."""
 
@@ -60,14 +60,14 @@ class BacklogMachine(RuleBasedStateMachine):
         self.shadow = Backlog()
         self.log_first = 0  # the log has what comes from there
         self.told_end = 0  # where the log ended when `changes` was called last
-        self.before: list[Life] = []
+        self.before: list[MessageState] = []
         self.now_ms = 0
 
     def time(self, ms: int) -> int:
         """The time of a step. Here it goes back, too."""
         return ms
 
-    def pick(self, number: int, *lives: Life) -> int | None:
+    def pick(self, number: int, *lives: MessageState) -> int | None:
         """One of the offsets in these lives."""
         offsets = self.model.offsets(*lives)
         return offsets[number % len(offsets)] if offsets else None
@@ -75,7 +75,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def stepped(self) -> None:
         """Every change of life since the last call is a row of the table."""
         after = [self.backlog.life(offset) for offset in range(self.model.end)]
-        pairs = zip_longest(self.before, after, fillvalue=Life.READY)
+        pairs = zip_longest(self.before, after, fillvalue=MessageState.READY)
         assert {pair for pair in pairs if pair[0] is not pair[1]} <= STEPS
         self.before = after
 
@@ -112,7 +112,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(number=PICKS, deadline_ms=TIMES)
     def lease_any(self, number: int, deadline_ms: int) -> None:
-        offset = self.pick(number, Life.READY)
+        offset = self.pick(number, MessageState.READY)
         if offset is not None:
             self.lease(offset, deadline_ms)
 
@@ -145,7 +145,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(number=PICKS)
     def finish_leased_or_delayed(self, number: int) -> None:
-        offset = self.pick(number, Life.LEASED, Life.DELAYED)
+        offset = self.pick(number, MessageState.LEASED, MessageState.DELAYED)
         if offset is not None:
             assert self.backlog.finish(offset)
             assert self.model.finish(offset)
@@ -164,7 +164,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def extend_alone(self, number: int, deadline_ms: int) -> None:
         """Nothing else happens to it in the same tick, so only the extension can be told."""
         self.tell()
-        offset = self.pick(number, Life.LEASED)
+        offset = self.pick(number, MessageState.LEASED)
         if offset is not None:
             deadline_ms = self.time(deadline_ms)
             assert self.backlog.extend(offset, deadline_ms)
@@ -174,7 +174,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(number=PICKS, due_ms=TIMES)
     def delay(self, number: int, due_ms: int) -> None:
-        offset = self.pick(number, Life.READY, Life.LEASED)
+        offset = self.pick(number, MessageState.READY, MessageState.LEASED)
         if offset is not None:
             due_ms = self.time(due_ms)
             self.backlog.delay(offset, due_ms)
@@ -183,7 +183,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(number=PICKS)
     def put_front(self, number: int) -> None:
-        offset = self.pick(number, Life.READY, Life.LEASED, Life.DELAYED)
+        offset = self.pick(number, MessageState.READY, MessageState.LEASED, MessageState.DELAYED)
         if offset is not None:
             self.backlog.put_front(offset)
             self.model.put_front(offset)
@@ -191,7 +191,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(number=PICKS)
     def again(self, number: int) -> None:
-        offset = self.pick(number, Life.READY, Life.DELAYED, Life.DONE)
+        offset = self.pick(number, MessageState.READY, MessageState.DELAYED, MessageState.DONE)
         if offset is not None and offset >= self.log_first:
             self.backlog.again(offset)
             self.model.again(offset)
@@ -199,7 +199,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(number=PICKS)
     def put_end(self, number: int) -> None:
-        offset = self.pick(number, Life.READY, Life.LEASED, Life.DELAYED)
+        offset = self.pick(number, MessageState.READY, MessageState.LEASED, MessageState.DELAYED)
         if offset is not None:
             self.backlog.put_end(offset, self.model.end)
             self.model.put_end(offset)
@@ -298,9 +298,9 @@ class BacklogMachine(RuleBasedStateMachine):
         backlog, model = self.backlog, self.model
         backlog.check()
         assert [backlog.life(offset) for offset in range(model.end)] == model.lives()
-        assert backlog.ready_count(model.end) == len(model.offsets(Life.READY))
-        assert len(backlog.leased) == len(model.offsets(Life.LEASED))
-        assert len(backlog.delayed) == len(model.offsets(Life.DELAYED))
+        assert backlog.ready_count(model.end) == len(model.offsets(MessageState.READY))
+        assert len(backlog.leased) == len(model.offsets(MessageState.LEASED))
+        assert len(backlog.delayed) == len(model.offsets(MessageState.DELAYED))
         assert backlog.next_wake() == model.next_wake()
         counted = {offset: m.attempts for offset, m in enumerate(model.log) if m.attempts}
         assert backlog.attempts == counted
@@ -376,7 +376,7 @@ class LotsMachine(BacklogMachine):
         backlog, model = self.backlog, self.model
         backlog.check()
         assert [backlog.life(offset) for offset in range(model.end)] == model.lives()
-        waiting = len(model.offsets(Life.READY, Life.DELAYED))
+        waiting = len(model.offsets(MessageState.READY, MessageState.DELAYED))
         assert backlog.ready_count(model.end) + len(backlog.delayed) == waiting
         looked = copy.deepcopy(backlog)
         assert looked.next(model.end) == model.next(model.end)

@@ -27,7 +27,7 @@ from zbus.core.delivery import settle as leases
 from zbus.core.log import Found, Size
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.message import Message
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.topic import Partition
 from zbus.core.verbs.seek import Start
 from zbus.testing.records import Record
@@ -134,7 +134,7 @@ class KeyedMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def pull(self, count: int) -> None:
         """Some that wait, so that it is seen who is woken."""
-        probe = PullProbe(self.box.session(), Wants(count))
+        probe = PullProbe(self.box.session(), PullOptions(count))
         self.box.broker.pull(self.box.group(), probe, None)
         self.waiting.append(probe)
         self.settle()

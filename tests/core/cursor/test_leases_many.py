@@ -9,10 +9,10 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, same_state
 from zbus.core.cursor.backlog import ENDED_MAX, NEAR, Backlog
-from zbus.core.cursor.key_order import Keyed
+from zbus.core.cursor.key_order import KeyLocks
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.dispositions import Fate
-from zbus.core.model.message_state import Life
+from zbus.core.model.dispositions import Disposition
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.outcomes import DONE
 from zbus.core.verbs.listing import Listing, Wanted
 
@@ -96,7 +96,7 @@ def test_what_a_lease_costs_in_memory(per_ms: int) -> None:
 
 
 def test_what_a_busy_key_costs_in_memory() -> None:
-    backlog, keyed = Backlog(), Keyed(())
+    backlog, keyed = Backlog(), KeyLocks(())
     keys = [b"key-%d" % number for number in range(MANY)]
     offsets = [backlog.lease_next(LEASE_MS) for _ in keys]
     tracemalloc.start()
@@ -122,7 +122,7 @@ def test_the_floor_goes_up_with_what_is_finished(step: int) -> None:
             left.append(offset)
     for lowest, following in zip(left, [*left[1:], backlog.cursor], strict=True):
         assert backlog.floor() == lowest
-        backlog.finish(lowest, Fate.DONE)
+        backlog.finish(lowest, Disposition.DONE)
         assert backlog.floor() == following
     backlog.again(3)
     assert backlog.floor() == 3
@@ -154,7 +154,7 @@ def test_a_page_of_them_is_chosen_in_steps() -> None:
     done = Probe()
     listing = Listing(
         box.group(),
-        Wanted(Life.LEASED, 3),
+        Wanted(MessageState.LEASED, 3),
         box.now_ms,
         lambda row: not found.append(row.offset),  # type: ignore[func-returns-value]
         lambda problem: done.settle(problem or DONE),

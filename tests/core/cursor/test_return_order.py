@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from zbus.core.cursor.backlog import Backlog
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 
 STEPS = 120
 
@@ -109,7 +109,9 @@ class Pair:
 
     def check(self) -> None:
         self.backlog.check()
-        assert {o for o in range(self.end) if self.backlog.life(o) is Life.LEASED} == self.line.out
+        assert {
+            o for o in range(self.end) if self.backlog.life(o) is MessageState.LEASED
+        } == self.line.out
 
     def drained(self) -> list[int]:
         order = []

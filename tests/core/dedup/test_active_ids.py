@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, refusal
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.dedup.active_ids import IdColumns, LiveIds
+from zbus.core.dedup.active_ids import ActiveIds, IdColumns
 from zbus.core.dedup.window import id_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics import ids_in_use as taken
 from zbus.core.topics.outcomes import Duplicate, Stored
 from zbus.core.topics.topic import Partition
@@ -239,7 +239,7 @@ def test_of_two_that_are_finished_the_last_is_found() -> None:
 # -- how much is kept ----------------------------------------------------------------------
 
 
-def ids_of(partition: Partition) -> LiveIds:
+def ids_of(partition: Partition) -> ActiveIds:
     assert partition.ids is not None
     return partition.ids
 
@@ -296,7 +296,7 @@ class Model:
         groups = self.box.topic().groups.values()
         if offset < self.box.partition(index=index).first:
             return False
-        lives = [group.backlogs[index].life(offset) is not Life.DONE for group in groups]
+        lives = [group.backlogs[index].life(offset) is not MessageState.DONE for group in groups]
         return any(lives) if lives else True
 
     def live(self, id: bytes) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Empty, EmptyReason
 from zbus.core.topics.topic import Session
 
@@ -36,7 +36,7 @@ def pull(
     replaces: bool = False,
     wait_ms: int | None = None,
 ) -> PullProbe:
-    wants = Wants(partition=partition, credit=credit, replaces=replaces)
+    wants = PullOptions(partition=partition, credit=credit, replaces=replaces)
     pull = PullProbe(session or box.session(), wants)
     deadline_ms = None if wait_ms is None else box.now_ms + wait_ms
     box.broker.pull(box.group(), pull, deadline_ms)
@@ -166,7 +166,7 @@ def test_a_pull_with_a_window_holds_no_more_than_that() -> None:
     box.declare("T", "g", GroupOptions(lease=True, window=100, lease_ms=1_000))
     box.put(*[b"%d" % number for number in range(10)])
     box.settle()
-    narrow = PullProbe(box.session(), Wants(credit=10, window=2))
+    narrow = PullProbe(box.session(), PullOptions(credit=10, window=2))
     box.broker.pull(box.group(), narrow, None)
     box.settle()
     assert narrow.bodies == [b"0", b"1"]

@@ -13,7 +13,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Silent
 from zbus.core.topics.outcomes import Delivered
 
@@ -107,7 +107,7 @@ def test_a_topic_that_is_removed_before_it_was_told() -> None:
 def test_a_stream_is_told_each_part_in_order() -> None:
     box = limited(CrashJournal(), "disk")
     session = box.session()
-    pull = PullProbe(session, Wants(credit=3))
+    pull = PullProbe(session, PullOptions(credit=3))
     box.broker.pull(box.group(), pull, None)
     box.turn()
     assert not pull.answers
@@ -172,7 +172,7 @@ def test_a_stream_of_which_one_part_expires_meanwhile_waits_on(which: int) -> No
         chunk.add(b"", b"", body, expires_ms=until_ms)
         box.broker.put_all(box.partition(), chunk, Silent())
     box.settle(1_000)
-    pull = PullProbe(box.session(), Wants(credit=2))
+    pull = PullProbe(box.session(), PullOptions(credit=2))
     box.broker.pull(box.group(), pull, None)
     box.turn()
     box.turn(60)

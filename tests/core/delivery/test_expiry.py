@@ -12,8 +12,8 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery.expiry import LEASED_MS, MOMENT_MS
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Ending, Fate
-from zbus.core.model.message_state import Life
+from zbus.core.model.dispositions import Disposition, Ending
+from zbus.core.model.message_state import MessageState
 
 KEPT_MS = 1 << 40
 LEASE_MS = 10_000
@@ -63,7 +63,7 @@ def test_they_leave_in_the_order_of_their_times(where: str) -> None:
         box.settle(1_000 + MOMENT_MS if ready == 3 else 2_000)
         assert counts(box) == (ready, 0, 0)
     assert [ending(box, n) is None for n in range(4)] == [False, False, True, False]
-    assert ending(box, 1) == Ending(Fate.EXPIRED, box.now_ms - 4_000, 0)
+    assert ending(box, 1) == Ending(Disposition.EXPIRED, box.now_ms - 4_000, 0)
     assert box.take() == [b"0"]
 
 
@@ -120,8 +120,8 @@ def test_a_lease_is_not_ended() -> None:
     box.settle(LEASED_MS + MOMENT_MS)
     assert counts(box) == (0, 0, 0)
     assert [one and (one.fate, one.attempts) for one in (ending(box, 0), ending(box, 1))] == [
-        (Fate.DONE, 1),
-        (Fate.EXPIRED, 1),
+        (Disposition.DONE, 1),
+        (Disposition.EXPIRED, 1),
     ]
 
 
@@ -134,8 +134,8 @@ def test_each_group_for_itself() -> None:
     box.settle(1_000 + MOMENT_MS)
     assert (counts(box), counts(box, "h")) == ((1, 0, 0), (1, 0, 0))
     assert [one and one.fate for one in (ending(box, 0), ending(box, 0, "h"))] == [
-        Fate.EXPIRED,
-        Fate.DONE,
+        Disposition.EXPIRED,
+        Disposition.DONE,
     ]
 
 
@@ -246,11 +246,14 @@ def test_model(segment_bytes_max: int, steps: list[tuple[str, object]]) -> None:
         assert not [o for o in late if ready_too_long(box, o, expires[o])]
         for offset in range(box.partition().first, box.partition().end):
             end = ending(box, offset)
-            if end is not None and end.fate is Fate.EXPIRED:
+            if end is not None and end.fate is Disposition.EXPIRED:
                 assert 0 < expires[offset] <= box.now_ms
 
 
 def ready_too_long(box: Box, offset: int, expires_ms: int) -> bool:
     stored = box.partition().first <= offset < box.partition().end
     over = stored and 0 < expires_ms <= box.now_ms - MOMENT_MS
-    return over and box.group().backlogs[0].life(offset) not in (Life.DONE, Life.LEASED)
+    return over and box.group().backlogs[0].life(offset) not in (
+        MessageState.DONE,
+        MessageState.LEASED,
+    )

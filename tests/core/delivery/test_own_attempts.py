@@ -15,7 +15,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import Found
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import damaged, offset_unknown
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 
 LEASE_MS = 10_000
 GROUP = GroupOptions(lease=True, window=100, lease_ms=LEASE_MS)
@@ -56,7 +56,7 @@ def test_each_is_handed_out_as_often_as_it_says(group_max: int, where: str) -> N
     backlog = box.group().backlogs[0]
     box.take()
     assert backlog.dead == (3 if others else 4)
-    assert [backlog.life(n) for n in (0, 1, 3)] == [Life.DONE] * 3
+    assert [backlog.life(n) for n in (0, 1, 3)] == [MessageState.DONE] * 3
 
 
 def test_of_a_group_that_acknowledges_on_delivery_it_says_nothing() -> None:
@@ -126,9 +126,9 @@ def test_what_cannot_be_read_is_looked_at_again() -> None:
     box, held = reading_late(box)
     box.settle(LEASE_MS)
     backlog = box.group().backlogs[0]
-    assert (len(held), backlog.life(0), box.take()) == (1, Life.LEASED, [])
+    assert (len(held), backlog.life(0), box.take()) == (1, MessageState.LEASED, [])
     held.pop()(damaged(0, 0))
-    assert backlog.life(0) is Life.LEASED
+    assert backlog.life(0) is MessageState.LEASED
     box.settle(SETTLE_MS)
     assert len(held) == 1, "it is asked for again"
     box = again(box)
@@ -187,9 +187,9 @@ def test_model(
         elif verb == "wait":
             box.settle(number)
         elif verb == "ack":
-            open_before = backlog.life(number) is not Life.DONE
+            open_before = backlog.life(number) is not MessageState.DONE
             box.ack(number)
-            if open_before and backlog.life(number) is Life.DONE:
+            if open_before and backlog.life(number) is MessageState.DONE:
                 acked.add(number)
         elif verb == "restart":
             box = again(box)
@@ -203,7 +203,7 @@ def test_model(
         for offset, limit in enumerate(limits):
             most = limit or group_max
             assert not most or handed[offset] <= most
-            if backlog.life(offset) is Life.DONE and offset not in acked:
+            if backlog.life(offset) is MessageState.DONE and offset not in acked:
                 assert handed[offset] == most > 0
     for _ in range(4):
         box.take()
@@ -211,7 +211,7 @@ def test_model(
     box.take()
     dead = {o for o, limit in enumerate(limits) if (limit or group_max) and o not in acked}
     backlog = box.group().backlogs[0]
-    assert {o for o in range(5) if backlog.life(o) is Life.DONE} == dead | acked
+    assert {o for o in range(5) if backlog.life(o) is MessageState.DONE} == dead | acked
     assert backlog.dead == len(dead)
     if letters:
         found = box.take("g", topic="D")

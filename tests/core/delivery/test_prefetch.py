@@ -10,7 +10,7 @@ from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusa
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Raw
 from zbus.storage.format.batch import iterate
 from zbus.storage.memory import MemoryJournal
@@ -71,7 +71,7 @@ def turns(box: Box, journal: ColdJournal, count: int = 300) -> None:
 
 
 def pull(box: Box, group: str, count: int, partition: int | None = None) -> PullProbe:
-    probe = PullProbe(box.session(), Wants(count, partition))
+    probe = PullProbe(box.session(), PullOptions(count, partition))
     box.broker.pull(box.group(group), probe, None)
     return probe
 

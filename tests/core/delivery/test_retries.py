@@ -16,8 +16,8 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery.retries import ATTEMPTS_MAX, BACKOFF_MS_MAX, pause_ms
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.message_state import Life
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.message_state import MessageState
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Empty, EmptyReason
 from zbus.core.topics.topic import Group
 
@@ -155,7 +155,7 @@ def test_a_lease_that_ends_waits_longer_each_time() -> None:
     for pause in (100, 200, 300, 300):
         assert box.take() == [b"0"]
         box.settle(LEASE_MS)
-        assert box.group().backlogs[0].life(0) is Life.DELAYED
+        assert box.group().backlogs[0].life(0) is MessageState.DELAYED
         box.settle(pause - 1)
         assert box.take() == []
         box.settle(1)
@@ -188,7 +188,7 @@ def test_after_its_last_attempt_it_is_dead(way: str) -> None:
             box.nack(0, front=way == "in front", due_ms=box.now_ms + 5 if way == "later" else 0)
             box.settle(5)
     backlog = box.group().backlogs[0]
-    assert (backlog.dead, backlog.life(0)) == (1, Life.DONE)
+    assert (backlog.dead, backlog.life(0)) == (1, MessageState.DONE)
     assert box.take() == []
     box = again(box)
     assert box.group().backlogs[0].dead == 1
@@ -227,11 +227,11 @@ def test_what_is_settling_is_nobody_s() -> None:
         box.settle()
         assert refusal(probe).refusal is Refusal.NOT_LEASED
     box.settle(10 * LEASE_MS)
-    assert (heard, backlog.life(0)) == ([(0, "expired")], Life.LEASED)
+    assert (heard, backlog.life(0)) == ([(0, "expired")], MessageState.LEASED)
     assert box.take() == [b"1"]
     box.ack(0)
     box.settle()
-    assert (backlog.leased.settling, backlog.life(0)) == (set(), Life.DONE)
+    assert (backlog.leased.settling, backlog.life(0)) == (set(), MessageState.DONE)
 
 
 def test_what_settles_no_more_is_asked_for_again() -> None:
@@ -389,7 +389,7 @@ def test_what_is_removed_takes_nothing_back(gone: str) -> None:
 def test_a_pull_may_say_how_long_it_leases() -> None:
     box = leasing(2)
     for lease_ms in (50, 0):
-        pull = PullProbe(box.session(), Wants(lease_ms=lease_ms))
+        pull = PullProbe(box.session(), PullOptions(lease_ms=lease_ms))
         box.broker.pull(box.group(), pull, None)
     box.settle(50)
     assert box.take() == [b"0"]
@@ -404,7 +404,9 @@ def test_a_rate_is_never_passed(lease: bool) -> None:
     box = leasing(100, rate_per_s=10, lease=lease)
     assert len(box.take()) == 10
     times = []
-    pull = PullProbe(box.session(), Wants(credit=50), lambda outcome: times.append(box.now_ms))
+    pull = PullProbe(
+        box.session(), PullOptions(credit=50), lambda outcome: times.append(box.now_ms)
+    )
     start_ms = box.now_ms
     box.broker.pull(box.group(), pull, None)
     while len(times) < 5:
@@ -466,11 +468,11 @@ class OneLife:
 
 
 _LIVES = {
-    "ready": Life.READY,
-    "leased": Life.LEASED,
-    "delayed": Life.DELAYED,
-    "done": Life.DONE,
-    "dead": Life.DONE,  # nothing is kept of either
+    "ready": MessageState.READY,
+    "leased": MessageState.LEASED,
+    "delayed": MessageState.DELAYED,
+    "done": MessageState.DONE,
+    "dead": MessageState.DONE,  # nothing is kept of either
 }
 
 

@@ -11,11 +11,14 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import finish_all
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model import dispositions as module
-from zbus.core.model.dispositions import NO_ENDINGS, Ending, Fate, Fates
+from zbus.core.model.dispositions import NO_ENDINGS, Disposition, Dispositions, Ending
 
 STEPS = st.lists(
     st.tuples(
-        st.integers(0, 9), st.sampled_from([*Fate, None]), st.integers(0, 3), st.integers(0, 30)
+        st.integers(0, 9),
+        st.sampled_from([*Disposition, None]),
+        st.integers(0, 3),
+        st.integers(0, 30),
     ),
     max_size=40,
 )
@@ -23,10 +26,10 @@ STEPS = st.lists(
 
 @given(STEPS, st.booleans())
 def test_the_last_end_of_each_counts(
-    steps: list[tuple[int, Fate | None, int, int]], by_snapshot: bool
+    steps: list[tuple[int, Disposition | None, int, int]], by_snapshot: bool
 ) -> None:
     kept_ms, now_ms = 50, 1_000
-    fates, shadow = Fates(), Fates()
+    fates, shadow = Dispositions(), Dispositions()
     model: dict[int, Ending] = {}
     for offset, fate, attempts, ms in steps:
         now_ms += ms
@@ -45,7 +48,7 @@ def test_the_last_end_of_each_counts(
         else:
             model[offset] = Ending(fate, now_ms, attempts)
         if by_snapshot:
-            shadow = Fates()
+            shadow = Dispositions()
             shadow.apply(fates.snapshot(now_ms, kept_ms))
         for one in (fates, shadow):
             for at in range(10):
@@ -56,17 +59,17 @@ def test_the_last_end_of_each_counts(
 
 def test_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COUNT_MAX", 3)
-    fates = Fates()
+    fates = Dispositions()
     for offset in (0, 1, 2, 0, 3):
-        fates.note(offset, Fate.DONE, 0)
+        fates.note(offset, Disposition.DONE, 0)
         fates.take(10, 100)
     assert [at for at in range(5) if fates.find(at, 10, 100)] == [0, 2, 3]
     assert len(fates.snapshot(10, 100)) == 3
 
 
 def test_what_is_past_its_time_is_not_stored() -> None:
-    fates = Fates()
-    fates.note(0, Fate.DONE, 0)
+    fates = Dispositions()
+    fates.note(0, Disposition.DONE, 0)
     fates.take(10, 100)
     assert len(fates.snapshot(109, 100)) == 1
     assert fates.snapshot(110, 100) is NO_ENDINGS
@@ -77,11 +80,11 @@ def test_nothing_is_noted_twice() -> None:
     backlog.keep_fates(True)
     backlog.lease(0, 1)
     assert backlog.finish(0)
-    assert not backlog.finish(0, Fate.DELETED)
+    assert not backlog.finish(0, Disposition.DELETED)
     assert finish_all(backlog, range(5)) == 4
     assert backlog.fates is not None
     found = [backlog.fates.find(at, 0, 9) for at in range(6)]
-    assert found == [Ending(Fate.DONE, 0, 1), *[Ending(Fate.DONE, 0, 0)] * 4, None]
+    assert found == [Ending(Disposition.DONE, 0, 1), *[Ending(Disposition.DONE, 0, 0)] * 4, None]
 
 
 def test_without_the_option_nothing_is_kept() -> None:
@@ -110,4 +113,4 @@ def test_a_crash_between_the_end_and_the_write(partitions: int) -> None:
     assert settled is not None
     ending = settled.find(0, box.now_ms, 1_000)
     assert ending is not None
-    assert (ending.fate, ending.attempts) == (Fate.DONE, 1)
+    assert (ending.fate, ending.attempts) == (Disposition.DONE, 1)

@@ -7,7 +7,7 @@ import pytest
 from tests.core.support import Box
 from zbus.core.cursor import due_queue as overdue
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.lateness import Tally
+from zbus.core.model.lateness import Lateness
 from zbus.storage.memory import MemoryJournal
 
 
@@ -20,7 +20,7 @@ def box() -> Box:
     return box
 
 
-def tally(box: Box) -> Tally:
+def tally(box: Box) -> Lateness:
     return box.group().backlogs[0].tally
 
 
@@ -32,7 +32,7 @@ def test_what_is_due(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     assert box.take() == []
     box.turn(15)
     box.settle()
-    assert tally(box) == Tally(due=3, due_late_ms=15, due_latest_ms=5)
+    assert tally(box) == Lateness(due=3, due_late_ms=15, due_latest_ms=5)
     assert len(box.take()) == 5
     assert tally(box).due == 5
 
@@ -43,10 +43,10 @@ def test_what_nobody_acknowledged(box: Box) -> None:
     box.take()
     box.ack(0)
     box.settle(100)
-    assert tally(box) == Tally(lost=1)
+    assert tally(box) == Lateness(lost=1)
     box.take()
     box.settle(100)
-    assert tally(box) == Tally(lost=1, ended=1), "its attempts are used up"
+    assert tally(box) == Lateness(lost=1, ended=1), "its attempts are used up"
 
 
 def test_another_takes_its_place(box: Box) -> None:
@@ -54,7 +54,7 @@ def test_another_takes_its_place(box: Box) -> None:
     box.settle()
     box.take()
     box.settle(100)
-    box.group().backlogs[0].tally = Tally()
+    box.group().backlogs[0].tally = Lateness()
     box.take()
     box.settle(100)
-    assert tally(box) == Tally(ended=1)
+    assert tally(box) == Lateness(ended=1)

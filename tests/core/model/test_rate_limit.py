@@ -12,7 +12,7 @@ from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
-from zbus.core.model.rate_limit import RATE_MAX, Bucket, Quota
+from zbus.core.model.rate_limit import RATE_MAX, RateLimit, TokenBucket
 from zbus.storage.memory import MemoryJournal
 
 T0 = 1_800_000_000_000
@@ -30,7 +30,7 @@ STEPS: list[tuple[int, list[tuple[int, int, int]]]] = [
 
 @pytest.mark.parametrize(("per_s", "steps"), STEPS)
 def test_what_is_waited_for(per_s: int, steps: list[tuple[int, int, int]]) -> None:
-    bucket, now_ms = Bucket(per_s), T0
+    bucket, now_ms = TokenBucket(per_s), T0
     for passes_ms, count, wait_ms in steps:
         now_ms += passes_ms
         assert bucket.wait_ms(now_ms) == wait_ms
@@ -44,7 +44,7 @@ def test_the_rate_holds(seed: int) -> None:
     what the rate says. Who waits as long as told is let in, and not a millisecond earlier."""
     random = Random(seed)
     per_s, batch_max = random.choice((1, 7, 1_000, 33_333)), random.choice((1, 10, 5_000))
-    bucket, now_ms, taken = Bucket(per_s), T0, 0
+    bucket, now_ms, taken = TokenBucket(per_s), T0, 0
     for _ in range(2_000):
         wait_ms = bucket.wait_ms(now_ms)
         if wait_ms:
@@ -60,7 +60,7 @@ def test_the_rate_holds(seed: int) -> None:
 
 
 def test_time_that_stands_still_or_goes_back_fills_nothing() -> None:
-    bucket = Bucket(1)
+    bucket = TokenBucket(1)
     assert bucket.wait_ms(T0) == 0
     bucket.take(1)
     assert bucket.wait_ms(T0) == 1_000
@@ -84,7 +84,7 @@ def test_time_that_stands_still_or_goes_back_fills_nothing() -> None:
 def test_both_count(
     count_per_s: int, bytes_per_s: int, taken: tuple[int, int], wait_s: int
 ) -> None:
-    quota = Quota(count_per_s, bytes_per_s)
+    quota = RateLimit(count_per_s, bytes_per_s)
     assert quota.wait_s(T0) == 0
     quota.take(*taken)
     assert quota.wait_s(T0) == wait_s

@@ -12,7 +12,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import make_row
 from zbus.core.model.errors import fenced
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.dead_letters import AGAIN_MS, origin_of, without_lines
 from zbus.storage.port import Verdict
 
@@ -39,7 +39,7 @@ def expire(box: Box) -> None:
     box.settle()
 
 
-def life(box: Box, offset: int = 0) -> Life:
+def life(box: Box, offset: int = 0) -> MessageState:
     return box.group("g", "In").backlogs[0].life(offset)
 
 
@@ -53,7 +53,7 @@ def test_the_last_attempt_ends_by_time(durability: str) -> None:
     expire(box)
     assert box.take(topic="In") == [b"0"]
     expire(box)
-    assert life(box) is Life.DONE
+    assert life(box) is MessageState.DONE
     assert box.group("g", "In").backlogs[0].dead == 1
     pull = box.pull("r", topic="Dead")
     box.settle()
@@ -114,7 +114,7 @@ def test_it_dies_twice_and_is_stored_once() -> None:
     box.journal.full = False
     box.settle(AGAIN_MS)
     box.settle(AGAIN_MS)
-    assert (dead(box), life(box)) == ([b"0"], Life.DONE)
+    assert (dead(box), life(box)) == ([b"0"], MessageState.DONE)
     assert box.group("g", "In").backlogs[0].dead == 1
 
 
@@ -132,13 +132,13 @@ def test_it_waits_until_it_can_be_stored(obstacle: str) -> None:
     for _ in range(3):
         expire(box)
         assert box.take(topic="In") == []
-        assert life(box) is Life.LEASED
+        assert life(box) is MessageState.LEASED
     if obstacle == "no topic":
         box.declare(TopicOptions("Dead", durability="disk"), "r", GroupOptions())
     journal.full = False
     box.settle(AGAIN_MS)
     assert dead(box) == [b"0"]
-    assert life(box) is Life.DONE
+    assert life(box) is MessageState.DONE
 
 
 def test_an_acknowledgement_in_the_last_moment() -> None:
@@ -151,7 +151,7 @@ def test_an_acknowledgement_in_the_last_moment() -> None:
     box.declare(TopicOptions("Dead", durability="disk"), "r", GroupOptions())
     expire(box)
     assert dead(box) == []
-    assert life(box) is Life.DONE
+    assert life(box) is MessageState.DONE
 
 
 @pytest.mark.parametrize("synced", range(6))
@@ -173,7 +173,7 @@ def test_a_crash_leaves_it_in_one_place(synced: int) -> None:
             after.take(topic="In")
             after.settle(LEASE_MS)
         assert dead(after) == [b"0"]
-        assert life(after) is Life.DONE
+        assert life(after) is MessageState.DONE
         assert dead(again(after)) == []
 
 
@@ -211,6 +211,6 @@ def test_without_a_dead_letter_topic_it_is_dropped() -> None:
     expire(box)
     box.take(topic="In")
     expire(box)
-    assert life(box) is Life.DONE
+    assert life(box) is MessageState.DONE
     assert box.group("g", "In").backlogs[0].dead == 1
     assert dead(box) == []

@@ -13,7 +13,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.put_and_ack import AGAIN_MS, Source
 from zbus.core.topics.outcomes import Stored
 from zbus.core.verbs.seek import Start
@@ -48,7 +48,7 @@ def transform(box: Box, *bodies: bytes, sources: Sequence[Source]) -> Probe:
     return probe
 
 
-def lives(box: Box, count: int = 3, index: int = 0) -> list[Life]:
+def lives(box: Box, count: int = 3, index: int = 0) -> list[MessageState]:
     return [box.group("g", "In").backlogs[index].life(offset) for offset in range(count)]
 
 
@@ -76,7 +76,7 @@ def test_the_result_is_stored_and_the_deliveries_are_settled(durability: str) ->
     assert probe.fine
     assert probe.offset == 0
     assert box.take("r", topic="Out") == [b"a", b"b"]
-    assert lives(box) == [Life.DONE, Life.LEASED, Life.DONE]
+    assert lives(box) == [MessageState.DONE, MessageState.LEASED, MessageState.DONE]
     box.settle(20_000)
     assert box.take(topic="In") == [b"1"]
 
@@ -89,8 +89,8 @@ def test_deliveries_of_several_groups_and_partitions() -> None:
     probe = transform(box, b"a", sources=sources)
     box.settle()
     assert probe.fine
-    assert lives(box) == [Life.DONE, Life.LEASED, Life.LEASED]
-    assert lives(box, index=1) == [Life.LEASED, Life.DONE, Life.DONE]
+    assert lives(box) == [MessageState.DONE, MessageState.LEASED, MessageState.LEASED]
+    assert lives(box, index=1) == [MessageState.LEASED, MessageState.DONE, MessageState.DONE]
 
 
 @pytest.mark.parametrize("segment_bytes", [200, 64 << 20])
@@ -108,7 +108,7 @@ def test_a_crash_leaves_both_or_neither(synced: int, segment_bytes: int) -> None
     for after in crashes(box):
         after.settle()
         stored = after.topic("Out").depth()
-        settled = [life is Life.DONE for life in lives(after)]  # leases may be lost
+        settled = [life is MessageState.DONE for life in lives(after)]  # leases may be lost
         assert settled == [stored, stored, False]
         assert stored or probe.open, "it was answered, and is not there"
         seen.add(stored)
@@ -117,7 +117,7 @@ def test_a_crash_leaves_both_or_neither(synced: int, segment_bytes: int) -> None
         after.settle()
         last = again(again(after))
         last.settle()
-        assert [life is Life.DONE for life in lives(last)] == settled
+        assert [life is MessageState.DONE for life in lives(last)] == settled
     assert seen == ({0, 1} if probe.open else {1})
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_told_yet_is_settled_by_the_next_start() -> None:
     box.broker.tick.commit()  # and no turn after it
     after = again(box)
     after.settle()
-    assert lives(after) == [Life.DONE, Life.LEASED, Life.LEASED]
+    assert lives(after) == [MessageState.DONE, MessageState.LEASED, MessageState.LEASED]
     known = after.partition("Out").settlements
     assert known is not None
     assert not known.open
@@ -153,7 +153,7 @@ def test_what_cannot_be_settled_stores_nothing(bad: str) -> None:
     box.settle()
     assert refusal(probe).refusal is why
     assert box.topic("Out").depth() == 0
-    assert lives(box) == [Life.LEASED] * 3
+    assert lives(box) == [MessageState.LEASED] * 3
     assert not box.group("g", "In").backlogs[0].leased.settling
 
 
@@ -176,13 +176,13 @@ def test_a_full_disk_refuses_the_result_and_leaves_the_lease() -> None:
     probe = transform(box, b"a", sources=[source(box, 0)])
     box.settle()
     assert refusal(probe).refusal is Refusal.FULL
-    assert lives(box) == [Life.LEASED] * 3
+    assert lives(box) == [MessageState.LEASED] * 3
     box.journal.full = False
     probe = transform(box, b"a", sources=[source(box, 0)])
     box.settle()
     assert probe.fine
-    assert lives(box)[0] is Life.DONE
-    assert lives(again(box))[0] is Life.DONE
+    assert lives(box)[0] is MessageState.DONE
+    assert lives(again(box))[0] is MessageState.DONE
 
 
 def test_a_lease_does_not_end_while_its_result_is_written() -> None:
@@ -192,10 +192,10 @@ def test_a_lease_does_not_end_while_its_result_is_written() -> None:
     box.turn()
     for _ in range(30):
         box.turn(AGAIN_MS)
-    assert lives(box) == [Life.LEASED, Life.READY, Life.READY]
+    assert lives(box) == [MessageState.LEASED, MessageState.READY, MessageState.READY]
     box.settle()
     assert isinstance(probe.answers[-1], Stored)
-    assert lives(box)[0] is Life.DONE
+    assert lives(box)[0] is MessageState.DONE
 
 
 def test_while_it_is_settling_it_is_neither_given_back_nor_extended() -> None:
@@ -208,7 +208,7 @@ def test_while_it_is_settling_it_is_neither_given_back_nor_extended() -> None:
     assert refusal(given_back).refusal is Refusal.NOT_LEASED
     assert refusal(extended).refusal is Refusal.NOT_LEASED
     box.settle()
-    assert lives(box)[0] is Life.DONE
+    assert lives(box)[0] is MessageState.DONE
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -222,9 +222,9 @@ def test_a_group_that_was_moved_meanwhile_reads_it_again(partitions: int) -> Non
     assert probe.fine
     assert moved.fine
     box.settle(10)
-    assert lives(box) == [Life.READY] * 3
+    assert lives(box) == [MessageState.READY] * 3
     after = again(box)
-    assert lives(after) == [Life.READY] * 3
+    assert lives(after) == [MessageState.READY] * 3
     assert after.partition("Out").settlements is None
 
 
@@ -250,7 +250,7 @@ def test_the_group_goes_meanwhile(gone: str) -> None:
 def test_stored_before_it_settles_as_well() -> None:
     """A client that got no answer asks again with the same key."""
     box = prepared()
-    for offset, settled in ((0, Life.DONE), (1, Life.DONE)):
+    for offset, settled in ((0, MessageState.DONE), (1, MessageState.DONE)):
         chunk = Chunk.of([Message(b"", body=b"a", once=b"key")])
         probe = Probe()
         box.broker.settling.put(box.partition("Out"), chunk, probe, [source(box, offset)])

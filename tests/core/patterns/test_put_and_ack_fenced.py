@@ -10,7 +10,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.put_and_ack import Source
 from zbus.storage.port import Lane, Verdict
 
@@ -65,7 +65,7 @@ def read_again(box: LateBox, lane: Lane) -> None:
     assert box.partition(*lane).fenced is None
 
 
-def life(box: LateBox) -> Life:
+def life(box: LateBox) -> MessageState:
     return box.group().backlogs[0].life(0)
 
 
@@ -86,11 +86,11 @@ def test_what_is_decided_is_not_handed_out_before_both_are_read_again(refused: b
     read_again(box, SOURCE)
     box.turn(60_000)
     step(box, SOURCE)
-    assert life(box) is Life.LEASED
+    assert life(box) is MessageState.LEASED
     assert box.take() == []
     read_again(box, TARGET)
     box.settle(2_000)
-    assert life(box) is Life.DONE
+    assert life(box) is MessageState.DONE
 
 
 def test_what_is_lost_holds_nothing_after_it_was_read_again() -> None:
@@ -115,4 +115,4 @@ def test_it_is_decided_right_after_its_partition_was_read_again() -> None:
     step(box, TARGET)
     assert probe.fine
     box.settle(60_000)
-    assert life(box) is Life.DONE
+    assert life(box) is MessageState.DONE

@@ -13,7 +13,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.redrive import PORTION
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Topic
@@ -271,5 +271,5 @@ def test_what_stays_is_not_taken_from_whoever_has_it_by_now() -> None:
     assert pull.bodies == [b"0"]
     box.settle()
     assert moved(probe) == (1, 1)
-    assert box.group().backlogs[0].life(0) is Life.LEASED
+    assert box.group().backlogs[0].life(0) is MessageState.LEASED
     assert box.take() == []

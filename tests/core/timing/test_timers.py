@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zbus.core.model.containment import Fault, Faults
+from zbus.core.model.containment import Containment, Fault
 from zbus.core.model.errors import InDoubt
 from zbus.core.timing.timers import Timer, Timers
 
@@ -228,7 +228,7 @@ def test_what_is_set_meanwhile_waits_for_the_next_run() -> None:
 
 
 def test_an_item_whose_call_raises_does_not_stop_the_others() -> None:
-    faults = Faults()
+    faults = Containment()
     found: list[Fault] = []
     called: list[str] = []
     faults.tell = found.append
@@ -254,7 +254,7 @@ def test_an_item_whose_call_raises_does_not_stop_the_others() -> None:
 
 @pytest.mark.parametrize("error", [InDoubt("who knows"), ValueError("nobody listens")])
 def test_what_must_not_be_contained_is_raised(error: Exception) -> None:
-    faults = Faults()
+    faults = Containment()
     if isinstance(error, InDoubt):
         faults.tell = lambda fault: None
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, PullProbe, Reader
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.pull_options import Wants
-from zbus.core.topics.parked_pulls import Aside
+from zbus.core.model.pull_options import PullOptions
+from zbus.core.topics.parked_pulls import ParkedPulls
 
 MANY = 20_000
 
@@ -31,7 +31,7 @@ def pull(
     credit: int = 1,
     window: int = 0,
 ) -> PullProbe:
-    wants = Wants(partition=partition, credit=credit, window=window)
+    wants = PullOptions(partition=partition, credit=credit, window=window)
     probe = PullProbe(session or box.session(), wants)
     box.broker.pull(box.group(), probe, None)
     return probe
@@ -220,7 +220,7 @@ class Entry:
 
 
 def test_the_lines_say_what_is_in_them() -> None:
-    aside, entries = Aside[Entry](), [Entry(number, number % 2) for number in range(6)]
+    aside, entries = ParkedPulls[Entry](), [Entry(number, number % 2) for number in range(6)]
     for entry in entries[:2]:
         aside.line_up(entry, 5)
     for entry in entries[2:4]:

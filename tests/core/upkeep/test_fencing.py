@@ -10,7 +10,7 @@ import pytest
 
 from tests.core.support import Box, Probe, cool, ranges, refusal
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.fanout.subscribers import Follower
+from zbus.core.fanout.subscribers import Subscriber
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
@@ -91,7 +91,7 @@ def test_one_whose_answer_was_lost_may_be_there() -> None:
     assert box.take() == [b"doomed"]
 
 
-class Following(Follower):
+class Following(Subscriber):
     """Remembers why it ended."""
 
     def __init__(self, session: Session) -> None:

@@ -21,8 +21,8 @@ from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
-from zbus.core.model.message_state import Life
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.message_state import MessageState
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Delivered, Outcome
 from zbus.core.topics.topic import Group
 from zbus.core.verbs.seek import Start
@@ -121,7 +121,7 @@ class RetentionMachine(RuleBasedStateMachine):
             (partition.index, offset)
             for partition in partitions
             for offset in range(book.first[partition.index], partition.end)
-            if group.backlogs[partition.index].life(offset) is Life.DONE
+            if group.backlogs[partition.index].life(offset) is MessageState.DONE
         }
 
     @rule(
@@ -156,7 +156,7 @@ class RetentionMachine(RuleBasedStateMachine):
                         book.finished.add((record.partition, record.offset))
 
         deadline_ms = None if wait else box.now_ms + 1
-        box.broker.pull(group, PullProbe(box.session(), Wants(count), told), deadline_ms)
+        box.broker.pull(group, PullProbe(box.session(), PullOptions(count), told), deadline_ms)
 
     @rule(number=st.integers(0, 20), back=st.sampled_from(["ack", "ack", "front", "end", "later"]))
     def settle(self, number: int, back: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, same_state
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery.dispatch import Dispatch
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.topics.outcomes import Changed
 from zbus.core.topics.topic import Group
@@ -27,7 +27,7 @@ class SingleMachine(RuleBasedStateMachine):
         self.box = Box(CrashJournal())
         self.due: list[int] = []  # of the first group, as they are by now
         self.other: list[int] = []  # of the second
-        self.fates: dict[int, Fate | None] = {}  # of what is finished; None = nobody knows
+        self.fates: dict[int, Disposition | None] = {}  # of what is finished; None = nobody knows
         self.gone: set[int] = set()  # for the second
         self.known: set[int] = set()  # those of them whose end is known
 
@@ -59,7 +59,7 @@ class SingleMachine(RuleBasedStateMachine):
         now_ms = self.box.now_ms
         ready = [o for o, due in enumerate(self.due) if due <= now_ms and o not in self.fates]
         assert sorted(taken) == ready, "not early, not twice, and not never"
-        self.fates.update(dict.fromkeys(taken, Fate.DONE))
+        self.fates.update(dict.fromkeys(taken, Disposition.DONE))
 
     @rule(offsets=OFFSETS, both=st.booleans(), forget=st.booleans())
     def delete(self, offsets: list[int], both: bool, forget: bool) -> None:
@@ -73,7 +73,7 @@ class SingleMachine(RuleBasedStateMachine):
             count += len({o for o in offsets if o in self.known}) if both else 0
         single.delete(self.dispatch, probe, *where, forget)
         self.settle(probe, offsets, count, Refusal.OFFSET_UNKNOWN)
-        self.fates.update(dict.fromkeys(fits, Fate.DELETED))
+        self.fates.update(dict.fromkeys(fits, Disposition.DELETED))
         self.known |= others
         if forget:
             stored = {o for o in offsets if o < len(self.due)}
@@ -91,7 +91,7 @@ class SingleMachine(RuleBasedStateMachine):
             self.dispatch, probe, self.groups(both), self.box.partition(), ranges(offsets)
         )
         self.settle(probe, offsets, len(fits) + len(others), Refusal.CONFLICT)
-        self.fates.update(dict.fromkeys(fits, Fate.DELETED))
+        self.fates.update(dict.fromkeys(fits, Disposition.DELETED))
         self.gone |= others
         self.known |= others
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.support import Box, CrashJournal, Probe, again, cool, refusal, wishing
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.verbs.declare import GroupWish
 from zbus.core.verbs.seek import Start
 
@@ -189,10 +189,10 @@ class SeekMachine(RuleBasedStateMachine):
         group = self.box.group(name)
         lives: Lives = []
         for backlog, times in zip(group.backlogs, self.times, strict=True):
-            by = {life: set[int]() for life in Life}
+            by = {life: set[int]() for life in MessageState}
             for offset in range(len(times)):
                 by[backlog.life(offset)].add(offset)
-            lives.append({"done": by[Life.DONE], "leased": by[Life.LEASED]})
+            lives.append({"done": by[MessageState.DONE], "leased": by[MessageState.LEASED]})
         return lives
 
     @invariant()

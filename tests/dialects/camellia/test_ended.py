@@ -35,7 +35,7 @@ def test_shown_for_five_minutes(restarts: bool) -> None:
 
 
 def test_for_as_long_as_it_is_set() -> None:
-    talk = WorldTalk(World(faces={"camellia": CamelliaSettings(camellia_ended_ms=1_000)}))
+    talk = WorldTalk(World(dialects={"camellia": CamelliaSettings(camellia_ended_ms=1_000)}))
     ended(talk, "one")
     talk.world.advance(999)
     assert talk.status({"topic": "T", "msgId": "one"}) == 4
@@ -44,7 +44,7 @@ def test_for_as_long_as_it_is_set() -> None:
 
 
 def test_not_at_all() -> None:
-    talk = WorldTalk(World(faces={"camellia": CamelliaSettings(camellia_ended_ms=0)}))
+    talk = WorldTalk(World(dialects={"camellia": CamelliaSettings(camellia_ended_ms=0)}))
     ended(talk, "one")
     assert talk.status({"topic": "T", "msgId": "one"}) is None
     again = talk.send(msgId="one")

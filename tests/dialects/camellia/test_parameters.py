@@ -302,7 +302,7 @@ def test_any_id(id: str) -> None:
 
 
 def test_batches_and_defaults() -> None:
-    world = World(faces={"camellia": CamelliaSettings(camellia_batch=3, camellia_ttl_ms=500)})
+    world = World(dialects={"camellia": CamelliaSettings(camellia_batch=3, camellia_ttl_ms=500)})
     talk = WorldTalk(world)
     for _ in range(12):
         talk.send()

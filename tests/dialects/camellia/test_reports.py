@@ -117,7 +117,7 @@ def test_a_broker_that_was_away_is_late() -> None:
 
 
 def test_windows_of_another_length() -> None:
-    talk = WorldTalk(World(faces={"camellia": CamelliaSettings(camellia_monitor_ms=1_000)}))
+    talk = WorldTalk(World(dialects={"camellia": CamelliaSettings(camellia_monitor_ms=1_000)}))
     talk.send()
     talk.world.advance(1_000)
     assert counted(talk) == {"sendMsg": 1}

@@ -144,8 +144,8 @@ class WorldTalk(Talk):
         restarts: bool = False,
         settings: MqcloudSettings | None = None,
     ) -> None:
-        self.faces = {"mqcloud": settings or MqcloudSettings()}
-        self.world = world or World(faces=self.faces)
+        self.dialects = {"mqcloud": settings or MqcloudSettings()}
+        self.world = world or World(dialects=self.dialects)
         self.client = self.world.connect()
         self._restarts = restarts
 
@@ -170,7 +170,7 @@ class WorldTalk(Talk):
         """As after a crash: what nobody waited for may be lost."""
         world = self.world
         world.broker.check()
-        self.world = World(world.journal, now_ms=world.now_ms, faces=self.faces)
+        self.world = World(world.journal, now_ms=world.now_ms, dialects=self.dialects)
         self.world.broker.check()
         self.client = self.world.connect()
 

@@ -65,8 +65,8 @@ def test_who_has_gone_is_told_nothing() -> None:
     branch.connect()
     branch.hello()
     assert states(head) == [], "subscriptions are of a connection"
-    face = platform.world.front.faces["semq"]
-    assert face.holds()["semqLinks"]() == 2 * 2_500
+    dialect = platform.world.front.dialects["semq"]
+    assert dialect.holds()["semqLinks"]() == 2 * 2_500
 
 
 def test_few_nodes_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ def hello(platform: Platform, name: str, token: str) -> int:
 )
 def test_who_may_be_a_node(platform: Platform, name: str, token: str, status: int) -> None:
     assert hello(platform, name, token) == status
-    face = platform.world.front.faces["semq"]
-    assert bool(face.holds()["semqLinks"]()) is (status == 200)
+    dialect = platform.world.front.dialects["semq"]
+    assert bool(dialect.holds()["semqLinks"]()) is (status == 200)
 
 
 def test_a_connection_shows_its_token_once(platform: Platform) -> None:

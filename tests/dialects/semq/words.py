@@ -69,7 +69,7 @@ class Platform:
     ) -> None:
         self._settings = settings or SemqSettings()
         self._more = {"access": access, **more}
-        self.world = World(journal, faces={"semq": self._settings}, **self._more)
+        self.world = World(journal, dialects={"semq": self._settings}, **self._more)
         self.nodes: list[Node] = []
         self._beat_ms = self.world.now_ms
 
@@ -85,7 +85,7 @@ class Platform:
         if not crash:
             world.flush()
         self.world = World(
-            world.journal, faces={"semq": self._settings}, now_ms=world.now_ms, **self._more
+            world.journal, dialects={"semq": self._settings}, now_ms=world.now_ms, **self._more
         )
         self.world.broker.check()
         for node in self.nodes:

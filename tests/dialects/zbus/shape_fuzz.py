@@ -163,7 +163,7 @@ class Pair:
 
     def __init__(self, guarded: bool) -> None:
         self.quick, self.careful = (_world(guarded) for _ in range(2))
-        self.careful.face.heads.shapes = None
+        self.careful.dialect.heads.shapes = None
         for world in (self.quick, self.careful):
             declare = world.connect()
             for target in (
@@ -175,7 +175,7 @@ class Pair:
                 head %= target, mark
                 assert declare.request(head).status == 200
         self.clients, self.opening = self._connect(), b""
-        shapes = self.quick.face.heads.shapes
+        shapes = self.quick.dialect.heads.shapes
         assert shapes is not None
         self.shapes = shapes
 

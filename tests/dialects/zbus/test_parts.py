@@ -5,7 +5,7 @@ import pytest
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.topics.outcomes import Routed, Stored
-from zbus.dialects.zbus.dialect import COMMANDS, NativeFace
+from zbus.dialects.zbus.dialect import COMMANDS, ZbusDialect
 from zbus.dialects.zbus.messages.put_tickets import PutReply
 from zbus.dialects.zbus.messages.rpc import request_from_url
 from zbus.dialects.zbus.replies import Status, error_text, status_of
@@ -104,12 +104,12 @@ def test_the_quick_reply_to_a_put_says_what_the_careful_one_does(partitions: int
     declare = b"GET /T?cmd=declare&partitions=%d HTTP/1.1\r\nhost: x\r\n\r\n" % partitions
     client.request(declare)
     raw = b"GET / HTTP/1.1\r\ncmd: produce\r\ntopic: T"
-    face: NativeFace = world.face
+    dialect: ZbusDialect = world.dialect
     quick, careful = (Params(Heads().read(raw)[0]) for _ in range(2))
     careful.plain = False
     sent = []
     for one in (quick, careful):
-        reply = PutReply(face, one, client.peer, b"id", False)
+        reply = PutReply(dialect, one, client.peer, b"id", False)
         reply.offset = 7
         client.peer.out = []
         reply.settle(Stored(world.broker.topics["t"].partitions[-1]))

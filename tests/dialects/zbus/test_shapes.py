@@ -22,7 +22,7 @@ PUT = b"POST /A HTTP/1.1\r\nhost: localhost\r\nkey: %b\r\ncontent-length: 2\r\n\
 def shape_of(world: World, head: bytes) -> Shape | None:
     """By which it would be taken."""
     try:
-        found = world.face.heads.read(head.partition(b"\r\n\r\n")[0], True)[0]
+        found = world.dialect.heads.read(head.partition(b"\r\n\r\n")[0], True)[0]
     except WireError:
         return None
     return found if isinstance(found, Shape) else None
@@ -258,7 +258,7 @@ def test_limits_hold_for_what_has_a_shape() -> None:
 def test_shapes_are_bounded_and_forgotten() -> None:
     """A client that makes up names for ever: each of its heads comes often enough to be learned."""
     world = learned(PUT, b"a", b"b")
-    shapes = world.face.heads.shapes
+    shapes = world.dialect.heads.shapes
     assert shapes is not None
     client = world.connect()
     head = PUT.replace(b"\r\nhost", b"\r\nx-%d: 1\r\nhost")
@@ -268,7 +268,7 @@ def test_shapes_are_bounded_and_forgotten() -> None:
         client.world.turn()
     client.world.settle()
     assert shapes.count <= SHAPES_MAX
-    world.face.heads.forget()
+    world.dialect.heads.forget()
     assert shapes.count == 0
     client.received = b""
     assert client.request(head % (SHAPES_MAX, b"z")).status == 200, "a connection has it still"
@@ -276,10 +276,10 @@ def test_shapes_are_bounded_and_forgotten() -> None:
 
 def test_what_is_not_remembered_any_more_is_done_all_the_same() -> None:
     world = learned(PUT, b"a", b"b", b"c")
-    found = world.face.heads.read((PUT % b"d").partition(b"\r\n\r\n")[0], True)
+    found = world.dialect.heads.read((PUT % b"d").partition(b"\r\n\r\n")[0], True)
     shape, match = found
     assert isinstance(shape, Shape)
-    world.face.heads.forget()
+    world.dialect.heads.forget()
     assert shape.match(PUT % b"e") is None
     client = world.connect()
     world.posted.append(lambda: shape.plan.run(client.peer, match, b"hi"))  # type: ignore[attr-defined]

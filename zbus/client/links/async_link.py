@@ -1,6 +1,6 @@
 """A connection for trio and asyncio (through anyio), made again when it breaks.
 
-One task receives for all; whoever asks sends. (`Exchange` is the core; ADR 23.)
+One task receives for all; whoever asks sends. (`RequestTracker` is the core; ADR 23.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anyio.abc import ByteStream, SocketAttribute, TaskGroup
 
 from zbus.client.errors import ConnectionLost
 from zbus.client.links.forking import disown, follow_forks, require_own
-from zbus.client.links.request_tracker import Call, Exchange
+from zbus.client.links.request_tracker import Call, RequestTracker
 from zbus.client.messages import Delivery
 from zbus.client.options import Address, Options
 from zbus.client.requests import Pulling, Request
@@ -103,7 +103,7 @@ class AsyncLink:
         follow_forks(self)
 
     def _begin(self) -> None:
-        self._exchange = Exchange(self._options, random.SystemRandom())
+        self._exchange = RequestTracker(self._options, random.SystemRandom())
         self._stream: ByteStream | None = None
         self._sending = anyio.Lock()
         self._wanted = anyio.Event()  # somebody waits for a connection
@@ -177,11 +177,11 @@ class AsyncLink:
         self._exchange.last_time(call)
 
     def take_kept(self, pulling: Pulling) -> list[Delivery]:
-        """See `Exchange`."""
+        """See `RequestTracker`."""
         return self._exchange.take_kept(pulling)
 
     def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
-        """See `Exchange`."""
+        """See `RequestTracker`."""
         self._exchange.put_back(pulling, deliveries)
 
     def submit(self, request: Request[T]) -> Call[T]:

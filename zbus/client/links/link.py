@@ -1,7 +1,7 @@
 """A connection for programs that block, made again when it breaks; threads may share it.
 
 There is no thread in the background. Whoever waits for an answer reads for all that wait: one
-thread pays nothing for the others that might be there. (`Exchange` is the core; ADR 23.)
+thread pays nothing for the others that might be there. (`RequestTracker` is the core; ADR 23.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from zbus.client.errors import ConnectionLost
 from zbus.client.links.forking import follow_forks
-from zbus.client.links.request_tracker import Call, Exchange
+from zbus.client.links.request_tracker import Call, RequestTracker
 from zbus.client.links.sockets import Socket
 from zbus.client.links.tls import TlsSocket
 from zbus.client.messages import Delivery
@@ -59,7 +59,7 @@ class Link:
         follow_forks(self)
 
     def _begin(self) -> None:
-        self._exchange = Exchange(self._options, random.SystemRandom())
+        self._exchange = RequestTracker(self._options, random.SystemRandom())
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
@@ -116,12 +116,12 @@ class Link:
             self._exchange.last_time(call)
 
     def take_kept(self, pulling: Pulling) -> list[Delivery]:
-        """See `Exchange`."""
+        """See `RequestTracker`."""
         with self._changed:
             return self._exchange.take_kept(pulling)
 
     def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
-        """See `Exchange`."""
+        """See `RequestTracker`."""
         with self._changed:
             self._exchange.put_back(pulling, deliveries)
 

@@ -97,7 +97,7 @@ def _encode(request: Request[Any], common: bytes, id: bytes) -> bytes:
     )
 
 
-class Exchange:
+class RequestTracker:
     """The calls of one client: sent, answered, and sent again on a new connection."""
 
     def __init__(self, options: Options, random: Random) -> None:

@@ -12,13 +12,13 @@ from functools import partial
 from typing import TypeAlias
 
 from zbus.core.model.chunk import Chunk, Row
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
 from zbus.core.timing.timers import Timer
 from zbus.core.topics.delta import take_changes
 from zbus.core.topics.outcomes import DONE, Stored
-from zbus.core.topics.storage import Failed, Recorder
+from zbus.core.topics.storage import Failed, Storage
 from zbus.core.topics.topic import Group, Partition, Topic
 
 Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
@@ -54,11 +54,11 @@ class Tick:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Storage,
         visible: Callable[[Partition], None],
-        faults: Faults | None = None,
+        faults: Containment | None = None,
     ) -> None:
-        self.faults = faults or Faults()
+        self.faults = faults or Containment()
         self.now_ms = 0
         self.put_ms = 0  # when something was put last
         # Partitions in which `zbus.core.commit.idempotent_put` or `zbus.core.delivery.expiry` was

@@ -27,11 +27,11 @@ from collections.abc import Callable
 from typing import Final
 
 from zbus.core.cursor.due_queue import LOOK_MS, Place
-from zbus.core.cursor.journal import Told
+from zbus.core.cursor.journal import CursorState
 from zbus.core.cursor.key_order import PARKED_MAX
 from zbus.core.cursor.return_order import ReturnOrder
-from zbus.core.model.dispositions import Fate, Fates
-from zbus.core.model.message_state import Life
+from zbus.core.model.dispositions import Disposition, Dispositions
+from zbus.core.model.message_state import MessageState
 
 NO_RANK: Final = 1 << 63
 """Beyond all ranks."""
@@ -46,7 +46,7 @@ BACK_MAX: Final = 1_000
 """Neighbours that are looked for, which is as many as are read at once."""
 
 
-class Backlog(Told):
+class Backlog(CursorState):
     """See the module."""
 
     __slots__ = ()
@@ -95,18 +95,18 @@ class Backlog(Told):
             count += 1
         return count
 
-    def life(self, offset: int) -> Life:
+    def life(self, offset: int) -> MessageState:
         """Where an offset is. DEAD and DELETED are not told from DONE: nothing is kept of them."""
         if offset in self.leased.dues:
-            return Life.LEASED
+            return MessageState.LEASED
         if offset in self.delayed:
             overdue = self.overdue and self.delayed.due_of(offset) <= self.overdue.until_ms
-            return Life.READY if overdue else Life.DELAYED
+            return MessageState.READY if overdue else MessageState.DELAYED
         if offset in self.places:
-            return Life.READY
+            return MessageState.READY
         if offset < self.cursor or offset in self.ahead:
-            return Life.DONE
-        return Life.READY
+            return MessageState.DONE
+        return MessageState.READY
 
     def ready_count(self, end: int) -> int:
         """How many may be handed out now or when the cursor gets there. What is overdue counts as
@@ -139,7 +139,7 @@ class Backlog(Told):
 
     # -- steps of a life ------------------------------------------------------------------
 
-    def finish(self, offset: int, fate: Fate = Fate.DONE) -> bool:
+    def finish(self, offset: int, fate: Disposition = Disposition.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
         if offset in self.leased.dues:
             if self.fates is not None:
@@ -147,12 +147,12 @@ class Backlog(Told):
             self._take(offset)
             self.attempts.pop(offset, None)
             return True
-        if self.fates is not None and self.life(offset) is not Life.DONE:
+        if self.fates is not None and self.life(offset) is not MessageState.DONE:
             self._note_end(offset, fate)
         if offset == self.cursor and not self.ahead and not self.places:
             self.cursor = offset + 1
             return True
-        if self.life(offset) is Life.DONE:
+        if self.life(offset) is MessageState.DONE:
             return False
         self._take(offset)
         self.attempts.pop(offset, None)
@@ -278,7 +278,7 @@ class Backlog(Told):
 
     def give_up(self, offset: int) -> None:
         """READY or LEASED -> DEAD."""
-        if self.finish(offset, Fate.DEAD):
+        if self.finish(offset, Disposition.DEAD):
             self.dead += 1
 
     def park(self, offset: int) -> None:
@@ -353,7 +353,7 @@ class Backlog(Told):
     def keep_fates(self, kept: bool) -> None:
         """Remember what becomes of messages, from now on, or forget it."""
         if kept != (self.fates is not None):
-            self.fates = Fates() if kept else None
+            self.fates = Dispositions() if kept else None
 
     def fall_off(self, first: int) -> int:
         """Offsets below `first` are no more. Returns how many of them were not finished."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from zbus.core.model.lateness import Tally
+from zbus.core.model.lateness import Lateness
 from zbus.core.timing.delays import Delays
 
 LOT: Final = 1_000
@@ -75,7 +75,7 @@ class Overdue:
             del ranks[-2::-2]
         return serial + _SERIALS
 
-    def take(self, delayed: Delays, tally: Tally) -> list[tuple[int, Place]]:
+    def take(self, delayed: Delays, tally: Lateness) -> list[tuple[int, Place]]:
         """The first lot, out of `delayed`: offsets and places."""
         first = self.ranks[0]
         rank, serial = first.rank, first.serial + 1

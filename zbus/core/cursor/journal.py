@@ -11,18 +11,18 @@ from collections.abc import Collection, Mapping
 import attrs
 
 from zbus.core.cursor.due_queue import Overdue, Place
-from zbus.core.cursor.key_order import Keyed
+from zbus.core.cursor.key_order import KeyLocks
 from zbus.core.cursor.leases import OpenLeases
-from zbus.core.cursor.ready_queue import Places
+from zbus.core.cursor.ready_queue import ReadyQueue
 from zbus.core.cursor.return_order import ReturnOrder
 from zbus.core.cursor.state import NO_ENTRIES, Entries, EntryState, GroupChange
-from zbus.core.model.dispositions import Fate, Fates
-from zbus.core.model.lateness import Tally
+from zbus.core.model.dispositions import Disposition, Dispositions
+from zbus.core.model.lateness import Lateness
 from zbus.core.timing.deadlines import Deadlines
 from zbus.core.timing.delays import NOTHING, Columns, Delays
 
 
-class Told(Places):
+class CursorState(ReadyQueue):
     """See the module; what each exception is, `zbus.core.cursor.backlog` says."""
 
     __slots__ = (
@@ -60,18 +60,18 @@ class Told(Places):
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
         self.untold = 0  # those of them that the group has not been told of
-        self.fates: Fates | None = None  # what became of messages, if that is kept
+        self.fates: Dispositions | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
-        self.tally = Tally()
-        self.keyed: Keyed | None = None  # of a group with order per key
+        self.tally = Lateness()
+        self.keyed: KeyLocks | None = None  # of a group with order per key
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
-    def _note_end(self, offset: int, fate: Fate) -> None:
+    def _note_end(self, offset: int, fate: Disposition) -> None:
         """A message is finished, where it is kept how they end."""
         assert self.fates is not None
         self.fates.note(offset, fate, self.attempts.get(offset, 0))
-        if fate is Fate.DEAD or fate is Fate.EXPIRED:
+        if fate is Disposition.DEAD or fate is Disposition.EXPIRED:
             self.tally.ended += 1
 
     def changes(self, name: str, incarnation: int = 0) -> GroupChange:
@@ -173,7 +173,7 @@ class Told(Places):
         self.overdue.clear()
         self.ahead.clear()
         if self.fates is not None:
-            self.fates = Fates()  # what is read again is another story
+            self.fates = Dispositions()  # what is read again is another story
         self._lowest = -1
         self._touch_keyed()
 

@@ -51,7 +51,7 @@ class Parks(Protocol):
         """It may be handed out, if it was parked."""
 
 
-class Line:
+class KeyQueue:
     """What is known of one busy key. Nearly all have one message leased and none that waits, and
     there may be a million: both are small, and in ascending order."""
 
@@ -92,7 +92,7 @@ def _has(offsets: Offsets, offset: int) -> bool:
     return at < len(offsets) and offsets[at] == offset
 
 
-class Keyed:
+class KeyLocks:
     """See the module: the busy keys of a group in one partition."""
 
     __slots__ = ("_changed", "_line_of", "_lines", "batch", "unknown")
@@ -101,8 +101,8 @@ class Keyed:
         """Of what is handed out already, the keys are to be told: `learn`."""
         self.unknown = sorted(handed_out, reverse=True)
         self.batch = 0  # the number of the one that is being made
-        self._lines: dict[bytes, Line] = {}  # by key
-        self._line_of: dict[int, Line] = {}  # by offset: all that is leased or waits there
+        self._lines: dict[bytes, KeyQueue] = {}  # by key
+        self._line_of: dict[int, KeyQueue] = {}  # by offset: all that is leased or waits there
         self._changed: dict[int, None] = {}
 
     # -- what the backlog tells -----------------------------------------------------------
@@ -193,10 +193,10 @@ class Keyed:
             return line.leased[0]
         return line.waiting[0] if line.waiting[0] < offset else None
 
-    def _line(self, key: bytes) -> Line:
+    def _line(self, key: bytes) -> KeyQueue:
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line(key)
+            line = self._lines[key] = KeyQueue(key)
         return line
 
     def check(self, backlog: Parks, parked: set[int], settling: Container[int]) -> None:

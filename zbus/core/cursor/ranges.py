@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from zbus.core.cursor.backlog import Backlog
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 
 Ranges: TypeAlias = "Sequence[range]"
 """Offsets; how many is for whoever asks to bound."""
@@ -55,15 +55,15 @@ def delete_all(backlog: Backlog, offsets: range, forget: bool) -> int:
     """Finish every one, and perhaps forget how all of them were; how many that made different."""
     fates = backlog.fates
     if fates is None or not forget:
-        return finish_all(backlog, offsets, Fate.DELETED)
+        return finish_all(backlog, offsets, Disposition.DELETED)
     known = [fates.forget(offset) for offset in offsets]
-    count = finish_all(backlog, offsets, Fate.DELETED)
+    count = finish_all(backlog, offsets, Disposition.DELETED)
     for offset in offsets:
         fates.forget(offset)
     return sum(known) + count
 
 
-def finish_all(backlog: Backlog, offsets: range, fate: Fate = Fate.DONE) -> int:
+def finish_all(backlog: Backlog, offsets: range, fate: Disposition = Disposition.DONE) -> int:
     """Finish every one; how many were not finished. The cursor jumps over what it has come to, and
     that costs nothing."""
     if len(offsets) == 1 and offsets.start != backlog.cursor:
@@ -84,5 +84,5 @@ def finish_all(backlog: Backlog, offsets: range, fate: Fate = Fate.DONE) -> int:
     return count + offsets.stop - cursor - len(passed)
 
 
-def _finish(backlog: Backlog, offsets: list[int], fate: Fate = Fate.DONE) -> int:
+def _finish(backlog: Backlog, offsets: list[int], fate: Disposition = Disposition.DONE) -> int:
     return sum([backlog.finish(offset, fate) for offset in offsets])

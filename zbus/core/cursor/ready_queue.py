@@ -21,7 +21,7 @@ UNWRITTEN_MAX: Final = 1_000
 """Messages in front that are not written yet and that `next` looks behind."""
 
 
-class Places:
+class ReadyQueue:
     """See the module."""
 
     __slots__ = ("_ready", "_serial", "places")

@@ -51,7 +51,7 @@ NO_IDS: Final = IdColumns()
 """Stays empty."""
 
 
-class LiveIds:
+class ActiveIds:
     """The entries of one partition."""
 
     __slots__ = ("_known", "_queue", "_staged")

@@ -85,7 +85,7 @@ def fingerprint(chunk: Chunk, start: int = 0, stop: int | None = None) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class Originals:
+class DedupWindow:
     """What one partition remembers, the oldest first."""
 
     __slots__ = ("_originals",)

@@ -25,7 +25,7 @@ class Dispatching(Protocol):
     def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None: ...
 
 
-class Endings:
+class PullCancellation:
     """See the module."""
 
     def __init__(self, dispatch: Dispatching) -> None:

@@ -14,22 +14,22 @@ from zbus.core.commit.idempotent_put import forget
 from zbus.core.commit.tick import Tick
 from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery import retries
-from zbus.core.delivery.cancel_pulls import Endings
+from zbus.core.delivery.cancel_pulls import PullCancellation
 from zbus.core.delivery.durable import tell_recorded
-from zbus.core.delivery.group_rate import Pace
-from zbus.core.delivery.prefetch import Reach
-from zbus.core.fanout.follow import Following
+from zbus.core.delivery.group_rate import GroupRate
+from zbus.core.delivery.prefetch import Prefetch
+from zbus.core.fanout.follow import FanOut
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, too_many_wait
-from zbus.core.model.pull_options import Wants
-from zbus.core.model.request_clock import Outside
+from zbus.core.model.pull_options import PullOptions
+from zbus.core.model.request_clock import RequestClock
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
-from zbus.core.topics.delivery_batch import Pieces
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Piece
-from zbus.core.topics.parked_pulls import Aside, Line
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.delivery_batch import DeliveryBatch
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Slice
+from zbus.core.topics.parked_pulls import Line, ParkedPulls
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition, Pull, Session
 
 SKIPS_PER_TICK_MAX = 2_000
@@ -58,9 +58,9 @@ class Dispatch:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Storage,
         timers: Timers,
-        outside: Outside,
+        outside: RequestClock,
         waiting_max: int,
         calls: Calls,
     ) -> None:
@@ -71,14 +71,14 @@ class Dispatch:
         self.tick.expiry_timer = timers.timer(partial(expiring.sweep, self), lambda place: place)
         self.tick.expiring = partial(expiring.note, self.tick)
         self._blame = timers.faults.blame
-        self.following = Following(timers)
+        self.following = FanOut(timers)
         self.active: list[Group] = []
         self.waiting, self._waiting_max = 0, waiting_max  # pulls, of all groups
         self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
         self._wakes = timers.timer(self.wake, lambda place: place[0])
-        self._pace = Pace(timers, self.activate)
+        self._pace = GroupRate(timers, self.activate)
         self.dead: retries.Dead = retries.give_up  # of groups with a dead-letter topic
         self._skips_left = self._all_skips_left = 0  # of the group that is being served, and of all
         self._starved: set[Group] = set()  # were given less than their part of this tick
@@ -87,8 +87,8 @@ class Dispatch:
         self._leased_ms = 0  # from when on
         self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
         self._sated: list[Group] = []  # had their part of this tick, and want more
-        self.endings = Endings(self)
-        self.reach = Reach(self.activate)
+        self.endings = PullCancellation(self)
+        self.reach = Prefetch(self.activate)
         self.at_hand = self.reach.at_hand
 
     # -- what makes groups active ---------------------------------------------------------
@@ -242,7 +242,7 @@ class Dispatch:
             else:
                 self._sated.append(group)
 
-    def _serve_aside(self, group: Group, aside: Aside[Pull]) -> bool:
+    def _serve_aside(self, group: Group, aside: ParkedPulls[Pull]) -> bool:
         """Those who were looked at before, where there is something for them; False if the group
         has had its part of this tick."""
         group.put_back(aside.take_full())
@@ -292,7 +292,7 @@ class Dispatch:
                 group.set_aside(pull).line_up(pull, index)
         return True
 
-    def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Piece]) -> None:
+    def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Slice]) -> None:
         if group.lease and not group.recorded:
             retries.hold(group, pull)
         if pull.wants.window and group.lease:
@@ -316,7 +316,7 @@ class Dispatch:
         else:
             pull.receive(delivered)
 
-    def _note_calls(self, group: Group, session: Session, pieces: list[Piece]) -> None:
+    def _note_calls(self, group: Group, session: Session, pieces: list[Slice]) -> None:
         """A service that answers on this connection has these calls now."""
         if session.multiplexed:
             for index, chunk, start, stop, _ in pieces:
@@ -326,7 +326,7 @@ class Dispatch:
 
     # -- taking messages ------------------------------------------------------------------
 
-    def _take(self, group: Group, pull: Pull) -> list[Piece]:
+    def _take(self, group: Group, pull: Pull) -> list[Slice]:
         """The next messages for this pull, as many as it wants and are there without waiting;
         partitions have their turns."""
         wants, count_max = pull.wants, pull.wants.count_max
@@ -337,7 +337,7 @@ class Dispatch:
         bytes_max = wants.bytes_max
         if count_max > 1 and self.tick.now_ms - self.tick.put_ms <= LIVE_MS:
             bytes_max = min(bytes_max, LIVE_BYTES_MAX)
-        pieces = Pieces(count_max, bytes_max)
+        pieces = DeliveryBatch(count_max, bytes_max)
         count = len(group.backlogs)
         if wants.partition is not None:
             self._scan(group, wants.partition, pull, pieces)
@@ -354,7 +354,7 @@ class Dispatch:
             group.rate.take(count_max - pieces.count_left)
         return pieces.found
 
-    def _scan(self, group: Group, index: int, pull: Pull, pieces: Pieces) -> None:
+    def _scan(self, group: Group, index: int, pull: Pull, pieces: DeliveryBatch) -> None:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog, partition = group.backlogs[index], group.topic.partitions[index]
         taken = group.options.one_batch and backlog.leased and not pull.wants.shares
@@ -387,9 +387,9 @@ class Dispatch:
                 self.schedule(group, index)
                 self.following.delay(partition.topic.followed, index, offset, due_ms)
             elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
-                backlog.finish(offset, Fate.EXPIRED)
+                backlog.finish(offset, Disposition.EXPIRED)
             elif match is not None and not match(chunk.tag_of(at)):
-                backlog.finish(offset, Fate.FILTERED)
+                backlog.finish(offset, Disposition.FILTERED)
                 pull.skipped = True
             elif chunk.attempts is not None and lease and retries.tried(backlog, chunk, at):
                 retries.bury(self, group, index, offset)
@@ -414,7 +414,7 @@ class Dispatch:
             if self._skips_left <= 0:
                 return
 
-    def _lease_until(self, group: Group, index: int, wants: Wants) -> int:
+    def _lease_until(self, group: Group, index: int, wants: PullOptions) -> int:
         """When a lease ends that begins now."""
         if not self.leased:
             self._leased_ms = self._outside.asked_ms()
@@ -422,7 +422,7 @@ class Dispatch:
             self.leased[group, index] = []
         return self._leased_ms + (wants.lease_ms or group.options.lease_ms)
 
-    def lease_next(self, group: Group, session: Session, wants: Wants, chunk: Chunk) -> bool:
+    def lease_next(self, group: Group, session: Session, wants: PullOptions, chunk: Chunk) -> bool:
         """Lease what the cursor of a usual group is at, where everything is in order. False if that
         needs a `pull`: the window is full, its key is busy, or messages of the chunk have limits of
         their own."""

@@ -20,10 +20,10 @@ from typing import Protocol
 
 from zbus.core.commit.tick import Tick
 from zbus.core.delivery.retries import hold
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, group_unknown, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
-from zbus.core.topics.outcomes import DONE, Delivered, EmptyReason, Piece
+from zbus.core.topics.outcomes import DONE, Delivered, EmptyReason, Slice
 from zbus.core.topics.topic import Group, Pull
 
 
@@ -46,7 +46,7 @@ def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> No
     ends it, and it waits in no line any more."""
     # What the pieces are of may be emptied at the end of this turn.
     delivered.pieces = [
-        Piece(index, chunk.part(start, stop), 0, stop - start, attempts)
+        Slice(index, chunk.part(start, stop), 0, stop - start, attempts)
         for index, chunk, start, stop, attempts in delivered.pieces
     ]
     ticket = Recorded(dispatch, pull, delivered)
@@ -169,11 +169,11 @@ class Recorded(Ticket):
         if stale:
             self._undo(stale)
             for index, offset in stale:
-                group.backlogs[index].finish(offset, Fate.EXPIRED)
+                group.backlogs[index].finish(offset, Disposition.EXPIRED)
                 del held[index, offset]
         if len(held) < count:
             self._delivered.pieces = [
-                Piece(index, chunk, at, at + 1, attempts)
+                Slice(index, chunk, at, at + 1, attempts)
                 for index, chunk, start, stop, attempts in pieces
                 for at in range(start, stop)
                 if (index, chunk.first + at) in held

@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from zbus.core.commit.idempotent_put import EXPIRIES_PER_TURN_MAX
 from zbus.core.commit.tick import Tick
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
-from zbus.core.model.message_state import Life
+from zbus.core.model.dispositions import Disposition
+from zbus.core.model.message_state import MessageState
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.topic import Group, Partition
 
@@ -102,9 +102,9 @@ def _expire(partition: Partition, offset: int, changed: dict[Group, None], now_m
     for group in partition.topic.groups.values():
         backlog = group.backlogs[partition.index]
         life = backlog.life(offset)
-        if life is Life.LEASED:
+        if life is MessageState.LEASED:
             again_ms = now_ms + LEASED_MS
-        elif life is not Life.DONE:
-            backlog.finish(offset, Fate.EXPIRED)
+        elif life is not MessageState.DONE:
+            backlog.finish(offset, Disposition.EXPIRED)
             changed[group] = None
     return again_ms

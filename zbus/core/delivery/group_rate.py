@@ -12,7 +12,7 @@ from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Group
 
 
-class Pace:
+class GroupRate:
     """See the module. `activate` has a group served again."""
 
     def __init__(self, timers: Timers, activate: Callable[[Group], None]) -> None:

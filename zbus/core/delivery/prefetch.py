@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from zbus.core.cursor.key_order import Keyed
+from zbus.core.cursor.key_order import KeyLocks
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.topics.topic import Group, Partition
 
 
-class Reach:
+class Prefetch:
     """See the module. `activate` is called with a group for which something came."""
 
     def __init__(self, activate: Callable[[Group], None]) -> None:
@@ -39,13 +39,13 @@ class Reach:
 
     def keys(
         self, group: Group, index: int, partition: Partition, looks: int
-    ) -> tuple[Keyed | None, int]:
+    ) -> tuple[KeyLocks | None, int]:
         """Begin a batch where keys have their order, with so many looks at messages; and how many
         are left. None: not all keys that are busy are known yet."""
         backlog = group.backlogs[index]
         keyed = backlog.keyed
         if keyed is None:
-            keyed = backlog.keyed = Keyed(backlog.attempts)
+            keyed = backlog.keyed = KeyLocks(backlog.attempts)
         while keyed.unknown:
             offset = keyed.unknown[-1]
             if looks <= 0:

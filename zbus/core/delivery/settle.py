@@ -10,7 +10,7 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, finish_tried, known_of
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.retries import GIVEN_BACK, lose_one, may_retry, retry
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.topics.topic import Group, Partition
@@ -130,7 +130,7 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
         return
     for group in partition.topic.groups.values():
         backlog = group.backlogs[partition.index]
-        if offset not in backlog.leased and backlog.finish(offset, Fate.DELETED):
+        if offset not in backlog.leased and backlog.finish(offset, Disposition.DELETED):
             dispatch.tick.change(partition, group)
             if group.ordered:
                 dispatch.activate(group)  # its key may be free

@@ -16,9 +16,9 @@ import attrs
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.diagnosis.dead_letter_lookup import Letter, Wanted, find_letter
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.listing import holder_of
 
@@ -35,7 +35,7 @@ class Cause(enum.Enum):
     WINDOW_FULL = "window full"  # the group has as many leased as it may
     KEY_BUSY = "key busy"  # another message of its key has to be finished before
     FINISHED = "finished"  # how is not known
-    # What `Fate` tells apart. Two of them may be still to come: then there is no time.
+    # What `Disposition` tells apart. Two of them may be still to come: then there is no time.
     DONE = "done"
     DEAD = "dead"
     DELETED = "deleted"
@@ -43,7 +43,7 @@ class Cause(enum.Enum):
     FILTERED = "filtered"
 
 
-_CAUSES = {fate: Cause[fate.name] for fate in Fate}
+_CAUSES = {fate: Cause[fate.name] for fate in Disposition}
 
 
 @attrs.frozen
@@ -118,10 +118,10 @@ def _explain(group: Group, index: int, chunk: Chunk, at: int, now_ms: int) -> Wh
         attempts=backlog.attempts.get(offset, 0),
     )
     life = backlog.life(offset)
-    if life is Life.LEASED:
+    if life is MessageState.LEASED:
         until_ms, holder = backlog.leased.due_of(offset), holder_of(backlog, offset)
         return attrs.evolve(why, cause=Cause.LEASED, until_ms=until_ms, holder=holder)
-    if life is Life.DONE:
+    if life is MessageState.DONE:
         return _finished(why, backlog, now_ms)
     due_ms = 0
     if offset in backlog.delayed:

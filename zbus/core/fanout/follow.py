@@ -11,17 +11,17 @@ from collections import deque
 from functools import partial
 
 from zbus.core.fanout.subscribers import (
-    Audience,
-    Cohort,
-    Follower,
-    Form,
-    Watch,
+    CaughtUpGroup,
+    Encoder,
+    Subscriber,
+    Subscription,
+    WatchedTopic,
     follower_of,
     watch_of,
 )
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, followed_no_more, topic_unknown
-from zbus.core.model.subscriber import Followed
+from zbus.core.model.subscriber import Subscribers
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Partition, Session, Topic
 
@@ -49,24 +49,24 @@ ENDED_LATE = BrokerError(Refusal.TOO_MANY, "too much became due for a follower t
 SERVICES = BrokerError(Refusal.ILLEGAL, "a topic of services cannot be followed")
 
 
-class Following:
+class FanOut:
     """All followers of a broker."""
 
     def __init__(self, timers: Timers) -> None:
         self.now_ms = 0
-        self.awake: deque[Audience] = deque()  # their live cohorts have something to do
-        self.queue: deque[Cohort] = deque()  # those behind, in turn
+        self.awake: deque[Subscription] = deque()  # their live cohorts have something to do
+        self.queue: deque[CaughtUpGroup] = deque()  # those behind, in turn
         self._blame = timers.faults.blame
         self._due = timers.timer(self._expire, lambda watch: watch.topic)
-        self.failed: list[tuple[Cohort, BrokerError]] = []  # to be ended
+        self.failed: list[tuple[CaughtUpGroup, BrokerError]] = []  # to be ended
         self._work_left = 0  # of this turn
 
     # -- beginning and end ----------------------------------------------------------------
 
     def follow(
         self,
-        follower: Follower,
-        form: Form,
+        follower: Subscriber,
+        form: Encoder,
         partitions: list[Partition],
         filter: str = "",
         position: list[int] | None = None,
@@ -93,8 +93,8 @@ class Following:
 
     def _search(
         self,
-        follower: Follower,
-        form: Form,
+        follower: Subscriber,
+        form: Encoder,
         partitions: list[Partition],
         filter: str,
         since_ms: int,
@@ -118,8 +118,8 @@ class Following:
 
     def _begin(
         self,
-        follower: Follower,
-        form: Form,
+        follower: Subscriber,
+        form: Encoder,
         partitions: list[Partition],
         filter: str,
         position: list[int],
@@ -131,15 +131,15 @@ class Following:
         places = [min(p, part.visible) for p, part in zip(position, partitions, strict=True)]
         watch = watch_of(topic.followed)
         if watch is None:
-            watch = topic.followed = Watch.begin(topic)
+            watch = topic.followed = WatchedTopic.begin(topic)
             self._schedule(watch)
         only = partitions[0].index if len(partitions) < len(topic.partitions) else -1
         key = (filter, id(form), only)
         audience = watch.audiences.get(key)
         if audience is None:
-            audience = watch.audiences[key] = Audience(watch, filter, form, partitions)
+            audience = watch.audiences[key] = Subscription(watch, filter, form, partitions)
         follower.begin(places)
-        cohort = follower.cohort = Cohort(audience, places)
+        cohort = follower.cohort = CaughtUpGroup(audience, places)
         cohort.members[follower] = None
         if follower.session.stalled:
             audience.parked[cohort] = None
@@ -153,7 +153,7 @@ class Following:
             self._take_out(follower)
             follower.leave()
 
-    def _take_out(self, follower: Follower) -> None:
+    def _take_out(self, follower: Subscriber) -> None:
         follower.session.follower = None
         cohort, follower.cohort = follower.cohort, None
         if cohort is not None:
@@ -180,16 +180,16 @@ class Following:
             for cohort in list(audience.cohorts()):
                 self._end(cohort, why)
 
-    def _end(self, cohort: Cohort, why: BrokerError) -> None:
+    def _end(self, cohort: CaughtUpGroup, why: BrokerError) -> None:
         for follower in list(cohort.members):
             self.expel(follower, why)
 
-    def expel(self, follower: Follower, why: BrokerError) -> None:
+    def expel(self, follower: Subscriber, why: BrokerError) -> None:
         """Tell it no more."""
         self._take_out(follower)
         follower.settle(why)
 
-    def _drop(self, cohort: Cohort) -> None:
+    def _drop(self, cohort: CaughtUpGroup) -> None:
         """Nobody is in it any more."""
         audience = cohort.audience
         if cohort is audience.live:
@@ -206,15 +206,15 @@ class Following:
 
     # -- what gives cohorts something to do ------------------------------------------------
 
-    def wake(self, watch: Followed) -> None:
+    def wake(self, watch: Subscribers) -> None:
         """More of the topic may be told."""
-        assert isinstance(watch, Watch)
+        assert isinstance(watch, WatchedTopic)
         for audience in watch.audiences.values():
             if audience.live is not None and not audience.awake:
                 audience.awake = True
                 self.awake.append(audience)
 
-    def _expire(self, watch: Watch) -> None:
+    def _expire(self, watch: WatchedTopic) -> None:
         """What became due is told to all who have passed it."""
         for _ in range(DUE_PER_TURN_MAX):
             found = watch.delayed.pop_first(self.now_ms)
@@ -226,7 +226,7 @@ class Following:
         self.wake(watch)
         watch.forget_if_idle()
 
-    def _became_due(self, audience: Audience, index: int, offset: int) -> None:
+    def _became_due(self, audience: Subscription, index: int, offset: int) -> None:
         places = [p.index for p in audience.partitions]
         if index not in places:
             return
@@ -239,7 +239,7 @@ class Following:
         for cohort in audience.behind:
             self._enqueue(cohort)
 
-    def _schedule(self, watch: Watch) -> None:
+    def _schedule(self, watch: WatchedTopic) -> None:
         due_ms = watch.delayed.next_due()
         if due_ms is not None:
             self._due.set(watch, due_ms)
@@ -249,12 +249,12 @@ class Following:
         """There is something to tell in the next turn."""
         return bool(self.awake or self.queue)
 
-    def _go_on(self, cohort: Cohort) -> None:
+    def _go_on(self, cohort: CaughtUpGroup) -> None:
         """A cohort of the audience that is not live: it has a way to go, perhaps none."""
         cohort.audience.behind[cohort] = None
         self._enqueue(cohort)
 
-    def _enqueue(self, cohort: Cohort) -> None:
+    def _enqueue(self, cohort: CaughtUpGroup) -> None:
         if not cohort.queued:
             cohort.queued = True
             self.queue.append(cohort)
@@ -292,19 +292,19 @@ class Following:
             for cohort, why in failed:
                 self._end(cohort, why)
 
-    def _broke(self, cohort: Cohort, error: Exception) -> None:
+    def _broke(self, cohort: CaughtUpGroup, error: Exception) -> None:
         """Telling it raised this. It ends: where it is now is not sure."""
         self._blame(None, error)
         self.failed.append((cohort, followed_no_more(cohort.audience.watch.topic.name)))
 
-    def _serve_live(self, audience: Audience, cohort: Cohort) -> None:
+    def _serve_live(self, audience: Subscription, cohort: CaughtUpGroup) -> None:
         self._tell(cohort, None)
         if cohort.members and not cohort.fetching and not audience.at_end(cohort):
             self.wake(audience.watch)
         for other in audience.behind:
             self._enqueue(other)
 
-    def _serve_behind(self, audience: Audience, cohort: Cohort) -> None:
+    def _serve_behind(self, audience: Subscription, cohort: CaughtUpGroup) -> None:
         live = audience.live
         self._tell(cohort, live)
         if cohort not in audience.behind or cohort.fetching:
@@ -321,7 +321,7 @@ class Following:
             self._enqueue(cohort)
         # Else it waits for the live cohort to come by.
 
-    def _tell(self, cohort: Cohort, live: Cohort | None) -> None:
+    def _tell(self, cohort: CaughtUpGroup, live: CaughtUpGroup | None) -> None:
         """Give all members the next portion; those that do not take it are parked."""
         told = self._collect(cohort, live)
         if not told:
@@ -339,9 +339,9 @@ class Following:
         for follower in stalled:
             self._park(cohort, follower)
 
-    def _park(self, cohort: Cohort, follower: Follower) -> None:
+    def _park(self, cohort: CaughtUpGroup, follower: Subscriber) -> None:
         audience = cohort.audience
-        alone = Cohort(audience, cohort.position.copy())
+        alone = CaughtUpGroup(audience, cohort.position.copy())
         alone.late.extend(cohort.late)
         alone.members[follower] = None
         follower.cohort = alone
@@ -350,7 +350,7 @@ class Following:
         if not cohort.members:
             self._drop(cohort)
 
-    def _collect(self, cohort: Cohort, live: Cohort | None) -> list[bytes]:
+    def _collect(self, cohort: CaughtUpGroup, live: CaughtUpGroup | None) -> list[bytes]:
         """The next messages as bytes; `live` is whom the cohort must not overtake."""
         audience = cohort.audience
         room = max(PORTION_BYTES_MIN, min(PORTION_BYTES, COHORT_BYTES // len(cohort.members)))
@@ -364,7 +364,13 @@ class Following:
         return told
 
     def _collect_from(
-        self, cohort: Cohort, at: int, partition: Partition, end: int, room: int, told: list[bytes]
+        self,
+        cohort: CaughtUpGroup,
+        at: int,
+        partition: Partition,
+        end: int,
+        room: int,
+        told: list[bytes],
     ) -> None:
         audience, position = cohort.audience, cohort.position
         topic, form, match = partition.topic, audience.form, audience.match
@@ -396,13 +402,13 @@ class Following:
                 told.append(data)
             row += 1
 
-    def delay(self, watch: Followed | None, index: int, offset: int, due_ms: int) -> None:
+    def delay(self, watch: Subscribers | None, index: int, offset: int, due_ms: int) -> None:
         """A follower or group has passed a message because it is not due."""
-        if isinstance(watch, Watch) and (index, offset) not in watch.delayed:
+        if isinstance(watch, WatchedTopic) and (index, offset) not in watch.delayed:
             watch.delayed.set((index, offset), due_ms)
             self._schedule(watch)
 
-    def _collect_late(self, cohort: Cohort, room: int) -> list[bytes]:
+    def _collect_late(self, cohort: CaughtUpGroup, room: int) -> list[bytes]:
         """What became due since the cohort passed it."""
         told: list[bytes] = []
         audience, late = cohort.audience, cohort.late
@@ -424,7 +430,7 @@ class Following:
 
     # -- what is not at hand --------------------------------------------------------------
 
-    def _chunk(self, cohort: Cohort, partition: Partition, offset: int) -> Chunk | None:
+    def _chunk(self, cohort: CaughtUpGroup, partition: Partition, offset: int) -> Chunk | None:
         """The chunk with this offset; else it is read back, and the cohort has its turn then."""
         log = partition.log
         chunk = log.find(offset)
@@ -440,7 +446,7 @@ class Following:
         return chunk
 
     def _fetched(
-        self, cohort: Cohort, partition: Partition, found: Chunk | BrokerError | None
+        self, cohort: CaughtUpGroup, partition: Partition, found: Chunk | BrokerError | None
     ) -> None:
         cohort.fetching = False
         if isinstance(found, BrokerError):
@@ -450,7 +456,7 @@ class Following:
             cohort.fetched.append((partition, found))
         self._look_again(cohort)
 
-    def _look_again(self, cohort: Cohort) -> None:
+    def _look_again(self, cohort: CaughtUpGroup) -> None:
         audience = cohort.audience
         if cohort in audience.behind:
             self._enqueue(cohort)

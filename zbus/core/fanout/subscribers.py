@@ -23,13 +23,13 @@ from typing import Protocol
 
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.filters import compile_filter
-from zbus.core.model.subscriber import Followed
+from zbus.core.model.subscriber import Subscribers
 from zbus.core.model.ticket import Ticket
 from zbus.core.timing.delays import AllDelays
 from zbus.core.topics.topic import Partition, Session, Topic
 
 
-class Form(Protocol):
+class Encoder(Protocol):
     """How messages read. Followers with the same form share the bytes, so it is one object."""
 
     def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
@@ -40,7 +40,7 @@ class Form(Protocol):
         """So many messages were forgotten before they were told."""
 
 
-class Follower(Ticket):
+class Subscriber(Ticket):
     """Settled, with an error, when there is a reason to tell it no more; not when its session
     leaves."""
 
@@ -50,7 +50,7 @@ class Follower(Ticket):
         super().__init__()
         self.session = session
         self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
-        self.cohort: Cohort | None = None  # None until it has begun
+        self.cohort: CaughtUpGroup | None = None  # None until it has begun
 
     def failed(self, error: Exception) -> None:
         self.session.blame(error)
@@ -64,26 +64,26 @@ class Follower(Ticket):
         raise NotImplementedError
 
 
-class Cohort:
+class CaughtUpGroup:
     """Followers at the same place."""
 
     __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
 
-    def __init__(self, audience: Audience, position: list[int]) -> None:
+    def __init__(self, audience: Subscription, position: list[int]) -> None:
         self.audience = audience
         self.position = position  # the next offset, by partition followed
         # Due by now, and not told yet: index in `position`, and offset.
         self.late: deque[tuple[int, int]] = deque()
-        self.members: dict[Follower, None] = {}
+        self.members: dict[Subscriber, None] = {}
         self.queued = False
         self.fetching = False  # what it wants next is being read from storage
         self.fetched: list[tuple[Partition, Chunk]] = []  # since its last turn
 
-    def is_behind(self, live: Cohort) -> bool:
+    def is_behind(self, live: CaughtUpGroup) -> bool:
         return any(here < there for here, there in zip(self.position, live.position, strict=True))
 
 
-class Audience:
+class Subscription:
     """Followers of a topic who want the same."""
 
     __slots__ = (
@@ -98,41 +98,43 @@ class Audience:
         "watch",
     )
 
-    def __init__(self, watch: Watch, filter: str, form: Form, partitions: list[Partition]) -> None:
+    def __init__(
+        self, watch: WatchedTopic, filter: str, form: Encoder, partitions: list[Partition]
+    ) -> None:
         self.watch = watch
         self.filter = filter
         self.match = compile_filter(filter)
         self.form = form
         self.partitions = partitions
-        self.live: Cohort | None = None
-        self.behind: dict[Cohort, None] = {}
-        self.parked: dict[Cohort, None] = {}
+        self.live: CaughtUpGroup | None = None
+        self.behind: dict[CaughtUpGroup, None] = {}
+        self.parked: dict[CaughtUpGroup, None] = {}
         self.awake = False  # the live cohort has a turn in this tick
 
-    def cohorts(self) -> Iterator[Cohort]:
+    def cohorts(self) -> Iterator[CaughtUpGroup]:
         if self.live is not None:
             yield self.live
         yield from self.behind
         yield from self.parked
 
-    def at_end(self, cohort: Cohort) -> bool:
+    def at_end(self, cohort: CaughtUpGroup) -> bool:
         pairs = zip(cohort.position, self.partitions, strict=True)
         return not cohort.late and all(place >= part.visible for place, part in pairs)
 
 
-class Watch:
+class WatchedTopic:
     """What is known of a topic that is followed, or was while something delayed was put."""
 
     __slots__ = ("audiences", "delayed", "topic")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.audiences: dict[tuple[str, int, int], Audience] = {}
+        self.audiences: dict[tuple[str, int, int], Subscription] = {}
         # Partition and offset of what is not due and some follower has passed.
         self.delayed = AllDelays()
 
     @classmethod
-    def begin(cls, topic: Topic) -> Watch:
+    def begin(cls, topic: Topic) -> WatchedTopic:
         """What the groups have passed because it is not due, nobody has been told."""
         watch = cls(topic)
         for group in topic.groups.values():
@@ -176,12 +178,12 @@ class Watch:
         ]
 
 
-def watch_of(followed: Followed | None) -> Watch | None:
-    assert followed is None or isinstance(followed, Watch)
+def watch_of(followed: Subscribers | None) -> WatchedTopic | None:
+    assert followed is None or isinstance(followed, WatchedTopic)
     return followed
 
 
-def follower_of(session: Session) -> Follower | None:
+def follower_of(session: Session) -> Subscriber | None:
     follower = session.follower
-    assert follower is None or isinstance(follower, Follower)
+    assert follower is None or isinstance(follower, Subscriber)
     return follower

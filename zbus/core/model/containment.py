@@ -24,7 +24,7 @@ class Fault(NamedTuple):
     error: Exception
 
 
-class Faults:
+class Containment:
     """See the module."""
 
     __slots__ = ("cost", "count", "doubt", "tell")

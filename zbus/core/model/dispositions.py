@@ -28,7 +28,7 @@ _EXPIRES_MIN: Final = 16
 what is remembered shrinks, and no turn has to forget all of it."""
 
 
-class Fate(enum.IntEnum):
+class Disposition(enum.IntEnum):
     """How a message ended in a group. Stored: never renumber."""
 
     DONE = 1  # acknowledged, or handed to a group that acknowledges on delivery
@@ -41,7 +41,7 @@ class Fate(enum.IntEnum):
 class Ending(NamedTuple):
     """What became of one message."""
 
-    fate: Fate
+    fate: Disposition
     time_ms: int
     attempts: int  # times it had been handed out under a lease
 
@@ -79,7 +79,7 @@ FORGOTTEN: Final = 255
 _Row = tuple[int, int, int]  # time, attempts, fate
 
 
-class Fates:
+class Dispositions:
     """What a group remembers of one partition, the oldest first."""
 
     __slots__ = ("_fresh", "_known")
@@ -88,11 +88,11 @@ class Fates:
         self._known: OrderedDict[int, _Row] = OrderedDict()
         self._fresh: dict[int, tuple[int, int]] = {}  # attempts and fate; not written down yet
 
-    def note(self, offset: int, fate: Fate, attempts: int) -> None:
+    def note(self, offset: int, fate: Disposition, attempts: int) -> None:
         """A message is finished."""
         self._fresh[offset] = attempts, fate
 
-    def note_all(self, offsets: range, fate: Fate, but: Collection[int] = ()) -> None:
+    def note_all(self, offsets: range, fate: Disposition, but: Collection[int] = ()) -> None:
         """All in a range are that were not before; none was handed out under a lease."""
         ended, others = (0, fate), set(but)
         self._fresh.update({offset: ended for offset in offsets if offset not in others})
@@ -108,11 +108,13 @@ class Fates:
     def find(self, offset: int, now_ms: int, kept_ms: int) -> Ending | None:
         """What became of a message, if that is not forgotten."""
         if (fresh := self._fresh.get(offset)) is not None:
-            return None if fresh[1] == FORGOTTEN else Ending(Fate(fresh[1]), now_ms, fresh[0])
+            return (
+                None if fresh[1] == FORGOTTEN else Ending(Disposition(fresh[1]), now_ms, fresh[0])
+            )
         row = self._known.get(offset)
         if row is None or row[0] + kept_ms <= now_ms:
             return None
-        return Ending(Fate(row[2]), row[0], row[1])
+        return Ending(Disposition(row[2]), row[0], row[1])
 
     def take(self, now_ms: int, kept_ms: int) -> Endings:
         """What is new since the last call; it is as old as this turn."""

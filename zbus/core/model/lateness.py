@@ -8,7 +8,7 @@ from zbus.core.model.histogram import MS_BOUNDS, Histogram
 
 
 @attrs.define
-class Tally:
+class Lateness:
     """Of one partition of a group, since it was made. Whoever counts in windows puts another in its
     place. What ended is counted only in a topic that keeps what became of messages."""
 

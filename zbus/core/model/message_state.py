@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Life(enum.Enum):
+class MessageState(enum.Enum):
     """The life of a message within one group."""
 
     DELAYED = "delayed"
@@ -16,24 +16,24 @@ class Life(enum.Enum):
     DELETED = "deleted"  # purged, expired, or skipped by the filter
 
 
-TRANSITIONS: dict[tuple[Life, str], Life] = {
-    (Life.READY, "delay"): Life.DELAYED,
-    (Life.READY, "lease"): Life.LEASED,
-    (Life.READY, "finish"): Life.DONE,
-    (Life.READY, "delete"): Life.DELETED,
-    (Life.DELAYED, "due"): Life.READY,
-    (Life.DELAYED, "delete"): Life.DELETED,
-    (Life.LEASED, "finish"): Life.DONE,
-    (Life.LEASED, "give back in front"): Life.READY,
-    (Life.LEASED, "give back at the end"): Life.READY,
-    (Life.LEASED, "give back later"): Life.DELAYED,
-    (Life.LEASED, "expire"): Life.READY,
-    (Life.LEASED, "back off"): Life.DELAYED,
-    (Life.LEASED, "give up"): Life.DEAD,
-    (Life.LEASED, "delete"): Life.DELETED,
-    (Life.DELAYED, "again"): Life.READY,
-    (Life.DONE, "again"): Life.READY,
-    (Life.DEAD, "again"): Life.READY,
-    (Life.DELETED, "again"): Life.READY,
+TRANSITIONS: dict[tuple[MessageState, str], MessageState] = {
+    (MessageState.READY, "delay"): MessageState.DELAYED,
+    (MessageState.READY, "lease"): MessageState.LEASED,
+    (MessageState.READY, "finish"): MessageState.DONE,
+    (MessageState.READY, "delete"): MessageState.DELETED,
+    (MessageState.DELAYED, "due"): MessageState.READY,
+    (MessageState.DELAYED, "delete"): MessageState.DELETED,
+    (MessageState.LEASED, "finish"): MessageState.DONE,
+    (MessageState.LEASED, "give back in front"): MessageState.READY,
+    (MessageState.LEASED, "give back at the end"): MessageState.READY,
+    (MessageState.LEASED, "give back later"): MessageState.DELAYED,
+    (MessageState.LEASED, "expire"): MessageState.READY,
+    (MessageState.LEASED, "back off"): MessageState.DELAYED,
+    (MessageState.LEASED, "give up"): MessageState.DEAD,
+    (MessageState.LEASED, "delete"): MessageState.DELETED,
+    (MessageState.DELAYED, "again"): MessageState.READY,
+    (MessageState.DONE, "again"): MessageState.READY,
+    (MessageState.DEAD, "again"): MessageState.READY,
+    (MessageState.DELETED, "again"): MessageState.READY,
 }
 """Every step there is. The documentation's diagram and the model of the tests are made from it."""

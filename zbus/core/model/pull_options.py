@@ -8,7 +8,7 @@ ENDLESS = 1 << 62
 """Credit that nobody uses up."""
 
 
-class Wants:
+class PullOptions:
     """What all pulls of one kind ask for; made once, by whoever makes them."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Wants:
         self.many = count_max > 1 or credit > 1
 
 
-ONE = Wants()
+ONE = PullOptions()
 
 
 class EmptyReason(enum.Enum):

@@ -19,7 +19,7 @@ def so_many(*counts: tuple[int, str]) -> str:
     return " and ".join(f"{n} {one}{'' if n == 1 else 's'}" for n, one in counts if n)
 
 
-class Bucket:
+class TokenBucket:
     """See the module."""
 
     __slots__ = ("_filled_ms", "_level", "per_s")
@@ -49,14 +49,14 @@ class Bucket:
         self._level -= count * _PARTS
 
 
-class Quota:
+class RateLimit:
     """So many things, and so many bytes of them, a second; 0 = as many as come."""
 
     __slots__ = ("_buckets", "_bytes", "_count")
 
     def __init__(self, count_per_s: int, bytes_per_s: int) -> None:
-        self._count = Bucket(count_per_s) if count_per_s else None
-        self._bytes = Bucket(bytes_per_s) if bytes_per_s else None
+        self._count = TokenBucket(count_per_s) if count_per_s else None
+        self._bytes = TokenBucket(bytes_per_s) if bytes_per_s else None
         self._buckets = [one for one in (self._count, self._bytes) if one is not None]
 
     def wait_s(self, now_ms: int) -> int:

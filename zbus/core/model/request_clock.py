@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Outside:
+class RequestClock:
     """Whoever drives the broker says what these are; a broker under virtual time needs neither."""
 
     __slots__ = ("ahead_ms", "asked_ms", "drift_ms")

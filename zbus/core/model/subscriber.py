@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Followed(Protocol):
+class Subscribers(Protocol):
     """Whoever is told all of a topic (`zbus.core.fanout.subscribers`)."""
 
     def places(self, index: int) -> list[int]:

@@ -21,7 +21,7 @@ from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.ticket import Silent
-from zbus.core.patterns.put_and_ack import Settling, Source
+from zbus.core.patterns.put_and_ack import PutAndAck, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Group, Topic
 from zbus.core.verbs.puts import Puts
@@ -57,7 +57,7 @@ class DeadLetters:
         self,
         topics: dict[str, Topic],
         dispatch: Dispatch,
-        settling: Settling,
+        settling: PutAndAck,
         puts: Puts,
         timers: Timers,
     ) -> None:

@@ -23,12 +23,12 @@ from zbus.core.cursor.ranges import Ranges, distinct, finish_all, known_of
 from zbus.core.cursor.state import Settlement
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.timing.timers import Timers
-from zbus.core.topics.pending_acks import Settlements
+from zbus.core.topics.pending_acks import PendingAcks
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import Puts
 
@@ -53,7 +53,7 @@ _Open: TypeAlias = "tuple[Partition, Settlement, Source]"
 """A settlement that is not forgotten yet: of which partition, and what it settles."""
 
 
-class Settling:
+class PutAndAck:
     """See the module. `topics` are the broker's, by lower-case name."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Settling:
         put(held)
         if partition.end == end or not held.open:
             return  # it is refused, or was stored before: nothing has to be remembered
-        known = partition.settlements = partition.settlements or Settlements()
+        known = partition.settlements = partition.settlements or PendingAcks()
         for one in sources:
             settlement = _settlement(known.next_number, partition.end, one)
             known.add(settlement)
@@ -175,7 +175,7 @@ class Settling:
             for offset in offsets:
                 if offset in backlog.leased:
                     backlog.leased.settle_later(offset)
-                elif backlog.life(offset) is not Life.DONE:  # its lease was lost
+                elif backlog.life(offset) is not MessageState.DONE:  # its lease was lost
                     backlog.hold(offset, self._tick.now_ms + AGAIN_MS)
                     self._tick.change(source.partition, source.group)
 
@@ -213,7 +213,7 @@ class Settling:
     def _finish(self, partition: Partition, number: int, source: Source) -> None:
         group, there, ranges, dead = source
         backlog = group.backlogs[there.index]
-        fate = Fate.DEAD if dead else Fate.DONE
+        fate = Disposition.DEAD if dead else Disposition.DONE
         if count := sum([finish_all(backlog, offsets, fate) for offsets in ranges]):
             backlog.dead += count if dead else 0
             self._tick.change(there, group)
@@ -260,7 +260,7 @@ class _Held(Ticket):
     __slots__ = ("_partition", "_settling", "_sources", "_ticket", "numbers")
 
     def __init__(
-        self, settling: Settling, ticket: Ticket, partition: Partition, sources: Sequence[Source]
+        self, settling: PutAndAck, ticket: Ticket, partition: Partition, sources: Sequence[Source]
     ) -> None:
         super().__init__()
         self._settling = settling
@@ -285,7 +285,7 @@ class _Done(Silent):
 
     __slots__ = ("_number", "_partition", "_settling")
 
-    def __init__(self, settling: Settling, partition: Partition, number: int) -> None:
+    def __init__(self, settling: PutAndAck, partition: Partition, number: int) -> None:
         super().__init__()
         self._settling = settling
         self._partition = partition

@@ -15,12 +15,12 @@ from typing import Final
 from zbus.core.cursor.ranges import Ranges
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.patterns.dead_letters import origin_of, without_lines
-from zbus.core.patterns.put_and_ack import Settling, Source
+from zbus.core.patterns.put_and_ack import PutAndAck, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -36,10 +36,10 @@ Target = Callable[[str], Topic | None]
 """Where a message goes that comes from the topic of this name; None = nowhere, now."""
 
 
-class Redriving:
+class Redriver:
     """See the module."""
 
-    def __init__(self, dispatch: Dispatch, settling: Settling, puts: Puts, timers: Timers) -> None:
+    def __init__(self, dispatch: Dispatch, settling: PutAndAck, puts: Puts, timers: Timers) -> None:
         self.dispatch = dispatch
         self.settling = settling
         self.puts = puts
@@ -79,7 +79,7 @@ def _named(group: Group, partition: Partition, ranges: Ranges) -> Iterator[Place
     backlog = group.backlogs[partition.index]
     for offsets in ranges:
         for offset in range(offsets.start, min(offsets.stop, partition.visible)):
-            if backlog.life(offset) is Life.READY:
+            if backlog.life(offset) is MessageState.READY:
                 yield partition, offset
 
 
@@ -96,7 +96,7 @@ class _Job:
 
     def __init__(
         self,
-        redriving: Redriving,
+        redriving: Redriver,
         ticket: Ticket,
         group: Group,
         target: Target,
@@ -161,7 +161,7 @@ class _Job:
             self._problem = self._problem or partition.fenced
         elif isinstance(found, BrokerError):
             self._problem = self._problem or found
-        elif not self.group.gone and backlog.life(offset) is Life.READY:
+        elif not self.group.gone and backlog.life(offset) is MessageState.READY:
             self._move(partition, offset, *found)
             return
         self.ended()
@@ -199,9 +199,9 @@ class _Job:
             if (watch := partition.topic.followed) is not None:
                 dispatch.following.delay(watch, index, offset, due_ms)
         elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
-            backlog.finish(offset, Fate.EXPIRED)
+            backlog.finish(offset, Disposition.EXPIRED)
         elif group.match is not None and not group.match(chunk.tag_of(at)):
-            backlog.finish(offset, Fate.FILTERED)
+            backlog.finish(offset, Disposition.FILTERED)
         else:
             return False
         dispatch.tick.change(partition, group)

@@ -24,9 +24,9 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import settle as leases
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
-from zbus.core.model.pull_options import ENDLESS, Wants
+from zbus.core.model.pull_options import ENDLESS, PullOptions
 from zbus.core.model.ticket import Opening, Silent, Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Delivered
@@ -72,7 +72,7 @@ class Broker(Protocol):
     dispatch: Dispatch
     puts: Puts
     timers: Timers
-    faults: Faults
+    faults: Containment
     stopping: bool
 
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
@@ -227,7 +227,7 @@ class _Pull(Pull):
     __slots__ = ("_schedules", "_topic")
 
     def __init__(self, schedules: Schedules, topic: Topic) -> None:
-        super().__init__(schedules.session, Wants(credit=ENDLESS))
+        super().__init__(schedules.session, PullOptions(credit=ENDLESS))
         self._schedules = schedules
         self._topic = topic
 

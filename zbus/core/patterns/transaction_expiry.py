@@ -18,9 +18,9 @@ from typing import Any, Final
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk
-from zbus.core.patterns.transaction_log import App, Task
+from zbus.core.patterns.transaction_log import Producer, Task
 from zbus.core.timing.timers import Timers
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Partition
 
 LOOKS: Final = 8
@@ -34,7 +34,7 @@ class Lapsing:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Storage,
         dispatch: Dispatch,
         timers: Timers,
         ttl_ms: int,
@@ -63,7 +63,10 @@ class Lapsing:
             self._timer.set(key, self._tick.now_ms + self._ttl_ms // LOOKS + 1)
 
     def lapse(
-        self, app: App, drop: Callable[[App, range], Task], remove: Callable[[App], None]
+        self,
+        app: Producer,
+        drop: Callable[[Producer, range], Task],
+        remove: Callable[[Producer], None],
     ) -> Task:
         """Drop what was staged long ago, or remove the application. Nothing of it is under way."""
         used_ms = app.decisions.options.created_ms

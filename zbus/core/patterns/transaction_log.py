@@ -50,7 +50,7 @@ class Status(NamedTuple):
     staged: int  # messages that are not moved or dropped
 
 
-class App:
+class Producer:
     """An application that commits batches, one at a time."""
 
     def __init__(self, name: str, rows: Topic, decisions: Topic) -> None:

@@ -30,14 +30,22 @@ from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
 from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Opening, Silent, Ticket
-from zbus.core.patterns.put_and_ack import Settling, Source
+from zbus.core.patterns.put_and_ack import PutAndAck, Source
 from zbus.core.patterns.transaction_expiry import Lapsing
-from zbus.core.patterns.transaction_log import GROUP, App, Decision, Stage, Status, Task, copy_of
+from zbus.core.patterns.transaction_log import (
+    GROUP,
+    Decision,
+    Producer,
+    Stage,
+    Status,
+    Task,
+    copy_of,
+)
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Changed, Committed
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs import message_admin as single
 from zbus.core.verbs.declare import GroupWish
@@ -53,7 +61,7 @@ _PORTION: Final = Size(bytes_max=1 << 20, count_max=1_000)
 _LOOKED_MAX: Final = 20_000
 """Offsets that are passed over in a turn."""
 
-_OPEN: Final = (Life.READY, Life.LEASED, Life.DELAYED)
+_OPEN: Final = (MessageState.READY, MessageState.LEASED, MessageState.DELAYED)
 _OPTIONS: Final = GroupOptions(lease=True, lease_ms=DELAY_MS_MAX, window=(1 << 31) - 1)
 
 
@@ -63,9 +71,9 @@ class Transactions:
     def __init__(
         self,
         topics: dict[str, Topic],
-        recorder: Recorder,
+        recorder: Storage,
         dispatch: Dispatch,
-        settling: Settling,
+        settling: PutAndAck,
         puts: Puts,
         timers: Timers,
         declare: Callable[..., None],
@@ -79,7 +87,7 @@ class Transactions:
         self._puts = puts
         self._declare = declare
         self._remove = remove
-        self._apps: dict[str, App] = {}
+        self._apps: dict[str, Producer] = {}
         self._timer = timers.timer(self._go_on, lambda name: topics.get(f"{PREFIX}{name}"))
         self._lapsing = Lapsing(recorder, dispatch, timers, ttl_ms, self._look)
 
@@ -138,10 +146,10 @@ class Transactions:
 
     def _look(self, name: str) -> None:
         app = self._find(name)
-        if isinstance(app, App):
+        if isinstance(app, Producer):
             self._submit(app, lambda: self._lapsing.lapse(app, self._drop, self._forget))
 
-    def _forget(self, app: App) -> None:
+    def _forget(self, app: Producer) -> None:
         """Nobody has used it for long."""
         del self._apps[app.name]
         for topic in (app.rows, app.decisions):
@@ -160,7 +168,7 @@ class Transactions:
 
         self._declare(ticket, name, wished)
 
-    def _find(self, name: str) -> App | BrokerError:
+    def _find(self, name: str) -> Producer | BrokerError:
         """An application that has staged something."""
         rows = self._topics.get(f"{PREFIX}{name}{ROWS}".lower())
         decisions = self._topics.get(f"{PREFIX}{name}".lower())
@@ -173,10 +181,10 @@ class Transactions:
         key = name.lower()
         app = self._apps.get(key)
         if app is None or (app.rows, app.decisions) != (rows, decisions):
-            app = self._apps[key] = App(key, rows, decisions)
+            app = self._apps[key] = Producer(key, rows, decisions)
         return app
 
-    def _submit(self, app: App, task: Callable[[], Task]) -> None:
+    def _submit(self, app: Producer, task: Callable[[], Task]) -> None:
         if not app.loaded and app.task is None and not app.queue:
             app.queue.append(lambda: self._load(app))
         app.queue.append(task)
@@ -210,14 +218,14 @@ class Transactions:
         else:
             wanted(partial(self._called, app))
 
-    def _called(self, app: App, value: object) -> None:
+    def _called(self, app: Producer, value: object) -> None:
         if self._apps.get(app.name) is app:
             app.sent = value
             self._timer.set(app.name, self._dispatch.tick.now_ms)
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _load(self, app: App) -> Task:
+    def _load(self, app: Producer) -> Task:
         """Read the last decision, and do what is not done of it."""
         partition = app.decisions.partitions[0]
         backlog = app.decisions.groups[GROUP].backlogs[0]
@@ -240,7 +248,7 @@ class Transactions:
             app.loaded = True
         yield from self._apply(app, None)
 
-    def _commit(self, app: App, ticket: Ticket, decision: Decision) -> Task:
+    def _commit(self, app: Producer, ticket: Ticket, decision: Decision) -> Task:
         if app.decided is not None and decision.batch <= app.decided.batch:
             yield from self._apply(app, ticket)
             if ticket.open:
@@ -259,7 +267,9 @@ class Transactions:
         if ticket.open:
             ticket.settle(Committed(moved))
 
-    def _problem(self, app: App, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
+    def _problem(
+        self, app: Producer, decision: Decision
+    ) -> Generator[Any, Any, BrokerError | None]:
         """Why this cannot be decided."""
         partition, backlog = app.rows.partitions[0], app.group.backlogs[0]
         for first, end, topic in decision.stages:
@@ -276,7 +286,7 @@ class Transactions:
                     yield self._dispatch.tick.now_ms
         return None
 
-    def _decide(self, app: App, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
+    def _decide(self, app: Producer, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
         partition = app.decisions.partitions[0]
         chunk = Chunk()
         chunk.add(b"", b"", decision.body())
@@ -295,7 +305,7 @@ class Transactions:
         app.decided, app.offset, app.applied = decision, offset, False
         return None
 
-    def _apply(self, app: App, ticket: Ticket | None) -> Generator[Any, Any, int]:
+    def _apply(self, app: Producer, ticket: Ticket | None) -> Generator[Any, Any, int]:
         """Move what is not moved yet. Who waits is told when that is not possible, and it is tried
         on all the same. Gives how many were moved."""
         moved = 0
@@ -315,7 +325,7 @@ class Transactions:
             yield self._later()
         return moved
 
-    def _move(self, app: App, stage: Stage) -> Generator[Any, Any, int]:
+    def _move(self, app: Producer, stage: Stage) -> Generator[Any, Any, int]:
         """Of one stage what is not moved, unless there is a problem."""
         partition, backlog = app.rows.partitions[0], app.group.backlogs[0]
         at, moved = max(stage.first, partition.first), 0
@@ -343,7 +353,7 @@ class Transactions:
             moved += count
         return moved
 
-    def _put(self, app: App, stage: Stage, at: int, found: Chunk) -> Generator[Any, Any, int]:
+    def _put(self, app: Producer, stage: Stage, at: int, found: Chunk) -> Generator[Any, Any, int]:
         """A portion that begins at this offset: its messages are put, and finished, or neither."""
         backlog = app.group.backlogs[0]
         target = self._topics.get(stage.topic.lower())
@@ -384,7 +394,7 @@ class Transactions:
     ) -> None:
         self._settling.put_with(into, [source], _Called(done), put)
 
-    def _drop_others(self, app: App, decided: Decision) -> Task:
+    def _drop_others(self, app: Producer, decided: Decision) -> Task:
         """What was staged before and is not of this batch: attempts that were given up."""
         partition = app.rows.partitions[0]
         kept = sorted((stage.first, stage.end) for stage in decided.stages)
@@ -394,7 +404,7 @@ class Transactions:
                 yield from self._drop(app, range(at, first))
             at = max(at, end)
 
-    def _drop(self, app: App, offsets: range) -> Task:
+    def _drop(self, app: Producer, offsets: range) -> Task:
         partition, group = app.rows.partitions[0], app.group
         if partition.fenced is None:
             ranges = [offsets]
@@ -402,7 +412,7 @@ class Transactions:
                 self._dispatch, _Called(done), [group], partition, ranges
             )
 
-    def _abort(self, app: App, ticket: Ticket, batch: int, ranges: Sequence[range]) -> Task:
+    def _abort(self, app: Producer, ticket: Ticket, batch: int, ranges: Sequence[range]) -> Task:
         if app.decided is not None and batch <= app.decided.batch:
             text = f"batch {batch} is committed"
             ticket.settle(BrokerError(Refusal.CONFLICT, text))

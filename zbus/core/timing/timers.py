@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 
 T = TypeVar("T", bound=Hashable)
 
@@ -31,8 +31,8 @@ class Timers:
 
     __slots__ = ("count", "faults", "heap", "serial")
 
-    def __init__(self, faults: Faults | None = None) -> None:
-        self.faults = faults or Faults()
+    def __init__(self, faults: Containment | None = None) -> None:
+        self.faults = faults or Containment()
         self.heap: list[_Entry] = []
         self.serial = 0
         self.count = 0  # entries that are not stale

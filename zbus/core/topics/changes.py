@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 
 PAUSE_MS = 100
 
@@ -18,8 +18,8 @@ class Changes:
 
     __slots__ = ("_faults", "_told_ms", "_watchers", "count", "due_ms", "gone_ms", "pause_ms")
 
-    def __init__(self, faults: Faults | None = None) -> None:
-        self._faults = faults or Faults()
+    def __init__(self, faults: Containment | None = None) -> None:
+        self._faults = faults or Containment()
         self.count = 0  # of all changes so far
         self.due_ms: int | None = None  # when the watchers are to be called; None = not
         self.pause_ms = PAUSE_MS  # a watcher whose work is long asks for longer ones

@@ -7,16 +7,16 @@ from itertools import accumulate
 from operator import add
 
 from zbus.core.model.chunk import Chunk
-from zbus.core.topics.outcomes import Piece
+from zbus.core.topics.outcomes import Slice
 
 
-class Pieces:
+class DeliveryBatch:
     """See the module."""
 
     __slots__ = ("bytes_left", "count_left", "found")
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
-        self.found: list[Piece] = []
+        self.found: list[Slice] = []
         self.count_left = count_max
         self.bytes_left = bytes_max
 
@@ -31,9 +31,9 @@ class Pieces:
         if self.found:
             last = self.found[-1]
             if last.chunk is chunk and last.stop == at and last.attempts == attempts:
-                self.found[-1] = Piece(index, chunk, last.start, at + 1, attempts)
+                self.found[-1] = Slice(index, chunk, last.start, at + 1, attempts)
                 return
-        self.found.append(Piece(index, chunk, at, at + 1, attempts))
+        self.found.append(Slice(index, chunk, at, at + 1, attempts))
 
     def add_run(self, index: int, chunk: Chunk, start: int, stop: int) -> int:
         """Rows of a chunk up to `stop` at most, as many as fit; give the row after them."""
@@ -45,5 +45,5 @@ class Pieces:
         size = totals[count - 1]
         self.count_left -= count
         self.bytes_left -= size
-        self.found.append(Piece(index, chunk, start, start + count))
+        self.found.append(Slice(index, chunk, start, start + count))
         return start + count

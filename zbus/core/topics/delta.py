@@ -9,7 +9,7 @@ from zbus.core.cursor.state import GroupChange, StateChange
 from zbus.core.dedup.active_ids import NO_IDS
 from zbus.core.dedup.window import KEY_MS
 from zbus.core.timing.delays import NOTHING
-from zbus.core.topics.pending_acks import Settlements
+from zbus.core.topics.pending_acks import PendingAcks
 from zbus.core.topics.topic import Partition
 
 
@@ -53,7 +53,7 @@ def _purged_to(partition: Partition) -> int:
     return 0 if undecided else partition.purged_to
 
 
-def _has_news(settlements: Settlements) -> bool:
+def _has_news(settlements: PendingAcks) -> bool:
     return bool(settlements.fresh or settlements.settled)
 
 

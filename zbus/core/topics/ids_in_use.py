@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Partition
 
 LIVE_IDS_MAX: Final = 1_000_000
@@ -44,7 +44,7 @@ def standing(partition: Partition, now_ms: int, offset: int) -> int:
     ended_ms = 0
     for group in groups:
         backlog = group.backlogs[index]
-        if backlog.life(offset) is not Life.DONE:
+        if backlog.life(offset) is not MessageState.DONE:
             return TAKEN
         if backlog.fates is not None:
             ending = backlog.fates.find(offset, now_ms, topic.options.settled_ms)

@@ -15,7 +15,7 @@ from zbus.core.topics.calls import Routed as Routed
 from zbus.core.topics.topic import Group, Partition, Topic
 
 
-class Piece(NamedTuple):
+class Slice(NamedTuple):
     """Neighbouring messages in somebody's hands: rows `start` to before `stop` of a chunk. To be
     read at once, since the chunk may be emptied when memory is short."""
 
@@ -76,7 +76,7 @@ class Delivered(Outcome):
 
     __slots__ = ("group", "pieces", "skipped")
 
-    def __init__(self, group: Group, pieces: list[Piece], skipped: int = 0) -> None:
+    def __init__(self, group: Group, pieces: list[Slice], skipped: int = 0) -> None:
         self.group = group
         self.pieces = pieces
         self.skipped = skipped
@@ -130,5 +130,5 @@ class Peeked(Outcome):
     """Messages looked at without a group's state changing; a random read names its group."""
 
     topic: Topic
-    pieces: list[Piece]
+    pieces: list[Slice]
     group: Group | None = None

@@ -34,7 +34,7 @@ Line: TypeAlias = "OrderedDict[Any, P]"
 """First come, first served; by key."""
 
 
-class Aside(Generic[P]):
+class ParkedPulls(Generic[P]):
     """Those of one group. No line is empty."""
 
     __slots__ = ("_full", "_places", "lines", "stalled")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from zbus.core.cursor.state import Settlement
 
 
-class Settlements:
+class PendingAcks:
     """Those that are open, by number, and what is to be written of them."""
 
     __slots__ = ("fresh", "open", "settled")
@@ -18,7 +18,7 @@ class Settlements:
         self.settled: list[int] = []  # numbers, likewise
 
     @classmethod
-    def found(cls, stored: Iterable[Settlement], end: int) -> Settlements | None:
+    def found(cls, stored: Iterable[Settlement], end: int) -> PendingAcks | None:
         """Of a partition that was read again and ends there. What lost its messages does not count,
         and that is written before anything takes their place."""
         found = cls()

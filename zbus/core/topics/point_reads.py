@@ -24,7 +24,7 @@ _NEIGHBOURS: Final = Size(bytes_max=64 << 10, count_max=256)
 """Read back at once where the next place follows this one."""
 
 
-class Looks:
+class PointReads:
     """See the module. `done` is called once: with None, or with what stood in the way."""
 
     __slots__ = ("_at", "_chunks", "_done", "_each", "_going", "_places", "_problem")

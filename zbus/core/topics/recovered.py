@@ -15,10 +15,10 @@ from zbus.core.cursor.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.model.dispositions import Fates
+from zbus.core.model.dispositions import Dispositions
 
 
-class Replayed:
+class RecoveredState:
     """See the module. Groups go by their lower-case names."""
 
     def __init__(self, partition: int) -> None:
@@ -83,7 +83,7 @@ class Replayed:
             backlog = known[change.incarnation] = Backlog()
         backlog.apply(change)
         if change.fates:
-            backlog.fates = backlog.fates or Fates()
+            backlog.fates = backlog.fates or Dispositions()
             backlog.fates.apply(change.fates)
         if change.origin is not None:
             self.origins[key] = change.origin

@@ -18,7 +18,7 @@ Failed: TypeAlias = "Mapping[Partition, BrokerError]"
 NONE_FAILED: Final[Failed] = MappingProxyType({})
 
 
-class Recorder(Protocol):
+class Storage(Protocol):
     """Turns a tick's messages and changes into batches, and batches back into messages."""
 
     @property

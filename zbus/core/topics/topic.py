@@ -12,22 +12,22 @@ from zlib import crc32
 
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions, Origin, TopicOptions
-from zbus.core.dedup.active_ids import LiveIds
-from zbus.core.dedup.window import Originals
+from zbus.core.dedup.active_ids import ActiveIds
+from zbus.core.dedup.window import DedupWindow
 from zbus.core.log import Found, Log, Size
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome
 from zbus.core.model.filters import compile_filter
-from zbus.core.model.pull_options import ONE, EmptyReason, Wants
-from zbus.core.model.rate_limit import Bucket, Quota
-from zbus.core.model.subscriber import Followed
+from zbus.core.model.pull_options import ONE, EmptyReason, PullOptions
+from zbus.core.model.rate_limit import RateLimit, TokenBucket
+from zbus.core.model.subscriber import Subscribers
 from zbus.core.model.ticket import Ticket
 from zbus.core.model.webhook import PushState
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.calls import Call, Routed
-from zbus.core.topics.parked_pulls import Aside, Line
-from zbus.core.topics.pending_acks import Settlements
+from zbus.core.topics.parked_pulls import Line, ParkedPulls
+from zbus.core.topics.pending_acks import PendingAcks
 
 
 class Session:
@@ -66,7 +66,7 @@ class Session:
         self.stalled = False  # does not take what it was sent: it is given no more messages
         self.leaving = False  # it is gone, or on its way: it is given no more messages either
         self.closed = False  # nothing reaches it any more, not even an answer
-        self.faults: Faults | None = None  # of the broker that it has joined
+        self.faults: Containment | None = None  # of the broker that it has joined
 
     def push(self, routed: Routed) -> bool:
         """Send a routed message to the peer; False if that cannot be done."""
@@ -108,7 +108,7 @@ class Pull(Ticket):
         object  # the last of what it is told later, if there was any (`zbus.core.delivery.durable`)
     )
 
-    def __init__(self, session: Session, wants: Wants = ONE) -> None:
+    def __init__(self, session: Session, wants: PullOptions = ONE) -> None:
         self.open = True
         self.session = session
         self.wants = wants
@@ -193,7 +193,9 @@ class Group:
         self.incarnation = 0
         self.origin: Origin | None = None
         self.waiting: Line[Pull] = OrderedDict()
-        self.aside: Aside[Pull] | None = None  # those that need not be looked at now; never empty
+        self.aside: ParkedPulls[Pull] | None = (
+            None  # those that need not be looked at now; never empty
+        )
         self.readers: dict[Session, None] = {}  # registered from their first pull to their leaving
         self.had_reader = False
         self.chunks = [NO_CHUNK] * len(topic.partitions)  # where each partition was read last
@@ -201,7 +203,7 @@ class Group:
         self.active = False  # the broker's mark: will be served in this tick
         self.untold = False  # some backlog has skipped messages that the group is to be told of
         self.updated_ms = options.created_ms
-        self.rate: Bucket | None = None  # what is left of its messages a second
+        self.rate: TokenBucket | None = None  # what is left of its messages a second
         self.pushed: PushState | None = None  # of a webhook, since the start
         self.moved: dict[int, int] | None = None  # to be told times that delayed ones are given
         self.configure(options)
@@ -216,7 +218,7 @@ class Group:
         self.temporary = _either(options.temporary, inherited.temporary)
         self.paused = _either(options.paused, inherited.paused)
         if options.rate_per_s != (self.rate.per_s if self.rate else 0):
-            self.rate = Bucket(options.rate_per_s) if options.rate_per_s else None
+            self.rate = TokenBucket(options.rate_per_s) if options.rate_per_s else None
         kept = inherited.settled_ms > 0
         self.ordered = bool(options.order) and self.lease  # see `zbus.core.cursor.key_order`
         counts = self.lease and (options.attempts_kept or options.attempts_max > 0)
@@ -257,11 +259,11 @@ class Group:
         self.aside = self.aside or None
         return True
 
-    def set_aside(self, pull: Pull) -> Aside[Pull]:
+    def set_aside(self, pull: Pull) -> ParkedPulls[Pull]:
         """Take it out of its line, to be put into another one of these."""
         self.forget_pull(pull)
         if self.aside is None:
-            self.aside = Aside()
+            self.aside = ParkedPulls()
         return self.aside
 
     def put_back(self, pulls: list[Pull]) -> None:
@@ -383,7 +385,7 @@ class Partition:
             None  # nothing of it is served, see `zbus.core.upkeep.fencing`
         )
         self.epoch = 0  # how often it was fenced
-        self.ids: LiveIds | None = None  # that are taken, in a topic that looks at that
+        self.ids: ActiveIds | None = None  # that are taken, in a topic that looks at that
         self.reset(first, end)
 
     def reset(self, first: int = 0, end: int = 0) -> None:
@@ -392,10 +394,10 @@ class Partition:
         self.end = end
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker read the log
-        self.originals = Originals()  # what must not be stored again
-        self.ids = None if self.ids is None else LiveIds()
+        self.originals = DedupWindow()  # what must not be stored again
+        self.ids = None if self.ids is None else ActiveIds()
         self.expiries: Delays | None = None  # when messages expire, if some do
-        self.settlements: Settlements | None = None  # of deliveries, by what was put here
+        self.settlements: PendingAcks | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
         self.last: Ticket | None = None  # of what is staged: more may be put along with it
@@ -468,9 +470,9 @@ class Topic:
         self.configure(options)
         self.groups: dict[str, Group] = {}  # by lower-case name
         self.fetch: Fetch  # by whoever has storage, `Recorder.fetch`
-        self.followed: Followed | None = None
+        self.followed: Subscribers | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
-        self.quota: Quota | None = (
+        self.quota: RateLimit | None = (
             None  # what it takes a second (`zbus.core.verbs.rate_limited_puts`)
         )
         self.updated_ms = options.created_ms
@@ -489,7 +491,7 @@ class Topic:
         for partition in self.partitions:
             partition.last = None
             if options.dedupe_live is not (partition.ids is not None):
-                partition.ids = LiveIds() if options.dedupe_live else None
+                partition.ids = ActiveIds() if options.dedupe_live else None
         self.careful = options.calls or options.remembers_ids  # a put is not just stored
         self.bare = options.bare and not options.calls  # a service may need to know who asks
         self.retains = options.retains

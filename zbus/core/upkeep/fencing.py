@@ -27,7 +27,7 @@ from zbus.core.model.errors import INTERNAL, BrokerError, fenced, group_unknown
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.changes import Changes
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import NO_CHUNK, Group, Partition, Session, Topic
 from zbus.core.upkeep.retention import Retention
 
@@ -56,7 +56,7 @@ class Fencing:
         self,
         verbs: Verbs,
         dispatch: Dispatch,
-        recorder: Recorder,
+        recorder: Storage,
         retention: Retention,
         changes: Changes,
         timers: Timers,

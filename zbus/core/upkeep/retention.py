@@ -22,7 +22,7 @@ from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.storage import Storage
 
 if TYPE_CHECKING:
     from zbus.core.topics.topic import Partition, Topic
@@ -35,7 +35,7 @@ WORKS_PER_TURN_MAX = 4
 class Retention:
     """See the module. `Tick.retention_timer` says when which partition is to be checked."""
 
-    def __init__(self, recorder: Recorder, dispatch: Dispatch, timers: Timers) -> None:
+    def __init__(self, recorder: Storage, dispatch: Dispatch, timers: Timers) -> None:
         self._recorder = recorder
         self._dispatch = dispatch
         self._tick = dispatch.tick
@@ -146,7 +146,7 @@ class _Trim(Ticket):
 
     __slots__ = ("_first", "_partition", "_recorder", "_retention")
 
-    def __init__(self, retention: Retention, recorder: Recorder, partition: Partition) -> None:
+    def __init__(self, retention: Retention, recorder: Storage, partition: Partition) -> None:
         super().__init__()
         self._retention = retention
         self._recorder = recorder

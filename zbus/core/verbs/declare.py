@@ -21,7 +21,7 @@ from zbus.core.topics.changes import Changes
 from zbus.core.topics.outcomes import Declared
 from zbus.core.topics.topic import Group, Topic
 from zbus.core.verbs.puts import Puts
-from zbus.core.verbs.seek import WITH_OTHERS, Seeking, Start
+from zbus.core.verbs.seek import WITH_OTHERS, Seeker, Start
 
 DURABILITIES = ("memory", "os", "disk")
 
@@ -48,7 +48,7 @@ free now is still free when that is done. Asked again when a start position was 
 have declared meanwhile. The `Start` is the same then."""
 
 
-class Declaring:
+class Declarations:
     """See the module. `topics` are the broker's, by lower-case name; `adopt` takes up a new one."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Declaring:
         puts: Puts,
         dispatch: Dispatch,
         changes: Changes,
-        seeking: Seeking,
+        seeking: Seeker,
         new_id: Callable[[], bytes],
         adopt: Callable[[Topic], None],
         freed: Callable[[Group], None],

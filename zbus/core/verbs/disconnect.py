@@ -17,8 +17,8 @@ from typing import Protocol
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.retries import give_back
 from zbus.core.delivery.standby import Standbys
-from zbus.core.fanout.follow import Following
-from zbus.core.model.containment import Faults
+from zbus.core.fanout.follow import FanOut
+from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.topics.calls import Calls
@@ -37,9 +37,9 @@ class Verbs(Protocol):
     calls: Calls
     changes: Changes
     dispatch: Dispatch
-    following: Following
+    following: FanOut
     standbys: Standbys
-    faults: Faults
+    faults: Containment
     now_ms: int
 
     def remove_group(self, ticket: Ticket, group: Group) -> None: ...

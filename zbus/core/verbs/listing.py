@@ -22,15 +22,17 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.filters import Match
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.timing.delays import PAGE, Delays
-from zbus.core.topics.point_reads import Looks, Place
+from zbus.core.topics.point_reads import Place, PointReads
 from zbus.core.topics.topic import Group, Partition
 
 LOOKS_MAX: Final = 1_000
 """Messages that are looked at for one request, and as many again that may be delayed."""
 
-STATES: Final = {life.value: life for life in (Life.DELAYED, Life.LEASED, Life.READY)}
+STATES: Final = {
+    life.value: life for life in (MessageState.DELAYED, MessageState.LEASED, MessageState.READY)
+}
 
 _PAGES_PER_STEP: Final = 200
 """Pages of delayed messages; to look into one takes about a microsecond."""
@@ -49,7 +51,7 @@ class Row(NamedTuple):
 
     partition: int
     offset: int
-    state: Life
+    state: MessageState
     until_ms: int  # due, or when its lease ends; 0 = it is ready
     attempts: int  # times handed out
     holder: bytes  # the session that has it leased; empty if that is not known
@@ -61,7 +63,7 @@ class Row(NamedTuple):
 class Wanted:
     """What is asked for."""
 
-    state: Life
+    state: MessageState
     count: int
     after: Key = FIRST
     key: bytes | None = None
@@ -108,10 +110,10 @@ class Listing:
         """Choose what is to be looked at; each step tells what work it was, in microseconds or
         so."""
         match self.wanted.state:
-            case Life.DELAYED:
+            case MessageState.DELAYED:
                 self._candidates = yield from self._delayed()
                 self._look_ahead()
-            case Life.LEASED:
+            case MessageState.LEASED:
                 found = yield from self._leased()
                 self._list(found)
             case _:
@@ -190,7 +192,7 @@ class Listing:
             found = sorted([key for key in known if not cut or key <= cut])
             self._list(found)
 
-        Looks(places, look, looked)
+        PointReads(places, look, looked)
 
     def _list(self, keys: list[Key]) -> None:
         self.more = len(keys) > LOOKS_MAX
@@ -208,25 +210,25 @@ class Listing:
                 self.last = self._candidates[-1]
             self._done(problem)
 
-        Looks([(partitions[index], o) for _, index, o in self._candidates], row, listed)
+        PointReads([(partitions[index], o) for _, index, o in self._candidates], row, listed)
 
-    def _life(self, backlog: Backlog, chunk: Chunk, at: int) -> tuple[Life, int]:
+    def _life(self, backlog: Backlog, chunk: Chunk, at: int) -> tuple[MessageState, int]:
         """Where a message is, as far as a listing goes, and until when."""
         offset, now_ms = chunk.first + at, self._now_ms
         life = backlog.life(offset)
-        if life is Life.LEASED:
+        if life is MessageState.LEASED:
             return life, backlog.leased.due_of(offset)
         if offset in backlog.delayed:
-            return Life.DELAYED, backlog.delayed.due_of(offset)
-        if life is not Life.READY:
+            return MessageState.DELAYED, backlog.delayed.due_of(offset)
+        if life is not MessageState.READY:
             return life, 0
         if offset not in backlog.places:  # the group has not come to it
             if chunk.due is not None and chunk.due[at] > now_ms:
-                return Life.DELAYED, chunk.due[at]
+                return MessageState.DELAYED, chunk.due[at]
             if self._group.match is not None and not self._group.match(chunk.tag_of(at)):
-                return Life.DELETED, 0
+                return MessageState.DELETED, 0
         expired = chunk.expires is not None and 0 < chunk.expires[at] <= now_ms
-        return Life.DELETED if expired else life, 0
+        return MessageState.DELETED if expired else life, 0
 
     def _row(self, partition: Partition, chunk: Chunk, at: int) -> bool:
         """Tell of a message, if it is wanted and still what it was when it was chosen."""

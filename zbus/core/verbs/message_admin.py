@@ -20,13 +20,13 @@ from zbus.core.cursor.ranges import Ranges, delete_all, distinct, known_of
 from zbus.core.dedup.window import id_name
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal, offset_outside
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics import ids_in_use as taken
 from zbus.core.topics.outcomes import Changed
-from zbus.core.topics.point_reads import Looks, Place
+from zbus.core.topics.point_reads import Place, PointReads
 from zbus.core.topics.topic import Group, Partition, Topic
 
 CHANGES_MAX: Final = 20_000
@@ -153,7 +153,7 @@ class _Delayed:
         cursor = min([group.backlogs[partition.index].cursor for group in groups])
         ahead = [range(max(o.start, cursor), o.stop) for o in _stored(partition, ranges)]
         places: list[Place] = [(partition, offset) for offsets in ahead for offset in offsets]
-        Looks(places, self._look, self._looked)
+        PointReads(places, self._look, self._looked)
 
     def _look(self, partition: Partition, chunk: Chunk, at: int) -> bool:
         if chunk.due is not None and (due_ms := chunk.due[at]) > self._dispatch.tick.now_ms:
@@ -192,7 +192,7 @@ class _Delayed:
                 if offset in own and offset >= backlog.cursor:
                     dispatch.following.delay(watch, partition.index, offset, own[offset])
                 if self._due_ms is None:
-                    backlog.finish(offset, Fate.DELETED)
+                    backlog.finish(offset, Disposition.DELETED)
                 else:
                     due_ms = max(self._due_ms, now_ms)
                     backlog.delay(offset, due_ms)
@@ -272,8 +272,8 @@ def _told_of(group: Group, index: int, offset: int) -> str:
     life = backlog.life(offset)
     if offset in backlog.leased.settling:
         return "is being settled in"
-    if life is Life.LEASED:
+    if life is MessageState.LEASED:
         return f"was just delivered: it is leased until {backlog.leased.due_of(offset)} in"
-    if life is Life.DONE:
+    if life is MessageState.DONE:
         return "is finished, so it was delivered or is gone in" if group.lease else "is finished in"
     return "is not delayed (any more): it is ready in"

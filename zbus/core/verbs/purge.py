@@ -9,7 +9,7 @@ from zbus.core.commit.tick import Tick
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.topics.outcomes import Changed, Outcome
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.upkeep.retention import Retention, begin
 
@@ -37,7 +37,7 @@ def drop_waiting(tick: Tick, ticket: Ticket, group: Group) -> None:
 
 
 def purge_topic(
-    tick: Tick, retention: Retention, recorder: Recorder, ticket: Ticket, topic: Topic
+    tick: Tick, retention: Retention, recorder: Storage, ticket: Ticket, topic: Topic
 ) -> None:
     """Forget everything stored; offsets go on from where they are."""
     for group in topic.groups.values():
@@ -54,7 +54,7 @@ def purge_topic(
 class _Emptied:
     """A topic that is being emptied. With several partitions, it is when partition 0 says so."""
 
-    def __init__(self, tick: Tick, retention: Retention, recorder: Recorder, topic: Topic) -> None:
+    def __init__(self, tick: Tick, retention: Retention, recorder: Storage, topic: Topic) -> None:
         self.retention = retention
         self._tick = tick
         self._recorder = recorder

@@ -9,7 +9,7 @@ from zbus.core.commit.tick import Tick
 from zbus.core.model.chunk import Chunk, Row, make_row
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
-from zbus.core.model.rate_limit import Quota, so_many
+from zbus.core.model.rate_limit import RateLimit, so_many
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs.puts import Puts
@@ -18,10 +18,10 @@ from zbus.core.verbs.puts import Puts
 def make_puts(tick: Tick, limits: Limits) -> Puts:
     """The verbs that put, as these limits want them."""
     limited = limits.topic_messages_per_s or limits.topic_bytes_per_s
-    return LimitedPuts(tick, limits) if limited else Puts(tick, limits)
+    return RateLimitedPuts(tick, limits) if limited else Puts(tick, limits)
 
 
-class LimitedPuts(Puts):
+class RateLimitedPuts(Puts):
     """See the module. Bytes are those of bodies. What was stored before counts, too."""
 
     def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
@@ -58,11 +58,11 @@ class LimitedPuts(Puts):
         if self._admit_chunk(partition.topic, ticket, chunk):
             super().put_once(partition, chunk, ticket, expected_offset)
 
-    def _quota(self, topic: Topic) -> Quota:
+    def _quota(self, topic: Topic) -> RateLimit:
         quota = topic.quota
         if quota is None:
             limits = self.limits
-            quota = Quota(limits.topic_messages_per_s, limits.topic_bytes_per_s)
+            quota = RateLimit(limits.topic_messages_per_s, limits.topic_bytes_per_s)
             topic.quota = quota
         return quota
 

@@ -6,8 +6,8 @@ from zbus.core.log import Found, Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, offset_outside
 from zbus.core.model.ticket import Ticket
-from zbus.core.topics.outcomes import Peeked, Piece, Raw
-from zbus.core.topics.storage import Recorder
+from zbus.core.topics.outcomes import Peeked, Raw, Slice
+from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition
 
 BROWSE_BYTES = 1 << 20
@@ -22,14 +22,14 @@ def peek(ticket: Ticket, partition: Partition, offset: int, group: Group | None 
             ticket.settle(found)
         else:
             chunk, at = found
-            pieces = [Piece(partition.index, chunk, at, at + 1)]
+            pieces = [Slice(partition.index, chunk, at, at + 1)]
             ticket.settle(Peeked(partition.topic, pieces, group))
 
     partition.log.get(offset, done)
 
 
 def browse(
-    recorder: Recorder, ticket: Ticket, partition: Partition, offset: int, count_max: int
+    recorder: Storage, ticket: Ticket, partition: Partition, offset: int, count_max: int
 ) -> None:
     """Stored messages from an offset on; settles with Peeked."""
     if not _readable(ticket, partition, offset):
@@ -45,7 +45,7 @@ def browse(
         if found is not None and found.first < partition.visible:
             # From `offset` on: that is how it was asked for.
             stop = min(len(found), count_max, partition.visible - found.first)
-            pieces = [Piece(partition.index, found, 0, stop)]
+            pieces = [Slice(partition.index, found, 0, stop)]
         ticket.settle(Peeked(partition.topic, pieces))
 
     if offset == partition.visible:
@@ -55,7 +55,7 @@ def browse(
 
 
 def read(
-    recorder: Recorder, ticket: Ticket, partition: Partition, offset: int, bytes_max: int
+    recorder: Storage, ticket: Ticket, partition: Partition, offset: int, bytes_max: int
 ) -> None:
     """Stored batches as they are, from the one that holds `offset` on; settles with Raw."""
     if not _readable(ticket, partition, offset):

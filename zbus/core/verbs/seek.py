@@ -16,7 +16,7 @@ from zbus.core.commit import topic_changes as deciding
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, group_unknown, offset_unknown
-from zbus.core.model.request_clock import Outside
+from zbus.core.model.request_clock import RequestClock
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.outcomes import Declared
@@ -69,10 +69,10 @@ Found = Callable[[list[int] | BrokerError], None]
 """Gets a cursor for each partition; -1 = it stays where it is."""
 
 
-class Seeking:
+class Seeker:
     """See the module."""
 
-    def __init__(self, outside: Outside, dispatch: Dispatch, changes: Changes) -> None:
+    def __init__(self, outside: RequestClock, dispatch: Dispatch, changes: Changes) -> None:
         self._outside = outside
         self._dispatch = dispatch
         self._changes = changes
@@ -139,7 +139,7 @@ def _fenced(topic: Topic) -> BrokerError | None:
 class _Places:
     """Looks for a position in each partition."""
 
-    def __init__(self, outside: Outside, topic: Topic, start: Start, done: Found) -> None:
+    def __init__(self, outside: RequestClock, topic: Topic, start: Start, done: Found) -> None:
         self._done = done
         self._topic = topic
         self._start = start

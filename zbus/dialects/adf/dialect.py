@@ -17,13 +17,13 @@ from zbus.dialects.adf.frames import BinaryFrames, Heads, JsonFrames
 from zbus.dialects.adf.leases import HttpLeases
 from zbus.dialects.adf.plans import plan_of
 from zbus.dialects.adf.queues import Queues
-from zbus.dialects.adf.request import Asked, FrameAsked, HttpAsked
+from zbus.dialects.adf.request import AdfRequest, FrameAsked, HttpAsked
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.edge.connection import Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.guard import Answer, Guard, Policy
-from zbus.edge.http_reply import TEXT, PlainFace, PlainHead, Tell
-from zbus.edge.parsed_request import Asked as AnyAsked
+from zbus.edge.http_reply import TEXT, HttpDialect, PlainHead, Tell
+from zbus.edge.parsed_request import ParsedRequest as AnyAsked
 from zbus.edge.websocket import Codec
 from zbus.wire.heads.head import Head
 from zbus.wire.target import has_empty_segment, split_target
@@ -33,7 +33,7 @@ PREFIX: Final = b"queue"
 _FORMS: Final[dict[bytes, type[Json | Binary]]] = {b"": Json, b"json": Json, b"bin": Binary}
 
 
-class AdfFace(PlainFace):
+class AdfDialect(HttpDialect):
     """See the module."""
 
     prefixes = frozenset((PREFIX,))
@@ -71,7 +71,7 @@ class AdfFace(PlainFace):
         return HttpAsked(self, head, action, form, query)
 
     def plan(self, asked: PlainHead) -> Plan:
-        assert isinstance(asked, Asked)
+        assert isinstance(asked, AdfRequest)
         return plan_of(asked)
 
     def holds(self) -> dict[str, Callable[[], int]]:
@@ -113,11 +113,11 @@ class Elsewhere(PlainHead):
 class Opening(Elsewhere):
     """The path of a WebSocket."""
 
-    def __init__(self, head: Head, face: AdfFace, codec: Callable[[], Codec]) -> None:
+    def __init__(self, head: Head, dialect: AdfDialect, codec: Callable[[], Codec]) -> None:
         answer = Answer(
             426, "426: this is the path of a WebSocket", TEXT + b"upgrade: websocket\r\n"
         )
-        super().__init__(head, face.guard, answer)
+        super().__init__(head, dialect.guard, answer)
         self._codec = codec
 
     def changes(self) -> bool:
@@ -127,7 +127,7 @@ class Opening(Elsewhere):
         return self._codec
 
 
-def build(parts: Parts) -> AdfFace:
-    """The face, as `zbus.dialects.registry.FACES` has it."""
+def build(parts: Parts) -> AdfDialect:
+    """The face, as `zbus.dialects.registry.DIALECTS` has it."""
     settings = parts.settings
-    return AdfFace(parts, settings if isinstance(settings, AdfSettings) else AdfSettings())
+    return AdfDialect(parts, settings if isinstance(settings, AdfSettings) else AdfSettings())

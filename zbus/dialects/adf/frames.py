@@ -14,8 +14,8 @@ import msgspec
 
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import BY_WORD, PUSHES
-from zbus.dialects.adf.line import Line
-from zbus.edge.connection import Peer
+from zbus.dialects.adf.line import AdfOrder
+from zbus.edge.connection import Connection
 from zbus.edge.websocket import planned
 from zbus.wire.errors import WireError
 from zbus.wire.heads.head import Head, make_head
@@ -61,7 +61,7 @@ class Heads:
 class _Nothing:
     """Plan of what is no request and cannot be answered: it has no requestid."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         pass
 
 
@@ -75,7 +75,7 @@ class Frames:
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
-        self.line = Line()
+        self.line = AdfOrder()
 
 
 class BinaryFrames(Frames):

@@ -9,7 +9,7 @@ from zbus.core.broker import Broker
 from zbus.core.delivery.settle import lose
 from zbus.core.topics.topic import Session
 from zbus.dialects.adf.scope import Held, Scope
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 HELD_BYTES: Final = 400
 """What is known of a message that was pulled takes about so many bytes."""
@@ -31,12 +31,12 @@ class HttpLeases:
         """About."""
         return HELD_BYTES * len(self.scope)
 
-    def asked(self, peer: Peer) -> None:
+    def asked(self, peer: Connection) -> None:
         """A pull has come."""
         if peer in self._unsent and not peer.out_bytes:
             self._unsent[peer].clear()  # the client's system has those
 
-    def began(self, peer: Peer, id: bytes, lease_ms: int) -> None:
+    def began(self, peer: Connection, id: bytes, lease_ms: int) -> None:
         """The message of this pull was handed out."""
         self._ends.set(id, self._broker.now_ms + lease_ms + LATER_MS)
         if peer not in self._unsent:
@@ -53,7 +53,7 @@ class HttpLeases:
             else:
                 del self.scope[id]
 
-    def _left(self, peer: Peer) -> None:
+    def _left(self, peer: Connection) -> None:
         """A connection is over: what could not be sent there was not pulled."""
         unsent = self._unsent.pop(peer, [])
         if not peer.out_bytes:

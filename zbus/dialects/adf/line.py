@@ -35,7 +35,7 @@ class Follows(Protocol):
         """Do it now."""
 
 
-class Line(Scope):
+class AdfOrder(Scope):
     """The pulls of a WebSocket, and what waits for some of them, in its order."""
 
     __slots__ = ("_entries", "_rounds")
@@ -74,7 +74,7 @@ class _GoOn(Ticket):
 
     __slots__ = ("_line",)
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: AdfOrder) -> None:
         super().__init__()
         self._line = line
 

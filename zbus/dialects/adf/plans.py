@@ -11,13 +11,13 @@ from zbus.core.topics.topic import Partition
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
 from zbus.dialects.adf.frames import Frames
-from zbus.dialects.adf.line import Line
+from zbus.dialects.adf.line import AdfOrder
 from zbus.dialects.adf.pulls import FramePull, HttpPull
 from zbus.dialects.adf.queues import Made
-from zbus.dialects.adf.request import Asked, Fail, HttpAsked, Reply
+from zbus.dialects.adf.request import AdfRequest, Fail, HttpAsked, Reply
 from zbus.dialects.adf.scope import Held, Scope, in_use
 from zbus.edge.bodies import reading_body
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Answer
 from zbus.edge.http_reply import TEXT
 from zbus.edge.websocket import WebSocket
@@ -26,44 +26,44 @@ from zbus.edge.websocket import WebSocket
 class AdfPlan:
     """Of one action on one queue."""
 
-    __slots__ = ("asked", "broker", "face", "id", "queues", "topic")
+    __slots__ = ("asked", "broker", "dialect", "id", "queues", "topic")
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: AdfRequest) -> None:
         self.asked = asked
-        self.face = face = asked.face
-        self.broker = face.broker
-        self.queues = face.queues
+        self.dialect = dialect = asked.dialect
+        self.broker = dialect.broker
+        self.queues = dialect.queues
         self.topic = asked.topic
         self.id = asked.id if isinstance(asked, HttpAsked) else None  # None: of the request
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         id = id if self.id is None else self.id
         if self.asked.wrong_id(id):
             self.asked.fail(peer, id, actions.REQUESTID_INVALID)
         else:
             self.do(peer, id, body)
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def do(self, peer: Connection, id: bytes, body: bytes) -> None:
         raise NotImplementedError
 
-    def scope(self, peer: Peer) -> Scope:
+    def scope(self, peer: Connection) -> Scope:
         """Where the requestids of pulls are looked for."""
         if self.id is not None:
-            return self.face.leases.scope
+            return self.dialect.leases.scope
         assert isinstance(peer.framing, WebSocket)
         return cast("Frames", peer.framing.codec).line
 
-    def refuse(self, peer: Peer, id: bytes, problem: str) -> None:
+    def refuse(self, peer: Connection, id: bytes, problem: str) -> None:
         """There is no queue, for this reason."""
         if problem is actions.FORBIDDEN:
             self.asked.forbid("", known=True).run(peer, id, b"")
         else:
             self.asked.fail(peer, id, problem)
 
-    def make(self, peer: Peer, known: bool = False) -> str:
+    def make(self, peer: Connection, known: bool = False) -> str:
         """See to it that there is the queue; why there is none, or "". `known`: there is, but
         nobody has used it so far."""
-        if not known and not self.face.settings.adf_auto_create:
+        if not known and not self.dialect.settings.adf_auto_create:
             return actions.QUEUE_UNKNOWN
         if not known and not self.asked.may_make(peer):
             return actions.FORBIDDEN
@@ -81,12 +81,12 @@ class Push(AdfPlan):
 
     __slots__ = ("bytes_max", "left")
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: AdfRequest) -> None:
         super().__init__(asked)
         self.left = asked.action is Action.LPUSH
-        self.bytes_max = self.face.settings.adf_body_bytes_max
+        self.bytes_max = self.dialect.settings.adf_body_bytes_max
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def do(self, peer: Connection, id: bytes, body: bytes) -> None:
         if not body and self.id is not None:
             self.asked.refuse(EMPTY).run(peer, id, body)
             return
@@ -115,7 +115,7 @@ class PullPlan(AdfPlan):
 
     __slots__ = ()
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def do(self, peer: Connection, id: bytes, body: bytes) -> None:
         asked, scope = self.asked, self.scope(peer)
         if id in scope and in_use(scope, id):
             asked.fail(peer, id, actions.REQUESTID_EXISTS)
@@ -147,9 +147,9 @@ class Following(AdfPlan):
 
     __slots__ = ()
 
-    def do(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def do(self, peer: Connection, id: bytes, body: bytes) -> None:
         reply, scope = Reply(self.asked, peer, id), self.scope(peer)
-        if isinstance(scope, Line):
+        if isinstance(scope, AdfOrder):
             scope.do(self, reply)
         else:
             self.finish(reply, scope)
@@ -168,7 +168,7 @@ class Settle(Following):
 
     __slots__ = ("action",)
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: AdfRequest) -> None:
         super().__init__(asked)
         self.action = asked.action
 
@@ -262,7 +262,7 @@ class Remove(Following):
             self.broker.remove_topic(reply, topic)
 
 
-_Make: TypeAlias = Callable[[Asked], AdfPlan]
+_Make: TypeAlias = Callable[[AdfRequest], AdfPlan]
 
 _PLANS: Final[dict[Action, _Make]] = {
     Action.LPUSH: Push,
@@ -278,7 +278,7 @@ _PLANS: Final[dict[Action, _Make]] = {
 }
 
 
-def plan_of(asked: Asked) -> Plan:
+def plan_of(asked: AdfRequest) -> Plan:
     """How it is done."""
     if asked.action is None or asked.problem:
         return Fail(asked, asked.problem)

@@ -9,13 +9,13 @@ from zbus.core.topics.topic import Pull
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.forms import LENGTH_MAX
 from zbus.dialects.adf.queues import messageid
-from zbus.dialects.adf.request import Asked, HttpAsked
+from zbus.dialects.adf.request import AdfRequest, HttpAsked
 from zbus.dialects.adf.scope import Held, Scope
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.http_reply import LatePull
 
 
-def told(asked: Asked, scope: Scope, id: bytes, peer: Peer, outcome: Outcome) -> bytes:
+def told(asked: AdfRequest, scope: Scope, id: bytes, peer: Connection, outcome: Outcome) -> bytes:
     """The reply to a pull; from here on `scope` knows what it was given."""
     del scope[id]
     if isinstance(outcome, Delivered):
@@ -24,10 +24,10 @@ def told(asked: Asked, scope: Scope, id: bytes, peer: Peer, outcome: Outcome) ->
         offset, body = chunk.first + at, chunk.bodies[at]
         partition = group.topic.partitions[index]
         if len(body) > asked.form.body_bytes_max:  # put by others, or pushed as JSON
-            lose(asked.face.broker.dispatch, group, partition, offset, peer.id)
+            lose(asked.dialect.broker.dispatch, group, partition, offset, peer.id)
             return asked.form.failed(id, actions.BODY_TOO_LONG)
         scope[id] = Held(group, partition, offset, attempts, peer.id)
-        first = asked.face.settings.adf_first_duplications
+        first = asked.dialect.settings.adf_first_duplications
         duplications = min(max(attempts - 1, 0) + first, LENGTH_MAX)
         return asked.form.message(id, body, duplications, messageid(partition, offset))
     if isinstance(outcome, BrokerError):
@@ -42,9 +42,9 @@ class FramePull(Pull):
 
     __slots__ = ("asked", "id", "scope")
 
-    session: Peer
+    session: Connection
 
-    def __init__(self, asked: Asked, peer: Peer, id: bytes, scope: Scope) -> None:
+    def __init__(self, asked: AdfRequest, peer: Connection, id: bytes, scope: Scope) -> None:
         super().__init__(peer, asked.wants)
         self.asked = asked
         self.id = id
@@ -70,8 +70,8 @@ class HttpPull(LatePull):
 
     asked: HttpAsked
 
-    def __init__(self, asked: HttpAsked, peer: Peer, id: bytes, scope: Scope) -> None:
-        asked.face.leases.asked(peer)
+    def __init__(self, asked: HttpAsked, peer: Connection, id: bytes, scope: Scope) -> None:
+        asked.dialect.leases.asked(peer)
         super().__init__(asked, peer, asked.wants, asked.lines)
         self.requestid = id
         self.scope = scope
@@ -80,7 +80,7 @@ class HttpPull(LatePull):
         peer, id = self.peer, self.requestid
         message = told(self.asked, self.scope, id, peer, outcome)
         if id in self.scope:
-            self.asked.face.leases.began(peer, id, self.asked.lease_ms)
+            self.asked.dialect.leases.began(peer, id, self.asked.lease_ms)
         self.tell_late(message)
 
     def drop(self) -> None:

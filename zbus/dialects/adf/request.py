@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.pull_options import ONE, Wants
+from zbus.core.model.pull_options import ONE, PullOptions
 from zbus.core.topics.outcomes import Changed, Outcome, Stored
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
@@ -22,7 +22,7 @@ from zbus.dialects.adf.context import Context
 from zbus.dialects.adf.forms import Binary, Form, Json
 from zbus.dialects.adf.queues import ENDLESS_MS, messageid, topic_name
 from zbus.edge.access import Needs
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Answer
 from zbus.edge.http_reply import PlainHead, PlainReply, compose
 from zbus.wire.heads.heads import Head
@@ -41,19 +41,19 @@ _LEASE_S: Final = range(2, 65_536)
 _TIMEOUT_S_MAX: Final = 86_400
 
 
-class Asked(PlainHead):
+class AdfRequest(PlainHead):
     """See the module."""
 
     form: Form
 
-    def __init__(self, face: Context, head: Head, action: Action | None, queue: bytes) -> None:
-        super().__init__(head, face.guard)
-        self.face = face
+    def __init__(self, dialect: Context, head: Head, action: Action | None, queue: bytes) -> None:
+        super().__init__(head, dialect.guard)
+        self.dialect = dialect
         self.action = action
         self.queue = queue
         self.topic = topic_name(queue)
         self.wants = ONE
-        self.timeout_ms = face.settings.adf_pull_timeout_ms
+        self.timeout_ms = dialect.settings.adf_pull_timeout_ms
         self.problem = self._problem()  # why it is refused; "" = nothing is wrong
 
     def _problem(self) -> str:
@@ -74,7 +74,7 @@ class Asked(PlainHead):
 
     def wrong_id(self, id: bytes) -> bool:
         """Whether this is no requestid."""
-        most = self.face.settings.adf_requestid_length_max
+        most = self.dialect.settings.adf_requestid_length_max
         if id.isascii():
             return not 0 < len(id) <= most
         try:
@@ -97,13 +97,13 @@ class Asked(PlainHead):
         groups = () if action in PUSHES else (topic,)
         return Needs(operation, topic, groups, command=action.name.lower())
 
-    def may_make(self, peer: Peer) -> bool:
+    def may_make(self, peer: Connection) -> bool:
         """Whether its sender may make the queue that is missing."""
         grant = peer.grant
         return grant is None or Needs("declare", self.topic, (self.topic,)).met_by(grant)
 
     def plan(self) -> Plan:
-        return self.face.plan(self)
+        return self.dialect.plan(self)
 
     # -- replies --------------------------------------------------------------------------
 
@@ -111,17 +111,17 @@ class Asked(PlainHead):
         """A reply as it goes out."""
         raise NotImplementedError
 
-    def fail(self, peer: Peer, id: bytes, text: str) -> None:
+    def fail(self, peer: Connection, id: bytes, text: str) -> None:
         """A reply at once."""
         PlainReply(self, peer).send(self.dress(self.form.failed(id, text)))
 
 
-class HttpAsked(Asked):
+class HttpAsked(AdfRequest):
     """A request of HTTP."""
 
     def __init__(
         self,
-        face: Context,
+        dialect: Context,
         head: Head,
         action: Action,
         form: type[Json | Binary],
@@ -129,7 +129,7 @@ class HttpAsked(Asked):
     ) -> None:
         """The names of `query` are in lower case."""
         queue = query.get(b"queue", b"")
-        super().__init__(face, head, action, queue)
+        super().__init__(dialect, head, action, queue)
         self.form = (
             Binary(action, action, queue)
             if form is Binary
@@ -141,31 +141,31 @@ class HttpAsked(Asked):
             return
         if b"timeout" in query:
             self.wait(query[b"timeout"])
-        self.lease_ms = face.settings.adf_http_lease_ms or ENDLESS_MS
+        self.lease_ms = dialect.settings.adf_http_lease_ms or ENDLESS_MS
         if b"lease" in query:
             lease_s = parse_number(query[b"lease"])
             if lease_s is None or lease_s not in _LEASE_S:
                 self.problem = self.problem or actions.LEASE_INVALID
             else:
                 self.lease_ms = lease_s * 1_000
-        self.wants = Wants(lease_ms=self.lease_ms, on_loss="keep")
+        self.wants = PullOptions(lease_ms=self.lease_ms, on_loss="keep")
 
     def dress(self, message: bytes) -> bytes:
         return compose(self.head, self.browser, 200, self.lines, message)
 
 
-WEBSOCKET_WANTS: Final = Wants(lease_ms=ENDLESS_MS, on_loss="front")
+WEBSOCKET_WANTS: Final = PullOptions(lease_ms=ENDLESS_MS, on_loss="front")
 
 
-class FrameAsked(Asked):
+class FrameAsked(AdfRequest):
     """Messages of a WebSocket."""
 
-    def __init__(self, face: Context, head: Head) -> None:
+    def __init__(self, dialect: Context, head: Head) -> None:
         fields = head.fields
         queue, word = fields.get(b"queue", b""), fields[b"action"]
         binary = head.target.endswith(b"bin")
         known = actions.BY_CODE.get(word[0]) if binary else actions.BY_WORD.get(word)
-        super().__init__(face, head, known, queue)
+        super().__init__(dialect, head, known, queue)
         self.form = Binary(word[0], known, queue) if binary else Json(word, known, queue)
         self.wants = WEBSOCKET_WANTS
         if b"timeout" in fields:
@@ -185,11 +185,11 @@ class FrameAsked(Asked):
 class Fail:
     """Plan that refuses, whatever was asked."""
 
-    def __init__(self, asked: Asked, text: str) -> None:
+    def __init__(self, asked: AdfRequest, text: str) -> None:
         self._asked = asked
         self._text = text
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         asked = self._asked
         asked.fail(peer, asked.id if isinstance(asked, HttpAsked) else id, self._text)
 
@@ -199,9 +199,9 @@ class Reply(PlainReply):
 
     __slots__ = ("requestid",)
 
-    asked: Asked
+    asked: AdfRequest
 
-    def __init__(self, asked: Asked, peer: Peer, id: bytes) -> None:
+    def __init__(self, asked: AdfRequest, peer: Connection, id: bytes) -> None:
         super().__init__(asked, peer)
         self.requestid = id
 

@@ -12,7 +12,7 @@ from zbus.dialects.camellia.queues import Queues
 from zbus.dialects.camellia.replies import JSON, Reply, framework_error
 from zbus.dialects.camellia.settings import CamelliaSettings
 from zbus.edge.access import Needs
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.guard import Guard
 from zbus.edge.http_reply import PlainHead, PlainReply
 from zbus.wire.heads.heads import Head
@@ -34,32 +34,32 @@ class Request(PlainHead):
 
     operation: str | None = None  # that a token must be granted; None = no token is asked for
 
-    def __init__(self, head: Head, guard: Guard, face: Context) -> None:
+    def __init__(self, head: Head, guard: Guard, dialect: Context) -> None:
         super().__init__(head, guard)
-        self.face = face
+        self.dialect = dialect
 
-    def may(self, peer: Peer, topic: str) -> bool:
+    def may(self, peer: Connection, topic: str) -> bool:
         """Whether whoever asks may do this to the topic; he is told if not."""
         grant, operation = peer.grant, self.operation
         if grant is None or operation is None:
             return True
         groups = () if operation == "produce" else (topic,)
         also = None
-        if operation == "produce" and self.face.queues.find(topic) is None:
+        if operation == "produce" and self.dialect.queues.find(topic) is None:
             also = Needs("declare", topic)
         if Needs(operation, topic, groups, also=also).met_by(grant):
             return True
         self.forbid("", known=True).run(peer, b"", b"")
         return False
 
-    def reply(self, peer: Peer, empty: str = "") -> Reply:
+    def reply(self, peer: Connection, empty: str = "") -> Reply:
         """A ticket; `empty` is the key that is null in a refusal."""
         reply = Reply(self, peer)
         reply.empty = empty
         return reply
 
-    def refuse_early(self, peer: Peer, status: int, text: str, lines: bytes = b"") -> None:
+    def refuse_early(self, peer: Connection, status: int, text: str, lines: bytes = b"") -> None:
         """What the original's framework would refuse."""
         path = self.head.target.partition(b"?")[0]
-        body = framework_error(status, text, path, self.face.broker.now_ms)
+        body = framework_error(status, text, path, self.dialect.broker.now_ms)
         PlainReply(self, peer).tell(status, JSON + lines, body)

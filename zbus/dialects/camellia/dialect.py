@@ -16,17 +16,17 @@ from zbus.dialects.camellia.queues import Queues
 from zbus.dialects.camellia.settings import CamelliaSettings
 from zbus.edge.access import Needs
 from zbus.edge.bodies import media_type_of, reading_body, refusal_of
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.forms import FORMS, read_fields
 from zbus.edge.guard import Guard
-from zbus.edge.http_reply import PlainFace
+from zbus.edge.http_reply import HttpDialect
 from zbus.edge.params import BadParameter, Params
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Head
 from zbus.wire.target import split_target
 
-Run = Callable[[Request, Params, Peer], None]
+Run = Callable[[Request, Params, Connection], None]
 
 _GET, _POST, _ANY = (b"GET", b"HEAD"), (b"POST",), ()
 
@@ -62,7 +62,7 @@ VERBS: Final[dict[tuple[bytes, ...], Verb]] = {
 }
 
 
-class CamelliaFace(PlainFace):
+class CamelliaDialect(HttpDialect):
     """One broker, and what the requests of this dialect share around it: a `Context`."""
 
     prefixes = frozenset((b"camellia", b"metrics"))
@@ -78,18 +78,18 @@ class CamelliaFace(PlainFace):
         self.parking = Parking(parts.broker, self.queues)
         self.health = Health()
 
-    def read(self, head: Head) -> CamelliaAsked:
-        return CamelliaAsked(head, self.guard, self)
+    def read(self, head: Head) -> CamelliaRequest:
+        return CamelliaRequest(head, self.guard, self)
 
     def upkeep(self) -> None:
         self.health.begin(self.broker.now_ms)
 
 
-class CamelliaAsked(Request):
+class CamelliaRequest(Request):
     """A head of this dialect, and how it is done."""
 
-    def __init__(self, head: Head, guard: Guard, face: Context) -> None:
-        super().__init__(head, guard, face)
+    def __init__(self, head: Head, guard: Guard, dialect: Context) -> None:
+        super().__init__(head, guard, dialect)
         segments, pairs = split_target(head.target)
         self.verb = verb = VERBS.get(tuple(segments))
         self.operation = "" if verb is None else verb.operation
@@ -110,9 +110,9 @@ class CamelliaAsked(Request):
     def plan(self) -> Plan:
         return reading_body(self, self, self.head.fields) if self._reads_form else self
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         verb, method = self.verb, self.head.method
-        self.face.health.begin(self.face.broker.now_ms)
+        self.dialect.health.begin(self.dialect.broker.now_ms)
         if verb is None:
             self.refuse_early(peer, 404, "There is nothing at this path.")
         elif verb.methods and method not in verb.methods:

@@ -49,21 +49,21 @@ class TopicInfo(msgspec.Struct, rename="camel"):
     ack_queue_size: int
 
 
-def info_of(face: Context, name: str) -> TopicInfo:
+def info_of(dialect: Context, name: str) -> TopicInfo:
     """Of any topic; nothing is known of one that is not there."""
-    found = face.queues.find(name)
+    found = dialect.queues.find(name)
     if found is None or found[1] is None:
         return _info(name, [0] * len(PARTS), 0, 0)
-    return _of_group(face, found[0].name, found[1])
+    return _of_group(dialect, found[0].name, found[1])
 
 
-def all_infos(face: Context) -> list[TopicInfo]:
+def all_infos(dialect: Context) -> list[TopicInfo]:
     """Of the topics that this dialect uses."""
-    return [_of_group(face, group.topic.name, group) for group in face.queues.listed()]
+    return [_of_group(dialect, group.topic.name, group) for group in dialect.queues.listed()]
 
 
-def _of_group(face: Context, name: str, group: Group) -> TopicInfo:
-    now_ms, parts = face.broker.now_ms, [0] * len(PARTS)
+def _of_group(dialect: Context, name: str, group: Group) -> TopicInfo:
+    now_ms, parts = dialect.broker.now_ms, [0] * len(PARTS)
     ready, leased, delayed, _ = group.counts()
     for backlog in group.backlogs:
         _count(backlog.delayed, now_ms, parts)

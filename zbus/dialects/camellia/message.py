@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Fate
+from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.message_admin import find_id
 from zbus.edge.params import INT_MAX
@@ -115,9 +115,9 @@ def status_of(
     backlog, offset = group.backlogs[index], chunk.first + at
     attempts = backlog.attempts.get(offset, 0)
     life = backlog.life(offset)
-    if life is Life.LEASED:
+    if life is MessageState.LEASED:
         return Status.CONSUMING, attempts
-    if life is Life.DONE:
+    if life is MessageState.DONE:
         return _ended(group, index, offset, now_ms)
     expires_ms = 0 if chunk.expires is None else chunk.expires[at]
     if 0 < expires_ms <= now_ms:
@@ -139,11 +139,11 @@ def _ended(group: Group, index: int, offset: int, now_ms: int) -> tuple[Status, 
     if ending is None:
         return None
     match ending.fate:
-        case Fate.DONE:
+        case Disposition.DONE:
             status = Status.CONSUMED
-        case Fate.DEAD:
+        case Disposition.DEAD:
             status = Status.DROPPED
-        case Fate.EXPIRED:
+        case Disposition.EXPIRED:
             status = Status.DROPPED if ending.attempts else Status.EXPIRED
         case _:
             status = Status.DELETED

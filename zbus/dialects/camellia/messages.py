@@ -10,8 +10,8 @@ from zbus.core.delivery.retries import ATTEMPTS_MAX
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.message_state import Life
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.message_state import MessageState
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Silent
 from zbus.core.topics.outcomes import DONE, Duplicate, Outcome, Stored
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -34,7 +34,7 @@ from zbus.dialects.camellia.message import (
 )
 from zbus.dialects.camellia.pulls import EMPTY, PullReply
 from zbus.dialects.camellia.replies import BAD, MISSING, Reply
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.params import INT_MAX, LONG_MAX, Params
 from zbus.edge.rights import admit_reader
 from zbus.wire.target import decode_valid_percent
@@ -67,11 +67,11 @@ class Seen(NamedTuple):
 
 
 def _names(
-    request: Request, params: Params, peer: Peer, null: str, *more: bytes
+    request: Request, params: Params, peer: Connection, null: str, *more: bytes
 ) -> list[str] | None:
     """The topic, and what else must be given and not be empty, as text; None if there is nothing
     to be done, which was said. `null` is the key that is null in a refusal."""
-    request.face.health.use(request.face.broker.now_ms)
+    request.dialect.health.use(request.dialect.broker.now_ms)
     empty = None
     names = []
     for name in (b"topic", *more):
@@ -84,7 +84,7 @@ def _names(
         return None
     if not request.may(peer, names[0]):
         return None
-    request.face.queues.use(names[0])
+    request.dialect.queues.use(names[0])
     return names
 
 
@@ -92,21 +92,21 @@ def _names(
 
 
 def _look(
-    reply: Reply, face: Context, name: str, id: bytes, done: Callable[[Seen | None], None]
+    reply: Reply, dialect: Context, name: str, id: bytes, done: Callable[[Seen | None], None]
 ) -> None:
     """Find the message of an id; None if there is none, or it ended and nobody remembers how."""
-    found = face.queues.find(name)
+    found = dialect.queues.find(name)
     if found is None:
         done(None)
         return
     topic, group = found
-    places = places_of(topic, id, face.broker.now_ms)
-    _look_at(reply, face, topic, group, id, places, done)
+    places = places_of(topic, id, dialect.broker.now_ms)
+    _look_at(reply, dialect, topic, group, id, places, done)
 
 
 def _look_at(
     reply: Reply,
-    face: Context,
+    dialect: Context,
     topic: Topic,
     group: Group | None,
     id: bytes,
@@ -131,11 +131,11 @@ def _look_at(
                 reply.settle(found)
                 return
         elif id_of(topic, partition.index, *found) == id:
-            known = status_of(group, partition.index, *found, face.broker.now_ms)
+            known = status_of(group, partition.index, *found, dialect.broker.now_ms)
             if known is not None:
                 done(Seen(partition, *found, *known))
                 return
-        _look_at(reply, face, topic, group, id, others, done)
+        _look_at(reply, dialect, topic, group, id, others, done)
 
     partition.log.get(offset, reply.guard(got))
 
@@ -146,9 +146,9 @@ def _look_at(
 class SendReply(Reply):
     """Of a message that was sent: as it is stored, or its original."""
 
-    __slots__ = ("face", "message")
+    __slots__ = ("dialect", "message")
 
-    face: Context
+    dialect: Context
     message: DelayMsg  # without its id, if that is its place
 
     def answer(self, outcome: Outcome) -> None:
@@ -165,7 +165,7 @@ class SendReply(Reply):
             super().answer(outcome)
 
     def tell_sent(self, message: DelayMsg) -> None:
-        self.face.monitor.note(message.topic).send_msg += 1
+        self.dialect.monitor.note(message.topic).send_msg += 1
         self.tell_success(delayMsg=message)
 
     def _tell_original(self, partition: Partition, found: tuple[Chunk, int] | BrokerError) -> None:
@@ -175,12 +175,12 @@ class SendReply(Reply):
             super().answer(found)
             return
         group = partition.topic.group(partition.topic.name)
-        known = status_of(group, partition.index, *found, self.face.broker.now_ms)
+        known = status_of(group, partition.index, *found, self.dialect.broker.now_ms)
         seen = Seen(partition, *found, *(known or (Status.DELETED, 0)))
         self.tell_sent(seen.shown(group))
 
 
-def send(request: Request, params: Params, peer: Peer) -> None:
+def send(request: Request, params: Params, peer: Connection) -> None:
     """`sendMsg`."""
     body = params.required(b"msg")
     delay_ms = max(0, params.number(b"delayMillis", LONG_MAX))
@@ -189,16 +189,16 @@ def send(request: Request, params: Params, peer: Peer) -> None:
     names = _names(request, params, peer, "delayMsg", b"msg")
     if names is None:
         return
-    face, id = request.face, stored_id(params.optional(b"msgId"))
+    dialect, id = request.dialect, stored_id(params.optional(b"msgId"))
     reply = SendReply(request, peer)
-    reply.face, reply.empty = face, "delayMsg"
+    reply.dialect, reply.empty = dialect, "delayMsg"
     if delay_ms > DELAY_MS_MAX:
         reply.tell_code(BAD, f"delayMillis is at most ten years, {DELAY_MS_MAX}")
         return
     if len(id) > MSG_ID_BYTES_MAX:
         reply.tell_code(BAD, f"msgId has at most {MSG_ID_BYTES_MAX} bytes")
         return
-    topic = face.queues.writing(names[0])
+    topic = dialect.queues.writing(names[0])
     if isinstance(topic, BrokerError):
         reply.settle(topic)
         return
@@ -206,7 +206,7 @@ def send(request: Request, params: Params, peer: Peer) -> None:
         text = f"{topic.name} remembers no ids (dedupe_live): send without msgId"
         reply.tell_code(BAD, text)
         return
-    settings = face.settings
+    settings = dialect.settings
     ttl_ms = ttl_ms if ttl_ms > 0 else settings.camellia_ttl_ms
     attempts_max = 1 + min(settings.camellia_max_retry if max_retry < 0 else max_retry, RETRY_MAX)
 
@@ -219,20 +219,20 @@ def send(request: Request, params: Params, peer: Peer) -> None:
             reply.settle(topic_unknown(topic.name))
             return
         if seen is not None and group is not None:
-            _make_way(face, group, seen)
+            _make_way(dialect, group, seen)
         _put(reply, topic, id, body, delay_ms, ttl_ms, attempts_max)
 
-    places = places_of(topic, id, face.broker.now_ms) if id else []
-    _look_at(reply, face, topic, topic.group(topic.name), id, places, put)
+    places = places_of(topic, id, dialect.broker.now_ms) if id else []
+    _look_at(reply, dialect, topic, topic.group(topic.name), id, places, put)
 
 
-def _make_way(face: Context, group: Group, seen: Seen) -> None:
+def _make_way(dialect: Context, group: Group, seen: Seen) -> None:
     """Its time is over or its attempts are used up, and that was not noticed so far: the id is
     free, and what becomes of it is what becomes of the next message."""
     partition, offset = seen.partition, seen.chunk.first + seen.at
-    if group.backlogs[partition.index].life(offset) is not Life.DONE:
+    if group.backlogs[partition.index].life(offset) is not MessageState.DONE:
         at = [range(offset, offset + 1)]
-        single.delete(face.broker.dispatch, Silent(), [group], partition, at, forget=True)
+        single.delete(dialect.broker.dispatch, Silent(), [group], partition, at, forget=True)
 
 
 def _put(
@@ -244,8 +244,8 @@ def _put(
     ttl_ms: int,
     attempts_max: int,
 ) -> None:
-    face = reply.face
-    broker, partition = face.broker, topic.partitions[0]
+    dialect = reply.dialect
+    broker, partition = dialect.broker, topic.partitions[0]
     # The delay counts from when the broker has the request, which may be late in a turn.
     due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)
@@ -274,24 +274,24 @@ def _put(
         timely.put(broker.dispatch, broker.puts, partition, chunk, reply)
     else:
         broker.put(partition, reply, row)
-    face.monitor.watch(topic.group(topic.name))
-    face.queues.sent_to(topic.name)
-    face.parking.open(topic.name)
+    dialect.monitor.watch(topic.group(topic.name))
+    dialect.queues.sent_to(topic.name)
+    dialect.parking.open(topic.name)
 
 
 # -- deleting and looking at one ---------------------------------------------------------------
 
 
-def delete(request: Request, params: Params, peer: Peer) -> None:
+def delete(request: Request, params: Params, peer: Connection) -> None:
     """`deleteMsg`."""
     release = params.flag(b"release", False)
     names = _names(request, params, peer, "", b"msgId")
     if names is None:
         return
-    face, reply = request.face, request.reply(peer)
+    dialect, reply = request.dialect, request.reply(peer)
 
     def done(seen: Seen | None) -> None:
-        stats = face.monitor.note(names[0])
+        stats = dialect.monitor.note(names[0])
         live = seen is not None and seen.status < Status.CONSUMED
         if not live:
             stats.trigger_msg_end_life += 1
@@ -313,20 +313,20 @@ def delete(request: Request, params: Params, peer: Peer) -> None:
 
         at = [range(offset, offset + 1)]
         ticket = reply.step(deleted)
-        single.delete(face.broker.dispatch, ticket, [group], seen.partition, at, forget=release)
+        single.delete(dialect.broker.dispatch, ticket, [group], seen.partition, at, forget=release)
 
-    _look(reply, face, names[0], stored_id(params.optional(b"msgId")), done)
+    _look(reply, dialect, names[0], stored_id(params.optional(b"msgId")), done)
 
 
-def get(request: Request, params: Params, peer: Peer) -> None:
+def get(request: Request, params: Params, peer: Connection) -> None:
     """`getMsg`."""
     names = _names(request, params, peer, "delayMsg", b"msgId")
     if names is None:
         return
-    face, reply = request.face, request.reply(peer, "delayMsg")
+    dialect, reply = request.dialect, request.reply(peer, "delayMsg")
 
     def done(seen: Seen | None) -> None:
-        stats = face.monitor.note(names[0])
+        stats = dialect.monitor.note(names[0])
         if seen is None or seen.status >= Status.CONSUMED:
             stats.trigger_msg_end_life += 1
         if seen is None:
@@ -336,29 +336,29 @@ def get(request: Request, params: Params, peer: Peer) -> None:
         topic = seen.partition.topic
         reply.tell_success(delayMsg=seen.shown(topic.group(topic.name)))
 
-    _look(reply, face, names[0], stored_id(params.optional(b"msgId")), done)
+    _look(reply, dialect, names[0], stored_id(params.optional(b"msgId")), done)
 
 
 # -- consuming ---------------------------------------------------------------------------------
 
 
-def pull(request: Request, params: Params, peer: Peer) -> None:
+def pull(request: Request, params: Params, peer: Connection) -> None:
     """`pullMsg`."""
     _pull(request, params, peer, 0)
 
 
-def long_poll(request: Request, params: Params, peer: Peer) -> None:
+def long_poll(request: Request, params: Params, peer: Connection) -> None:
     """`longPollingMsg`."""
     wait_ms = params.number(b"longPollingTimeoutMillis", LONG_MAX, -1)
     if wait_ms <= 0:
-        wait_ms = request.face.settings.camellia_poll_timeout_ms
+        wait_ms = request.dialect.settings.camellia_poll_timeout_ms
     _pull(request, params, peer, min(wait_ms, POLL_MS_MAX))
 
 
 UNNAMED: Final = BrokerError(Refusal.ILLEGAL, "topic is empty")
 
 
-def _pull(request: Request, params: Params, peer: Peer, wait_ms: int) -> None:
+def _pull(request: Request, params: Params, peer: Connection, wait_ms: int) -> None:
     lease_ms = params.number(b"ackTimeoutMillis", LONG_MAX, -1)
     batch = params.number(b"batch", INT_MAX, -1)
     # Who polls without a name polls again at once, so that is held back like other refusals.
@@ -366,48 +366,48 @@ def _pull(request: Request, params: Params, peer: Peer, wait_ms: int) -> None:
     names = [""] if unnamed else _names(request, params, peer, "delayMsgList")
     if names is None:
         return
-    face, [name] = request.face, names
-    broker, settings = face.broker, face.settings
+    dialect, [name] = request.dialect, names
+    broker, settings = dialect.broker, dialect.settings
     lease_ms = lease_ms if lease_ms > 0 else settings.camellia_ack_timeout_ms
     batch = min(batch if batch > 0 else settings.camellia_batch, broker.limits.batch_messages_max)
-    wants = Wants(batch, lease_ms=min(lease_ms, DELAY_MS_MAX), on_loss="keep")
-    poll = PullReply(request, peer, wants, name, face.monitor)
+    wants = PullOptions(batch, lease_ms=min(lease_ms, DELAY_MS_MAX), on_loss="keep")
+    poll = PullReply(request, peer, wants, name, dialect.monitor)
     deadline_ms = broker.now_ms + wait_ms
     if peer.open_waits > settings.tickets_per_connection_max:
         text = "too many requests of this connection wait"
         poll.settle(BrokerError(Refusal.TOO_MANY, text))
         return
-    group = UNNAMED if unnamed else face.queues.reading(name)
+    group = UNNAMED if unnamed else dialect.queues.reading(name)
     if group is None and wait_ms:
-        face.parking.wait(name, poll, deadline_ms)
+        dialect.parking.wait(name, poll, deadline_ms)
     elif group is None:
         poll.settle(EMPTY)
     elif isinstance(group, BrokerError):
         if wait_ms:
-            face.parking.hold(poll, group, deadline_ms)
+            dialect.parking.hold(poll, group, deadline_ms)
         else:
             poll.settle(group)
     else:
         broker.pull(group, poll, deadline_ms)
-        face.monitor.watch(group)
+        dialect.monitor.watch(group)
         admit_reader(peer, group, peer.asker)
 
 
-def ack(request: Request, params: Params, peer: Peer) -> None:
+def ack(request: Request, params: Params, peer: Connection) -> None:
     """`ackMsg`: what becomes of a message that is in somebody's hands. Of any other nothing does,
     and the answer is the same."""
     done = params.flag(b"ack", True)
     names = _names(request, params, peer, "", b"msgId")
     if names is None:
         return
-    face, reply = request.face, request.reply(peer)
+    dialect, reply = request.dialect, request.reply(peer)
 
     def settled(outcome: Outcome) -> None:
-        face.monitor.note(names[0]).ack_msg += 1
+        dialect.monitor.note(names[0]).ack_msg += 1
         reply.tell_success()
 
-    ticket, broker = reply.step(settled), face.broker
-    place = _leased(face, names[0], stored_id(params.optional(b"msgId")))
+    ticket, broker = reply.step(settled), dialect.broker
+    place = _leased(dialect, names[0], stored_id(params.optional(b"msgId")))
     if place is None or isinstance(place, BrokerError):
         ticket.settle(place or DONE)
         return
@@ -423,17 +423,17 @@ def ack(request: Request, params: Params, peer: Peer) -> None:
 
 
 def _leased(
-    face: Context, name: str, id: bytes
+    dialect: Context, name: str, id: bytes
 ) -> tuple[Group, Partition, int] | Partition | BrokerError | None:
     """Where the message of an id is, if it is in somebody's hands; else, if it is there."""
-    found = face.queues.find(name)
+    found = dialect.queues.find(name)
     topic, group = found or (None, None)
     if topic is None or group is None:
         return None
     there = None
-    for partition, offset in places_of(topic, id, face.broker.now_ms):
+    for partition, offset in places_of(topic, id, dialect.broker.now_ms):
         backlog = group.backlogs[partition.index]
-        if backlog.life(offset) is Life.LEASED and offset not in backlog.leased.settling:
+        if backlog.life(offset) is MessageState.LEASED and offset not in backlog.leased.settling:
             return group, partition, offset
         there = partition
     return unknown_now(topic) or there

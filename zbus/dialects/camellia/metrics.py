@@ -40,9 +40,9 @@ _REQUESTS: Final = (
 Row = tuple[dict[str, str], float]
 
 
-def encode_metrics(face: Context, window: Window, infos: Sequence[TopicInfo]) -> bytes:
+def encode_metrics(dialect: Context, window: Window, infos: Sequence[TopicInfo]) -> bytes:
     """The whole page."""
-    health, settings, now_ms = face.health, face.settings, face.broker.now_ms
+    health, settings, now_ms = dialect.health, dialect.settings, dialect.broker.now_ms
     used_bytes = (settings.memory_used and settings.memory_used()) or 0
     memory = {"heap_memory_usage": used_bytes, "total_memory": used_bytes}
     kinds = (

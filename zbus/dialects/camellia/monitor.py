@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from zbus.core.broker import Broker
-from zbus.core.model.lateness import Tally
+from zbus.core.model.lateness import Lateness
 from zbus.core.timing.timers import Timer
 from zbus.core.topics.topic import Group
 from zbus.dialects.camellia.settings import CamelliaSettings
@@ -73,7 +73,7 @@ class Window(msgspec.Struct):
         return gaps
 
 
-NOTHING: Final = Tally()
+NOTHING: Final = Lateness()
 
 
 class Monitor:
@@ -109,7 +109,7 @@ class Monitor:
             return
         self._watched[group] = None
         for backlog in group.backlogs:
-            backlog.tally = Tally(late=backlog.tally.late)
+            backlog.tally = Lateness(late=backlog.tally.late)
 
     def last(self) -> Window:
         """The last window that is over."""
@@ -137,7 +137,7 @@ class Monitor:
             return False
         for backlog in group.backlogs:
             tally = backlog.tally
-            backlog.tally = Tally(late=tally.late)
+            backlog.tally = Lateness(late=tally.late)
             if tally == NOTHING:
                 continue
             stats = window.of(topic.name)

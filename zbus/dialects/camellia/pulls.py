@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.model.pull_options import Wants
-from zbus.core.topics.outcomes import Delivered, Empty, Outcome, Piece
+from zbus.core.model.pull_options import PullOptions
+from zbus.core.topics.outcomes import Delivered, Empty, Outcome, Slice
 from zbus.core.topics.topic import Group
 from zbus.dialects.camellia.message import Status, show, times_of
 from zbus.dialects.camellia.monitor import Monitor
 from zbus.dialects.camellia.replies import CamelliaAnswering
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.http_reply import PlainHead, PlainPull
 
 
@@ -29,7 +29,7 @@ class PullReply(CamelliaAnswering, PlainPull):
     __slots__ = ("empty", "monitor", "topic")
 
     def __init__(
-        self, asked: PlainHead, peer: Peer, wants: Wants, topic: str, monitor: Monitor
+        self, asked: PlainHead, peer: Connection, wants: PullOptions, topic: str, monitor: Monitor
     ) -> None:
         super().__init__(asked, peer, wants)
         self.empty = "delayMsgList"
@@ -48,7 +48,7 @@ class PullReply(CamelliaAnswering, PlainPull):
         else:
             super().answer(outcome)
 
-    def _show(self, group: Group, piece: Piece) -> list[object]:
+    def _show(self, group: Group, piece: Slice) -> list[object]:
         index, chunk, start, stop, attempts = piece
         for at in range(start, stop):
             self.monitor.pulled(group, times_of(chunk, at)[1])

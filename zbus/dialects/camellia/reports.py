@@ -10,28 +10,28 @@ from zbus.dialects.camellia.message import shown
 from zbus.dialects.camellia.metrics import encode_metrics
 from zbus.dialects.camellia.monitor import Window
 from zbus.dialects.camellia.replies import JSON, OK, TEXT
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.params import Params
 
 _encode = msgspec.json.encode
 
 
-def _tell(request: Request, peer: Peer, data: object) -> None:
+def _tell(request: Request, peer: Connection, data: object) -> None:
     request.reply(peer).tell(200, JSON, _encode({"code": OK, "data": data}))
 
 
-def _infos(request: Request, peer: Peer) -> list[TopicInfo]:
+def _infos(request: Request, peer: Connection) -> list[TopicInfo]:
     grant = peer.grant
-    infos = all_infos(request.face)
+    infos = all_infos(request.dialect)
     return [info for info in infos if grant is None or grant.sees(info.topic, info.topic)]
 
 
-def _window(request: Request, peer: Peer) -> Window:
-    window, grant = request.face.monitor.last(), peer.grant
+def _window(request: Request, peer: Connection) -> Window:
+    window, grant = request.dialect.monitor.last(), peer.grant
     return window if grant is None else window.seen(grant.sees)
 
 
-def monitor_data(request: Request, params: Params, peer: Peer) -> None:
+def monitor_data(request: Request, params: Params, peer: Connection) -> None:
     """`getMonitorData`."""
     window = _window(request, peer)
     data = {
@@ -42,19 +42,19 @@ def monitor_data(request: Request, params: Params, peer: Peer) -> None:
     _tell(request, peer, data)
 
 
-def topic_info(request: Request, params: Params, peer: Peer) -> None:
+def topic_info(request: Request, params: Params, peer: Connection) -> None:
     """`getTopicInfo`."""
     name = shown(params.required(b"topic"))
     if request.may(peer, name):
-        _tell(request, peer, info_of(request.face, name))
+        _tell(request, peer, info_of(request.dialect, name))
 
 
-def topic_list(request: Request, params: Params, peer: Peer) -> None:
+def topic_list(request: Request, params: Params, peer: Connection) -> None:
     """`getTopicInfoList`."""
     _tell(request, peer, _infos(request, peer))
 
 
-def monitor_string(request: Request, params: Params, peer: Peer) -> None:
+def monitor_string(request: Request, params: Params, peer: Connection) -> None:
     """`getMonitorString`: the same once more, for one program of the original's makers."""
     window, infos = _window(request, peer), _infos(request, peer)
     document = {
@@ -77,35 +77,35 @@ def monitor_string(request: Request, params: Params, peer: Peer) -> None:
     request.reply(peer).tell(200, TEXT, _encode(document))
 
 
-def metrics(request: Request, params: Params, peer: Peer) -> None:
+def metrics(request: Request, params: Params, peer: Connection) -> None:
     """`/metrics`."""
     window, infos = _window(request, peer), _infos(request, peer)
-    request.reply(peer).tell(200, TEXT, encode_metrics(request.face, window, infos))
+    request.reply(peer).tell(200, TEXT, encode_metrics(request.dialect, window, infos))
 
 
 # -- health ------------------------------------------------------------------------------------
 
 
-def _tell_health(request: Request, peer: Peer, well: bool) -> None:
+def _tell_health(request: Request, peer: Connection, well: bool) -> None:
     code = 200 if well else 500
     request.reply(peer).tell(code, TEXT, b'{"code":%d}' % code)
 
 
-def health_status(request: Request, params: Params, peer: Peer) -> None:
-    _tell_health(request, peer, request.face.health.online)
+def health_status(request: Request, params: Params, peer: Connection) -> None:
+    _tell_health(request, peer, request.dialect.health.online)
 
 
-def health_check(request: Request, params: Params, peer: Peer) -> None:
+def health_check(request: Request, params: Params, peer: Connection) -> None:
     _tell_health(request, peer, True)
 
 
-def health_online(request: Request, params: Params, peer: Peer) -> None:
-    request.face.health.online = True
+def health_online(request: Request, params: Params, peer: Connection) -> None:
+    request.dialect.health.online = True
     _tell_health(request, peer, True)
 
 
-def health_offline(request: Request, params: Params, peer: Peer) -> None:
+def health_offline(request: Request, params: Params, peer: Connection) -> None:
     """Is answered with 200 when nobody uses it any more."""
-    health = request.face.health
+    health = request.dialect.health
     health.online = False
-    _tell_health(request, peer, health.quiet(request.face.broker.now_ms))
+    _tell_health(request, peer, health.quiet(request.dialect.broker.now_ms))

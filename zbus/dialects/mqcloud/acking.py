@@ -29,7 +29,7 @@ _MALFORMED: Final = "requestId is not one that was given out here"
 
 
 def acknowledge(
-    face: Context, reply: Reply, group: Group, value: bytes, pop: bool, done: Done
+    dialect: Context, reply: Reply, group: Group, value: bytes, pop: bool, done: Done
 ) -> None:
     """Settle what a requestId names, as far as it is the client's; tells when that is durable. Any
     requestId is answered, and none of them settles what was not handed out."""
@@ -39,13 +39,13 @@ def acknowledge(
     elif asked.problem:
         done(AckInfo(BAD, asked.problem))
     else:
-        _acknowledge(face, reply, group, asked, pop, done)
+        _acknowledge(dialect, reply, group, asked, pop, done)
 
 
 def _acknowledge(
-    face: Context, reply: Reply, group: Group, asked: RequestId, pop: bool, done: Done
+    dialect: Context, reply: Reply, group: Group, asked: RequestId, pop: bool, done: Done
 ) -> None:
-    found = _find(face, group, asked, pop)
+    found = _find(dialect, group, asked, pop)
     if found is None:
         done(AckInfo(OK, f"lock not exist {asked}"))
         return
@@ -56,9 +56,9 @@ def _acknowledge(
     lock = queue.ranges.get(asked.offset) if pop else queue.lock
     if lock is None:
         # A restart has forgotten the lock, and knows the leases.
-        left = _forgotten(group, partition, queue, asked, face.broker.now_ms)
+        left = _forgotten(group, partition, queue, asked, dialect.broker.now_ms)
         if left:
-            _settle(face, reply, group, partition, left, asked, done)
+            _settle(dialect, reply, group, partition, left, asked, done)
         else:
             done(AckInfo(OK, f"lock not exist {asked}"))
     elif lock.pending:
@@ -71,18 +71,18 @@ def _acknowledge(
         if lock.forced:
             done(AckInfo(OK, f"ok {asked}"))
         elif asked.offset != lock.begin or not mine:
-            release(face, group, partition, mine)
+            release(dialect, group, partition, mine)
             text = "offset has committed" if asked.offset < lock.begin else "not the locked batch"
             done(AckInfo(OK, f"{text} {asked}"))
         else:
             # Never more than was handed out; and no more than the requestId says.
             ends = max(asked.next_offset, asked.offset)
             taken = [o for o in mine if o < ends]
-            release(face, group, partition, [o for o in mine if o >= ends])
-            _settle(face, reply, group, partition, taken, asked, done)
+            release(dialect, group, partition, [o for o in mine if o >= ends])
+            _settle(dialect, reply, group, partition, taken, asked, done)
 
 
-def unlock(face: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
+def unlock(dialect: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
     """Give a batch up: whoever comes next gets it. Only the one that the requestId names, not one
     that somebody else has by now."""
     asked = read_request_id(value)
@@ -92,29 +92,29 @@ def unlock(face: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
         return AckInfo(BAD, _MALFORMED)
     if asked.problem:
         return AckInfo(BAD, asked.problem)
-    found = _find(face, group, asked, pop)
+    found = _find(dialect, group, asked, pop)
     if found is None:
         return AckInfo(OK, f"{asked} unlock:false")
     partition, queue = found
     lock = queue.ranges.get(asked.offset) if pop else queue.lock
     if lock is None:
-        left = _forgotten(group, partition, queue, asked, face.broker.now_ms)
-        release(face, group, partition, left)
+        left = _forgotten(group, partition, queue, asked, dialect.broker.now_ms)
+        release(dialect, group, partition, left)
         return AckInfo(OK, f"{asked} unlock:{'true' if left else 'false'}")
     if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
         return AckInfo(OK, f"{asked} unlock:false")
     _unlock(queue, lock)
-    release(face, group, partition, lock.open(group.backlogs[partition.index]))
+    release(dialect, group, partition, lock.open(group.backlogs[partition.index]))
     return AckInfo(OK, f"{asked} unlock:true")
 
 
-def release(face: Context, group: Group, partition: Partition, offsets: Iterable[int]) -> None:
+def release(dialect: Context, group: Group, partition: Partition, offsets: Iterable[int]) -> None:
     """Hand these out again as soon as can be, in their places."""
     leased = group.backlogs[partition.index].leased
     left = [offset for offset in offsets if offset in leased]
     if left and partition.fenced is None:
-        now_ms = face.broker.now_ms
-        face.broker.extend(Silent(), group, partition, ranges_of(left), now_ms)
+        now_ms = dialect.broker.now_ms
+        dialect.broker.extend(Silent(), group, partition, ranges_of(left), now_ms)
 
 
 def ranges_of(offsets: Iterable[int]) -> Ranges:
@@ -129,13 +129,13 @@ def ranges_of(offsets: Iterable[int]) -> Ranges:
 
 
 def _find(
-    face: Context, group: Group, asked: RequestId, pop: bool
+    dialect: Context, group: Group, asked: RequestId, pop: bool
 ) -> tuple[Partition, Queue] | None:
     """The queue that a requestId names, if there is one."""
     partitions = group.topic.partitions
     if asked.broker != BROKER or not 0 <= asked.queue < len(partitions):
         return None
-    return partitions[asked.queue], face.locks.of(group)[asked.queue]
+    return partitions[asked.queue], dialect.locks.of(group)[asked.queue]
 
 
 def _unlock(queue: Queue, lock: Lock) -> None:
@@ -180,7 +180,7 @@ class _Settled(Ticket):
 
 
 def _settle(
-    face: Context,
+    dialect: Context,
     reply: Reply,
     group: Group,
     partition: Partition,
@@ -189,4 +189,4 @@ def _settle(
     done: Done,
 ) -> None:
     ticket = _Settled(reply, f"ok {asked}", done)
-    face.broker.ack(ticket, group, partition, ranges_of(offsets))
+    dialect.broker.ack(ticket, group, partition, ranges_of(offsets))

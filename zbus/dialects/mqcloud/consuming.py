@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from zbus.core.model.errors import BrokerError, Outcome
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Silent
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Piece
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Slice
 from zbus.core.topics.topic import Group, Partition, Pull
 from zbus.dialects.mqcloud.acking import NO_ACK, AckInfo, acknowledge, release, unlock
 from zbus.dialects.mqcloud.context import BROKER, Context, Request
@@ -17,7 +17,7 @@ from zbus.dialects.mqcloud.registry import Found, Way
 from zbus.dialects.mqcloud.replies import FAILED, Reply
 from zbus.dialects.mqcloud.request_id import RequestId
 from zbus.dialects.mqcloud.settings import PULL_SIZE_MAX
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.params import LONG_MAX, BadParameter, Params
 from zbus.edge.rights import admit_reader
 
@@ -47,23 +47,27 @@ class Client(NamedTuple):
     cookie: bool
 
 
-def _client(request: Request, params: Params, peer: Peer) -> Client | None:
+def _client(request: Request, params: Params, peer: Connection) -> Client | None:
     """None if there is nothing to be done, which was said."""
-    face = request.face
+    dialect = request.dialect
     topic_name, name = params.name(b"topic"), params.name(b"consumer")
     client_id = params.text(b"clientId")
     cookie, pop = params.flag(b"useCookie", False), _loose_flag(params, b"pop")
     if not request.may(peer, topic_name, name):
         return None
-    face.registry.configure()
-    found = face.registry.consumer_of(topic_name, name)
-    if found is None and face.settings.mqcloud_auto_register and face.broker.topic(topic_name):
+    dialect.registry.configure()
+    found = dialect.registry.consumer_of(topic_name, name)
+    if (
+        found is None
+        and dialect.settings.mqcloud_auto_register
+        and dialect.broker.topic(topic_name)
+    ):
         way = Way.BROADCAST if client_id else Way.CLUSTERING
-        wanted = face.registry.new_consumer(way)
-        face.registry.register_consumer(Silent(), topic_name, name, wanted)
-        found = face.registry.consumer_of(topic_name, name)
+        wanted = dialect.registry.new_consumer(way)
+        dialect.registry.register_consumer(Silent(), topic_name, name, wanted)
+        found = dialect.registry.consumer_of(topic_name, name)
     if found is None:
-        known, work = face.registry.consumer(name)
+        known, work = dialect.registry.consumer(name)
         peer.work -= work
         text = f"consumer:{name} haven't registered"
         if known is not None:
@@ -77,7 +81,7 @@ def _client(request: Request, params: Params, peer: Peer) -> Client | None:
         text = f"clientId must not be given: {name} is a clustering consumer"
         request.reply(peer).tell_status(FAILED, text)
         return None
-    group = face.registry.group(found, client_id)
+    group = dialect.registry.group(found, client_id)
     if isinstance(group, BrokerError):
         request.reply(peer).settle(group)
         return None
@@ -101,7 +105,7 @@ def _cookie(request: Request) -> bytes:
     return b""
 
 
-def ack(request: Request, params: Params, peer: Peer) -> None:
+def ack(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/ack`."""
     client = _client(request, params, peer)
     if client is None:
@@ -112,20 +116,20 @@ def ack(request: Request, params: Params, peer: Peer) -> None:
         reply.tell_status(info.status, info.message)
 
     if client.request_id:
-        acknowledge(request.face, reply, client.group, client.request_id, client.pop, done)
+        acknowledge(request.dialect, reply, client.group, client.request_id, client.pop, done)
     else:
         done(NO_ACK)
 
 
-def unlock_queue(request: Request, params: Params, peer: Peer) -> None:
+def unlock_queue(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/unlock`."""
     client = _client(request, params, peer)
     if client is not None:
-        info = unlock(request.face, client.group, client.request_id, client.pop)
+        info = unlock(request.dialect, client.group, client.request_id, client.pop)
         request.reply(peer).tell_status(info.status, info.message)
 
 
-def message(request: Request, params: Params, peer: Peer) -> None:
+def message(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/message`."""
     size = params.number(b"maxPullSize", LONG_MAX, 0)
     if not 0 <= size <= PULL_SIZE_MAX:
@@ -143,10 +147,10 @@ def message(request: Request, params: Params, peer: Peer) -> None:
     size = size or consumer.pull_size
     lease_ms = timeout_s * 1_000 or consumer.consume_timeout_ms
     reply = request.reply(peer)
-    consumption = Consumption(request.face, reply, client, size, lease_ms)
+    consumption = Consumption(request.dialect, reply, client, size, lease_ms)
     if client.request_id:
         acked = reply.guard(consumption.acked)
-        acknowledge(request.face, reply, client.group, client.request_id, client.pop, acked)
+        acknowledge(request.dialect, reply, client.group, client.request_id, client.pop, acked)
     else:
         consumption.choose()
 
@@ -156,7 +160,7 @@ class _Batch(Pull):
 
     __slots__ = ("_consumption",)
 
-    def __init__(self, consumption: Consumption, wants: Wants) -> None:
+    def __init__(self, consumption: Consumption, wants: PullOptions) -> None:
         super().__init__(consumption.reply.peer, wants)
         self._consumption = consumption
 
@@ -178,7 +182,7 @@ class Consumption:
     __slots__ = (
         "_address",
         "_client",
-        "_face",
+        "_dialect",
         "_group",
         "_lease_ms",
         "_left",
@@ -192,15 +196,15 @@ class Consumption:
     )
 
     def __init__(
-        self, face: Context, reply: Reply, client: Client, size: int, lease_ms: int
+        self, dialect: Context, reply: Reply, client: Client, size: int, lease_ms: int
     ) -> None:
-        self._face = face
+        self._dialect = dialect
         self.reply = reply
         self._client = client
         self._group = client.group
         self._size = size
         self._lease_ms = lease_ms
-        self._queues = face.locks.of(client.group)
+        self._queues = dialect.locks.of(client.group)
         self._left: list[int] = []  # queues to try, the best last
         self._lock: Lock | None = None
         self.info: AckInfo | None = None
@@ -228,7 +232,7 @@ class Consumption:
 
     def _is_free(self, index: int) -> bool:
         lock = self._queues[index].lock
-        return self._client.pop or lock is None or not lock.held(self._face.broker.now_ms)
+        return self._client.pop or lock is None or not lock.held(self._dialect.broker.now_ms)
 
     def _waiting(self, index: int) -> int:
         return self._group.backlogs[index].ready_count(self._partition(index).visible)
@@ -242,8 +246,8 @@ class Consumption:
         if not self._left:
             self.reply.tell_status(FAILED, NONE_LOCKABLE)
             return
-        face, group = self._face, self._group
-        broker, self.index = face.broker, self._left.pop()
+        dialect, group = self._dialect, self._group
+        broker, self.index = dialect.broker, self._left.pop()
         partition, queue = self._partition(self.index), self._queues[self.index]
         queue.last_ms, queue.client = broker.now_ms, self._client.address
         if partition.fenced is not None:
@@ -265,7 +269,7 @@ class Consumption:
             broker.dispatch.tick.change(partition, group)
             self._force(OFFSET_ILLEGAL, max(0, before), backlog.floor())
             return
-        wants = Wants(
+        wants = PullOptions(
             self._size, self.index, lease_ms=self._lease_ms, on_loss="keep", shares=self._client.pop
         )
         broker.pull(group, _Batch(self, wants), broker.now_ms)
@@ -275,7 +279,7 @@ class Consumption:
         """The time of whoever had it is over."""
         queue.lock = None
         mine = lock.open(self._group.backlogs[partition.index])
-        release(self._face, self._group, partition, mine)
+        release(self._dialect, self._group, partition, mine)
 
     def _force(self, status: str, offset: int, place: int) -> None:
         """Nothing can be read; the client is told where it goes on, and confirms that."""
@@ -331,7 +335,7 @@ class Consumption:
                 (again if retried else first).append(_shown(piece, at))
         lock.begin = min(fresh or lock.offsets)
         lock.next = max(lock.offsets) + 1
-        now_ms = self._face.broker.now_ms
+        now_ms = self._dialect.broker.now_ms
         lock.begin_at(now_ms, now_ms + self._lease_ms, backlog, self.reply.peer.id)
         if self._client.pop:
             queue.add_range(lock, now_ms)
@@ -366,7 +370,7 @@ class Consumption:
         self.reply.tell_ok(result, lines=lines)
 
 
-def _shown(piece: Piece, at: int) -> dict[str, Any]:
+def _shown(piece: Slice, at: int) -> dict[str, Any]:
     """One message."""
     chunk = piece.chunk
     body = chunk.bodies[at]

@@ -11,7 +11,7 @@ from zbus.dialects.mqcloud.registry import Registry
 from zbus.dialects.mqcloud.replies import FAILED, JSON, Reply, encode
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.edge.access import Needs
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Answer, Guard
 from zbus.edge.http_reply import PlainHead, Tell
 from zbus.wire.heads.heads import Head
@@ -37,11 +37,11 @@ class Request(PlainHead):
 
     operation: str = ""  # that a token must be granted
 
-    def __init__(self, head: Head, guard: Guard, face: Context) -> None:
+    def __init__(self, head: Head, guard: Guard, dialect: Context) -> None:
         super().__init__(head, guard)
-        self.face = face
+        self.dialect = dialect
 
-    def reply(self, peer: Peer) -> Reply:
+    def reply(self, peer: Connection) -> Reply:
         return Reply(self, peer)
 
     def forbid(self, why: str, known: bool) -> Plan:
@@ -49,20 +49,20 @@ class Request(PlainHead):
         body = encode({"status": FAILED, "message": f"403: {text}"}).decode()
         return Tell(self, Answer(403, body, JSON))
 
-    def may(self, peer: Peer, topic: str, group: str = "", whole: bool = False) -> bool:
+    def may(self, peer: Connection, topic: str, group: str = "", whole: bool = False) -> bool:
         """Whether whoever asks may do this to the topic, or to `whole` of it, which is all its
         groups, and make it to produce into; he is told if not."""
         grant = peer.grant
         groups = (group,) if group else ()
         also = None
-        if self.operation == "produce" and self.face.broker.topic(topic) is None:
+        if self.operation == "produce" and self.dialect.broker.topic(topic) is None:
             also = Needs("declare", topic)
         if grant is None or Needs(self.operation, topic, groups, whole, also=also).met_by(grant):
             return True
         self.forbid("", known=True).run(peer, b"", b"")
         return False
 
-    def client_ip(self, peer: Peer, given: bytes) -> str:
+    def client_ip(self, peer: Connection, given: bytes) -> str:
         """The address of the client, or what it gives as such: it is only shown to people."""
         if said := given.strip():
             return said.decode("utf-8", "replace")[:_CLIENT_LENGTH_MAX]

@@ -16,17 +16,17 @@ from zbus.dialects.mqcloud.replies import BAD, FAILED
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.edge.access import Needs
 from zbus.edge.bodies import NO_LENGTH_ANSWER, media_type_of, reading_body, refusal_of
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.forms import FORMS, read_fields
 from zbus.edge.guard import Guard, Policy
-from zbus.edge.http_reply import TEXT, PlainFace, PlainReply
+from zbus.edge.http_reply import TEXT, HttpDialect, PlainReply
 from zbus.edge.params import BadParameter, Params
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Head
 from zbus.wire.target import split_target
 
-Run = Callable[[Request, Params, Peer], None]
+Run = Callable[[Request, Params, Connection], None]
 
 _GET, _POST, _ANY = (b"GET", b"HEAD"), (b"POST",), ()
 _LISTS: Final = (b"/topic/httpProducer", b"/topic/httpConsumer")
@@ -65,7 +65,7 @@ _CONFIG: Final = (b"mq", b"config")
 """Those whose body is no form, and whose path has a name in it."""
 
 
-class MqcloudFace(PlainFace):
+class MqcloudDialect(HttpDialect):
     """One broker, and what the requests of this dialect share around it: a `Context`."""
 
     prefixes = frozenset((b"mq",))
@@ -84,8 +84,8 @@ class MqcloudFace(PlainFace):
     def claims(self, head: Head) -> bool:
         return head.target.startswith(_LISTS) and head.target.partition(b"?")[0] in _LISTS
 
-    def read(self, head: Head) -> MqcloudAsked:
-        return MqcloudAsked(head, self.guard, self)
+    def read(self, head: Head) -> MqcloudRequest:
+        return MqcloudRequest(head, self.guard, self)
 
     def holds(self) -> dict[str, Callable[[], int]]:
         return {"mqcloudLocks": self.locks.held_bytes}
@@ -96,11 +96,11 @@ class MqcloudFace(PlainFace):
         self.registry.forget_gone()
 
 
-class MqcloudAsked(Request):
+class MqcloudRequest(Request):
     """A head of this dialect, and how it is done."""
 
-    def __init__(self, head: Head, guard: Guard, face: Context) -> None:
-        super().__init__(head, guard, face)
+    def __init__(self, head: Head, guard: Guard, dialect: Context) -> None:
+        super().__init__(head, guard, dialect)
         segments, pairs = split_target(head.target)
         self._named = ""
         self._is_document = tuple(segments) == _CONFIGURE  # else the body is a form
@@ -120,10 +120,10 @@ class MqcloudAsked(Request):
             return Verb(self._settings_of, _GET, "query", False)
         return VERBS.get(segments)
 
-    def _configure(self, request: Request, params: Params, peer: Peer) -> None:
+    def _configure(self, request: Request, params: Params, peer: Connection) -> None:
         managing.configure(request, params, peer, self._body)
 
-    def _settings_of(self, request: Request, params: Params, peer: Peer) -> None:
+    def _settings_of(self, request: Request, params: Params, peer: Connection) -> None:
         managing.settings_of(request, params, peer, self._named)
 
     def changes(self) -> bool:
@@ -140,7 +140,7 @@ class MqcloudAsked(Request):
         reads = self._is_document or media_type_of(self.head.fields) in FORMS
         return reading_body(self, self, self.head.fields) if reads else self
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         verb, method = self.verb, self.head.method
         if verb is None:
             PlainReply(self, peer).tell(404, TEXT, b"404: there is nothing at this path")

@@ -11,7 +11,7 @@ import msgspec
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.ticket import Ticket
-from zbus.core.topics.point_reads import Looks
+from zbus.core.topics.point_reads import PointReads
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs import message_admin as single
 from zbus.core.verbs.seek import Start
@@ -27,7 +27,7 @@ from zbus.dialects.mqcloud.settings import (
     CONSUME_TIMEOUT_MS_MIN,
     PULL_SIZE_MAX,
 )
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.params import INT_MAX, LONG_MAX, BadParameter, Params
 
 _LOOKED_MAX: Final = 10_000
@@ -36,11 +36,11 @@ _LOOKED_MAX: Final = 10_000
 _PAGE_SIZE_MAX: Final = 1_000
 
 
-def _consumer(request: Request, name: str, peer: Peer) -> Found | None:
+def _consumer(request: Request, name: str, peer: Connection) -> Found | None:
     """A consumer that whoever asks may see; None if he was told that there is none."""
-    face = request.face
-    face.registry.configure()
-    found, work = face.registry.consumer(name)
+    dialect = request.dialect
+    dialect.registry.configure()
+    found, work = dialect.registry.consumer(name)
     peer.work -= work
     if found is None:
         request.reply(peer).tell_status(FAILED, f"consumer:{name} haven't registered")
@@ -61,7 +61,7 @@ class _Then:
 # -- registry -------------------------------------------------------------------------------------
 
 
-def register(request: Request, params: Params, peer: Peer) -> None:
+def register(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/register`: a producer or a consumer of a topic, which is made if there is none."""
     topic_name = params.name(b"topic")
     producer = params.text(b"producer")
@@ -76,7 +76,7 @@ def register(request: Request, params: Params, peer: Peer) -> None:
         raise BadParameter("first is earliest or latest")
     if not request.may(peer, topic_name, consumer, whole=bool(producer)):
         return
-    registry, reply = request.face.registry, request.reply(peer)
+    registry, reply = request.dialect.registry, request.reply(peer)
     registry.configure()
     ticket = reply.step(_Then(reply))
     if producer:
@@ -86,10 +86,10 @@ def register(request: Request, params: Params, peer: Peer) -> None:
         registry.register_consumer(ticket, topic_name, consumer, wanted)
 
 
-def unregister(request: Request, params: Params, peer: Peer) -> None:
+def unregister(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/unregister`. What a consumer has done so far is forgotten with it."""
     producer = params.text(b"producer")
-    registry = request.face.registry
+    registry = request.dialect.registry
     if producer:
         topic, work = registry.topic_of(producer)
         peer.work -= work
@@ -105,11 +105,11 @@ def unregister(request: Request, params: Params, peer: Peer) -> None:
         registry.unregister_consumer(reply.step(_Then(reply)), found)
 
 
-def producers(request: Request, params: Params, peer: Peer) -> None:
+def producers(request: Request, params: Params, peer: Connection) -> None:
     """`/topic/httpProducer`: the list that proxies poll."""
     listed = [
         {"topic": topic.name, "producer": name}
-        for topic, notes in request.face.registry.all()
+        for topic, notes in request.dialect.registry.all()
         if peer.grant is None or peer.grant.sees(topic.name)
         for name in notes.producers
     ]
@@ -117,11 +117,11 @@ def producers(request: Request, params: Params, peer: Peer) -> None:
     request.reply(peer).tell(200, JSON, encode(listed))
 
 
-def consumers(request: Request, params: Params, peer: Peer) -> None:
+def consumers(request: Request, params: Params, peer: Connection) -> None:
     """`/topic/httpConsumer`, likewise."""
     listed = [
         {"topic": topic.name, "consumer": name, "consumeWay": one.way}
-        for topic, notes in request.face.registry.all()
+        for topic, notes in request.dialect.registry.all()
         for name, one in notes.consumers.items()
         if peer.grant is None or peer.grant.sees(topic.name, name)
     ]
@@ -160,7 +160,7 @@ _RANGES: Final = (
 _read_settings = msgspec.json.Decoder(_Settings).decode
 
 
-def configure(request: Request, params: Params, peer: Peer, body: bytes) -> None:
+def configure(request: Request, params: Params, peer: Connection, body: bytes) -> None:
     """`/mq/consumer/config`: each setting that is named, and nothing if one is bad."""
     try:
         wanted = _read_settings(body)
@@ -179,10 +179,10 @@ def configure(request: Request, params: Params, peer: Peer, body: bytes) -> None
     reply = request.reply(peer)
     steps: list[Callable[[Ticket], None]] = []
     if (changed := _changed(found, wanted)) is not None:
-        steps.append(lambda ticket: request.face.registry.change(ticket, found, changed))
+        steps.append(lambda ticket: request.dialect.registry.change(ticket, found, changed))
     if wanted.reset_offset_timestamp is not None:
         start = Start(time_ms=wanted.reset_offset_timestamp, moves=True)
-        seek = request.face.broker.seek
+        seek = request.dialect.broker.seek
         steps += [lambda ticket, group=group: seek(ticket, group, start) for group in groups]  # type: ignore[misc]
     if wanted.retry_msg_id:
         id = wanted.retry_msg_id.strip().encode()
@@ -191,7 +191,7 @@ def configure(request: Request, params: Params, peer: Peer, body: bytes) -> None
 
 
 def _groups(
-    request: Request, found: Found, client_id: str | None, peer: Peer
+    request: Request, found: Found, client_id: str | None, peer: Connection
 ) -> list[Group] | None:
     """Those that are meant; None if there is no such client, which was said."""
     groups = found.groups()
@@ -240,7 +240,7 @@ def _camel(name: str) -> str:
 
 def _retry(request: Request, group: Group, id: bytes) -> Callable[[Ticket], None]:
     def begin(ticket: Ticket) -> None:
-        dispatch = request.face.broker.dispatch
+        dispatch = request.dialect.broker.dispatch
 
         def found(place: tuple[Partition, Chunk, int] | None) -> None:
             if place is None:
@@ -255,12 +255,12 @@ def _retry(request: Request, group: Group, id: bytes) -> Callable[[Ticket], None
     return begin
 
 
-def find(request: Request, params: Params, peer: Peer) -> None:
+def find(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/find`: the message of a msgId or an offsetMsgId."""
     name, id = params.name(b"topic"), params.required(b"id").strip()
     if not request.may(peer, name, whole=True):
         return
-    reply, topic = request.reply(peer), request.face.broker.topic(name)
+    reply, topic = request.reply(peer), request.dialect.broker.topic(name)
 
     def found(place: tuple[Partition, Chunk, int] | None) -> None:
         if place is None:
@@ -272,7 +272,7 @@ def find(request: Request, params: Params, peer: Peer) -> None:
         reply.tell_ok(
             {
                 "messageId": chunk.id_of(at, partition.index).decode("utf-8", "replace"),
-                "offsetMsgId": request.face.ids.offset_id(partition.index, offset),
+                "offsetMsgId": request.dialect.ids.offset_id(partition.index, offset),
                 "messageQueue": {
                     "topic": name,
                     "brokerName": BROKER,
@@ -345,17 +345,17 @@ def _look_through(
         else:
             done(found[0] if found else None)
 
-    Looks([(partition, offset) for offset in offsets], each, looked)
+    PointReads([(partition, offset) for offset in offsets], each, looked)
 
 
 # -- what a console shows -------------------------------------------------------------------------
 
 
-def settings_of(request: Request, params: Params, peer: Peer, name: str) -> None:
+def settings_of(request: Request, params: Params, peer: Connection, name: str) -> None:
     """`/mq/config/{consumer}`."""
-    face = request.face
-    face.registry.configure()
-    found, work = face.registry.consumer(name)
+    dialect = request.dialect
+    dialect.registry.configure()
+    found, work = dialect.registry.consumer(name)
     peer.work -= work
     if found is None:
         request.reply(peer).tell_status(NO_DATA)
@@ -382,18 +382,18 @@ def settings_of(request: Request, params: Params, peer: Peer, name: str) -> None
     request.reply(peer).tell_ok(result)
 
 
-def offsets(request: Request, params: Params, peer: Peer) -> None:
+def offsets(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/clustering/queue/offset` and `/mq/broadcast/queue/offset`: whichever fits."""
     found = _consumer(request, params.name(b"consumer"), peer)
     if found is not None:
         request.reply(peer).tell_ok(_offsets(request, found, peer))
 
 
-def _offsets(request: Request, found: Found, peer: Peer) -> object:
+def _offsets(request: Request, found: Found, peer: Connection) -> object:
     """Of a clustering consumer a list of queues, else one for each client."""
 
     def listed(group: Group) -> list[dict[str, Any]]:
-        queues = request.face.locks.of(group)
+        queues = request.dialect.locks.of(group)
         peer.work -= 4 * len(queues)
         return [queue_info(group, index, queue) for index, queue in enumerate(queues)]
 
@@ -403,7 +403,7 @@ def _offsets(request: Request, found: Found, peer: Peer) -> object:
     return [info for _, group in groups for info in listed(group)]
 
 
-def ranges(request: Request, params: Params, peer: Peer) -> None:
+def ranges(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/clustering/pop/ack` and `/mq/broadcast/pop/ack`: batches in the hands of clients."""
     page = max(1, params.number(b"page", INT_MAX, 1))
     size = params.number(b"pageSize", INT_MAX, 20)
@@ -415,7 +415,7 @@ def ranges(request: Request, params: Params, peer: Peer) -> None:
     rows = [
         row
         for client, group in found.groups()
-        for index, queue in enumerate(request.face.locks.of(group))
+        for index, queue in enumerate(request.dialect.locks.of(group))
         for row in _ranges(client, group, index, queue)
     ]
     peer.work -= len(rows)

@@ -16,7 +16,7 @@ from zbus.core.topics.topic import Partition, Topic
 from zbus.dialects.mqcloud.context import BROKER, Context, Request
 from zbus.dialects.mqcloud.ids import queue_of
 from zbus.dialects.mqcloud.replies import FAILED, OK, Reply
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.params import LONG_MAX, BadParameter, Params
 from zbus.wire.target import has_controls
 
@@ -56,7 +56,7 @@ class ProduceReply(Reply):
                 "msgId": self.message_id.decode(),
                 "messageQueue": queue_document(partition.topic, partition.index),
                 "queueOffset": offset,
-                "offsetMsgId": request.face.ids.offset_id(partition.index, offset),
+                "offsetMsgId": request.dialect.ids.offset_id(partition.index, offset),
                 "regionId": "DefaultRegion",
                 "traceOn": True,
             }
@@ -68,14 +68,14 @@ def queue_document(topic: Topic, index: int) -> dict[str, object]:
     return {"topic": topic.name, "brokerName": BROKER, "queueId": index}
 
 
-def produce(request: Request, params: Params, peer: Peer) -> None:
+def produce(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/produce`."""
-    face = request.face
+    dialect = request.dialect
     producer = params.name(b"producer")
     body = params.required(b"message")
     if not body.strip():
         raise BadParameter("message must not be blank")
-    due_ms = _due_ms(params, face)
+    due_ms = _due_ms(params, dialect)
     params.number(b"asyncRetryTimesIfSendFailed", 10, 1)  # nothing fails here and is tried later
     order_id = params.text(b"orderId")
     if len(order_id) > _ORDER_LENGTH_MAX:
@@ -97,19 +97,19 @@ def produce(request: Request, params: Params, peer: Peer) -> None:
         partition = topic.partitions[queue_of(order_id, len(topic.partitions))]
         due_ms = 0  # as in the original: its queue is in order
     elif in_turn:
-        partition = face.registry.next_queue(topic)
+        partition = dialect.registry.next_queue(topic)
         due_ms = 0
     else:
         partition = topic.partition_for(b"")
-    reply.message_id = _put(face, reply, partition, body, keys, due_ms)
+    reply.message_id = _put(dialect, reply, partition, body, keys, due_ms)
 
 
 def _put(
-    face: Context, ticket: Ticket, partition: Partition, body: bytes, keys: bytes, due_ms: int
+    dialect: Context, ticket: Ticket, partition: Partition, body: bytes, keys: bytes, due_ms: int
 ) -> bytes:
     """Store a message; give its id."""
-    broker = face.broker
-    id = face.ids.message_id(partition.index, broker.now_ms)
+    broker = dialect.broker
+    id = dialect.ids.message_id(partition.index, broker.now_ms)
     if partition.topic.careful or due_ms:
         chunk = Chunk()
         chunk.add(id, b"", body, key=keys, due_ms=due_ms)
@@ -122,7 +122,7 @@ def _put(
     return id
 
 
-def _due_ms(params: Params, face: Context) -> int:
+def _due_ms(params: Params, dialect: Context) -> int:
     """When the message is to be delivered; 0 = at once."""
     if not (params.optional(b"delayLevel") or params.optional(b"deliveryTimestamp")):
         return 0
@@ -131,7 +131,7 @@ def _due_ms(params: Params, face: Context) -> int:
     if given and not 1 <= level < len(_LEVELS_MS):
         raise BadParameter(f"delayLevel must be between 1 and {len(_LEVELS_MS) - 1}")
     at_ms = params.number(b"deliveryTimestamp", LONG_MAX, 0)
-    now_ms = face.broker.outside.asked_ms()
+    now_ms = dialect.broker.outside.asked_ms()
     if at_ms < 0 or at_ms > now_ms + DELAY_MS_MAX:
         raise BadParameter("deliveryTimestamp is at most ten years from now")
     if level:
@@ -139,18 +139,18 @@ def _due_ms(params: Params, face: Context) -> int:
     return at_ms if at_ms > now_ms else 0
 
 
-def _topic(request: Request, peer: Peer, producer: str) -> Topic | None:
+def _topic(request: Request, peer: Connection, producer: str) -> Topic | None:
     """The producer's topic; None if there is none, or none for whoever asks, who was told."""
-    face = request.face
-    face.registry.configure()
-    topic, work = face.registry.topic_of(producer)
+    dialect = request.dialect
+    dialect.registry.configure()
+    topic, work = dialect.registry.topic_of(producer)
     peer.work -= work
-    if topic is None and face.settings.mqcloud_auto_register and producer.endswith("-producer"):
+    if topic is None and dialect.settings.mqcloud_auto_register and producer.endswith("-producer"):
         name = producer.removesuffix("-producer")
         if not request.may(peer, name):
             return None
-        face.registry.register_producer(Silent(), name, producer)
-        topic, _ = face.registry.topic_of(producer)
+        dialect.registry.register_producer(Silent(), name, producer)
+        topic, _ = dialect.registry.topic_of(producer)
     if topic is None:
         request.reply(peer).tell_status(FAILED, f"producer:{producer} haven't registered")
         return None
@@ -199,21 +199,21 @@ class _Many:
             self.reply.tell_ok()
 
 
-def produce_batch(request: Request, params: Params, peer: Peer) -> None:
+def produce_batch(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/produce/batch`: each of them is stored or not, as the answer says in their order."""
-    face = request.face
+    dialect = request.dialect
     producer = params.name(b"producer")
-    bodies = _bodies(params.required(b"messages"), face.broker.limits.batch_messages_max)
-    due_ms = _due_ms(params, face)
+    bodies = _bodies(params.required(b"messages"), dialect.broker.limits.batch_messages_max)
+    due_ms = _due_ms(params, dialect)
     topic = _topic(request, peer, producer)
     if topic is None:
         return
     many = _Many(request.reply(peer), len(bodies))
-    peer.begin(_put_each(face, many, topic, bodies, due_ms))
+    peer.begin(_put_each(dialect, many, topic, bodies, due_ms))
 
 
 def _put_each(
-    face: Context, many: _Many, topic: Topic, bodies: list[bytes], due_ms: int
+    dialect: Context, many: _Many, topic: Topic, bodies: list[bytes], due_ms: int
 ) -> Iterator[int]:
     """In steps, each of which tells what work it was."""
     for index, body in enumerate(bodies):
@@ -221,7 +221,7 @@ def _put_each(
         if partition.removed:
             ticket.settle(topic_unknown(topic.name))
         else:
-            _put(face, ticket, partition, body, b"", due_ms)
+            _put(dialect, ticket, partition, body, b"", due_ms)
         if not index % _STEP:
             yield _STEP * _PUT_WORK
 

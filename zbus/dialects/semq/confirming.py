@@ -67,8 +67,8 @@ def control(call: Call) -> None:
 
 def _pass_on(call: Call, source: str, target: str) -> None:
     """To another node, unchanged."""
-    face, links = call.face, call.face.links
-    if face.mailboxes.find(target) is None:
+    dialect, links = call.dialect, call.dialect.links
+    if dialect.mailboxes.find(target) is None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
     links.watch(call.link, target)
     semq_id = _instance(call.said["cmd"], call.fields, target)
@@ -139,14 +139,14 @@ def _confirmed(
 
     def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
         if mailbox is not None:
-            call.face.mailboxes.acknowledge(mailbox, offsets)
-            call.face.heard(node)
+            call.dialect.mailboxes.acknowledge(mailbox, offsets)
+            call.dialect.heard(node)
         telling.tell({**echoed(call.said), **result})
 
     if about.several or about.place is not None:
         _find(call, node, about, telling, found)
     else:  # a MID alone is not enough for a single row
-        found(call.face.mailboxes.find(node), [])
+        found(call.dialect.mailboxes.find(node), [])
 
 
 def _answered(call: Call, source: str, about: About) -> None:
@@ -159,10 +159,10 @@ def _answered(call: Call, source: str, about: About) -> None:
     def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
         if mailbox is not None and call.fields.text("about", "send") == "send":
             if result:
-                call.face.mailboxes.acknowledge(mailbox, offsets)
+                call.dialect.mailboxes.acknowledge(mailbox, offsets)
             else:
                 _send_again(call, mailbox, offsets, about.attempt)
-            call.face.heard(source)
+            call.dialect.heard(source)
         telling.done()
 
     _find(call, source, about, telling, found)
@@ -176,13 +176,13 @@ def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) 
         for offset in offsets
         if offset in backlog.leased and not 0 < attempt < backlog.attempts.get(offset, 0)
     ]
-    call.face.mailboxes.send_again(mailbox, again)
+    call.dialect.mailboxes.send_again(mailbox, again)
 
 
 def _find(call: Call, node: str, about: About, telling: Telling, found: _Rows) -> None:
     """The rows of its mailbox that a node speaks of. Several are found by their MIDs; of a single
     one both LK1 and the MID must be its, as far as they are said."""
-    mailbox = call.face.mailboxes.find(node)
+    mailbox = call.dialect.mailboxes.find(node)
     if mailbox is None:
         found(None, [])
         return
@@ -213,7 +213,7 @@ def _compare(
     """A row is the one of which a part of the MID is said, as the log has it."""
 
     def read(answer: tuple[Chunk, int] | BrokerError) -> None:
-        now = call.face.mailboxes.find(mailbox.node)
+        now = call.dialect.mailboxes.find(mailbox.node)
         if now is None or now.partition is not mailbox.partition:
             found((None, []))  # it was removed meanwhile
         elif isinstance(answer, BrokerError):

@@ -11,14 +11,14 @@ from zbus.core.model.ticket import Ticket
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
 from zbus.dialects.semq.settings import SemqSettings
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.http_reply import TEXT, PlainAnswering, PlainHead
 from zbus.edge.status import STATUS, retry_line
 from zbus.semq.protocol import Fields, Malformed, is_platform, read_address
 
 if TYPE_CHECKING:
     from zbus.dialects.semq.dead import DeadRows
-    from zbus.dialects.semq.inquiries import Asking
+    from zbus.dialects.semq.inquiries import Inquiries
     from zbus.dialects.semq.links import Link, Links
     from zbus.dialects.semq.tickets import Tickets
 
@@ -54,7 +54,7 @@ class Context(Protocol):
     settings: SemqSettings
     mailboxes: Mailboxes
     links: Links
-    asking: Asking
+    asking: Inquiries
     dead: DeadRows
     tickets: Tickets
     body_bytes_max: int
@@ -86,7 +86,7 @@ class Reply(PlainAnswering, Ticket):
 
     __slots__ = ("asked", "data", "id", "ordered", "peer")
 
-    def __init__(self, asked: PlainHead, peer: Peer, id: bytes) -> None:
+    def __init__(self, asked: PlainHead, peer: Connection, id: bytes) -> None:
         super().__init__()
         self.asked = asked
         self.peer = peer
@@ -122,25 +122,25 @@ class Reply(PlainAnswering, Ticket):
 class Call:
     """One request while it is done."""
 
-    __slots__ = ("asked", "body", "face", "fields", "id", "link", "peer", "said")
+    __slots__ = ("asked", "body", "dialect", "fields", "id", "link", "peer", "said")
 
     def __init__(
         self,
-        face: Context,
+        dialect: Context,
         asked: PlainHead,
         said: Mapping[str, str],
-        peer: Peer,
+        peer: Connection,
         id: bytes,
         body: bytes,
     ) -> None:
-        self.face = face
+        self.dialect = dialect
         self.asked = asked
         self.said = said  # all fields, by name
         self.fields = Fields(said)
         self.peer = peer
         self.id = id
         self.body = body
-        self.link: Link | None = face.links.of(peer)  # of a connection that has said hello
+        self.link: Link | None = dialect.links.of(peer)  # of a connection that has said hello
 
     def reply(self) -> Reply:
         return Reply(self.asked, self.peer, self.id)
@@ -184,7 +184,7 @@ class Telling:
         self._reply = call.reply() if call.link is None else None
 
     def tell(self, fields: Mapping[str, str]) -> None:
-        links, link = self._call.face.links, self._call.link
+        links, link = self._call.dialect.links, self._call.link
         lines = self._lines + lines_of(fields)
         if self._reply is not None:
             self._reply.say(200, b"cmd: %b\r\n%b" % (self._command.encode(), lines))

@@ -16,13 +16,13 @@ from typing import Final
 from zbus.core.broker import Broker
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
-from zbus.core.model.pull_options import ENDLESS, Wants
+from zbus.core.model.pull_options import ENDLESS, PullOptions
 from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome
 from zbus.core.topics.topic import Group, Pull
 from zbus.dialects.semq.context import Call, Context, Reply
 from zbus.dialects.semq.dead import TOO_LARGE, DeadRows
 from zbus.dialects.semq.frames import encode_push
-from zbus.dialects.semq.inquiries import Asking
+from zbus.dialects.semq.inquiries import Inquiries
 from zbus.dialects.semq.links import Link, Links
 from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
 from zbus.dialects.semq.rows import delivery_lines, instance_of
@@ -46,7 +46,7 @@ _ALONE_MS: Final = 10_000
 """A row for an instance that is not here is looked at again so much later."""
 
 
-_WANTS: Final = Wants(credit=ENDLESS, window=WINDOW_MAX)
+_WANTS: Final = PullOptions(credit=ENDLESS, window=WINDOW_MAX)
 """One at a time: so a connection gets no more than its window, and nothing once it is stalled."""
 
 
@@ -84,7 +84,7 @@ class Delivering:
         broker: Broker,
         mailboxes: Mailboxes,
         links: Links,
-        asking: Asking,
+        asking: Inquiries,
         dead: DeadRows,
         size_max: int,
     ) -> None:
@@ -190,13 +190,13 @@ class Poll(Pull):
     """`semq_poll`: one row, as the answer. It comes again if it is not confirmed within the
     interval: nobody can be asked. What is put by instead is passed over."""
 
-    __slots__ = ("_face", "_left", "_node", "_reply", "_until_ms")
+    __slots__ = ("_dialect", "_left", "_node", "_reply", "_until_ms")
 
     def __init__(
-        self, face: Context, reply: Polled, node: str, until_ms: int, left: int = _PASSED_MAX
+        self, dialect: Context, reply: Polled, node: str, until_ms: int, left: int = _PASSED_MAX
     ) -> None:
-        super().__init__(reply.peer, Wants(lease_ms=face.settings.semq_interval_ms))
-        self._face = face
+        super().__init__(reply.peer, PullOptions(lease_ms=dialect.settings.semq_interval_ms))
+        self._dialect = dialect
         self._reply = reply
         self._node = node
         self._until_ms = until_ms
@@ -205,7 +205,7 @@ class Poll(Pull):
 
     def ask(self, mailbox: Mailbox) -> None:
         peer = self._reply.peer
-        self._face.broker.pull(mailbox.group, self, self._until_ms)
+        self._dialect.broker.pull(mailbox.group, self, self._until_ms)
         admit_reader(peer, mailbox.group, peer.asker)
 
     def settle(self, outcome: Outcome) -> None:
@@ -216,18 +216,18 @@ class Poll(Pull):
         self._reply.failed(error)
 
     def answer(self, outcome: Outcome) -> None:
-        face, mailbox = self._face, self._face.mailboxes.find(self._node)
+        dialect, mailbox = self._dialect, self._dialect.mailboxes.find(self._node)
         if not isinstance(outcome, Delivered) or mailbox is None:
             self._reply.settle(outcome)
             return
         chunk, at = outcome.pieces[0].chunk, outcome.pieces[0].start
-        if not face.dead.is_late(chunk.headers[at]):
+        if not dialect.dead.is_late(chunk.headers[at]):
             lines = b"cmd: semq_deliver\r\n" + delivery_lines(mailbox, chunk, at)
             self._reply.say(200, lines, chunk.bodies[at])
             return
-        face.dead.bury(mailbox, chunk, at)
+        dialect.dead.bury(mailbox, chunk, at)
         if self._left:
-            again = Poll(face, self._reply, self._node, self._until_ms, self._left - 1)
+            again = Poll(dialect, self._reply, self._node, self._until_ms, self._left - 1)
             again.ask(mailbox)
         else:
             self._reply.say(204, b"")
@@ -235,7 +235,7 @@ class Poll(Pull):
 
 def poll(call: Call) -> None:
     """`semq_poll`."""
-    face, fields = call.face, call.fields
+    dialect, fields = call.dialect, call.fields
     node = read_node(fields.text("node") or call.source())
     call.refuse_platform(node)
     if call.link is not None:
@@ -246,9 +246,9 @@ def poll(call: Call) -> None:
         call.reply().refuse(429, "too-many", f"a connection has at most {POLLS_MAX} polls")
         return
 
-    mailbox = face.mailboxes.ensure(node)
+    mailbox = dialect.mailboxes.ensure(node)
     if isinstance(mailbox, BrokerError):
         call.reply().settle(mailbox)
         return
     reply = Polled(call.asked, peer, call.id)
-    Poll(face, reply, node, face.broker.now_ms + wait_s * 1_000).ask(mailbox)
+    Poll(dialect, reply, node, dialect.broker.now_ms + wait_s * 1_000).ask(mailbox)

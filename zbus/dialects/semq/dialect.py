@@ -17,16 +17,16 @@ from zbus.dialects.semq.context import Call, Refused, Reply
 from zbus.dialects.semq.dead import DeadRows
 from zbus.dialects.semq.delivering import Delivering
 from zbus.dialects.semq.frames import Frames
-from zbus.dialects.semq.inquiries import Asking
+from zbus.dialects.semq.inquiries import Inquiries
 from zbus.dialects.semq.links import Links
 from zbus.dialects.semq.mailboxes import GROUP, PREFIX, Mailboxes
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.dialects.semq.tickets import Tickets
 from zbus.edge.access import Needs
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts, first_segment
 from zbus.edge.guard import Answer, Guard, Policy
-from zbus.edge.http_reply import PlainFace, PlainHead
+from zbus.edge.http_reply import HttpDialect, PlainHead
 from zbus.edge.websocket import Codec
 from zbus.option import listed
 from zbus.semq.protocol import PLATFORM, Fields, Malformed
@@ -101,7 +101,7 @@ COMMANDS: Final[dict[str, Command]] = {
 }
 
 
-class SemqFace(PlainFace):
+class SemqDialect(HttpDialect):
     """One broker, and what the requests of this dialect share around it: a `Context`."""
 
     prefixes = frozenset((SEGMENT,))
@@ -117,7 +117,7 @@ class SemqFace(PlainFace):
         nodes = listed(settings.semq_nodes)
         self.mailboxes = Mailboxes(broker, nodes, settings.identity)
         self.links = Links(broker)
-        self.asking = Asking(broker, self.mailboxes, self.links, settings.semq_interval_ms)
+        self.asking = Inquiries(broker, self.mailboxes, self.links, settings.semq_interval_ms)
         self.dead = DeadRows(broker, self.mailboxes)
         self.tickets = Tickets(settings.secret)
         self._delivering = Delivering(
@@ -134,8 +134,8 @@ class SemqFace(PlainFace):
             return True
         return first_segment(head) == SEGMENT and command in (b"", b"heartbeat")
 
-    def read(self, head: Head) -> SemqAsked:
-        return SemqAsked(head, self.guard, self)
+    def read(self, head: Head) -> SemqRequest:
+        return SemqRequest(head, self.guard, self)
 
     def holds(self) -> dict[str, Callable[[], int]]:
         return {"semqLinks": self.links.bytes_used}
@@ -144,12 +144,12 @@ class SemqFace(PlainFace):
         self.mailboxes.begin()
 
 
-class SemqAsked(PlainHead):
+class SemqRequest(PlainHead):
     """A head of this dialect, and how it is done."""
 
-    def __init__(self, head: Head, guard: Guard, face: SemqFace) -> None:
+    def __init__(self, head: Head, guard: Guard, dialect: SemqDialect) -> None:
         super().__init__(head, guard)
-        self._face = face
+        self._dialect = dialect
         self._problem = ""
         self._token = b""
         try:
@@ -204,7 +204,7 @@ class SemqAsked(PlainHead):
     def opens(self) -> Callable[[], Codec] | None:
         if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._said:
             return None
-        return self._face.open_codec
+        return self._dialect.open_codec
 
     def plan(self) -> Plan:
         return self
@@ -216,18 +216,18 @@ class SemqAsked(PlainHead):
         why = why or ("this token may not do that" if known else "this needs a known token")
         return _Refuse(self, Answer(403, f"403: {why}"), "forbidden")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, command = self._face, self._command
-        face.mailboxes.begin()
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect, command = self._dialect, self._command
+        dialect.mailboxes.begin()
         if command is None or self._problem:
             Reply(self, peer, id).refuse(400, "malformed", self._problem)
             return
         try:
-            call = Call(face, self, self._said, peer, id, body)
+            call = Call(dialect, self, self._said, peer, id, body)
             if call.link is not None:
                 call.source()  # whatever it says
                 if self._said["cmd"] != "heartbeat":
-                    face.asking.heard(call.link.node)
+                    dialect.asking.heard(call.link.node)
             command.run(call)
         except Malformed as error:
             Reply(self, peer, id).refuse(400, "malformed", str(error))
@@ -243,7 +243,7 @@ class _Refuse:
         self._answer = answer
         self._reason = reason
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         answer = self._answer
         lines = answer.lines + b"reason: %b\r\n" % self._reason.encode()
         text = answer.text.encode()

@@ -26,7 +26,7 @@ _VERSION_LENGTH_MAX: Final = 64
 
 def hello(call: Call) -> None:
     """`semq_hello`."""
-    face, fields = call.face, call.fields
+    dialect, fields = call.dialect, call.fields
     node = read_node(fields.required("node"))
     call.refuse_platform(node)
     if fields.text("src", node).partition("/")[0] != node:
@@ -39,15 +39,15 @@ def hello(call: Call) -> None:
         if link.hello.semq_ids != said.semq_ids:
             raise Refused(403, "forbidden", "the instances of a connection stay as they are")
         link.hello = said
-        face.wake(node)
+        dialect.wake(node)
         _welcome(call, call.reply(), node)
         return
     if call.asked.head.keep_alive is False:
         raise Malformed("a connection that says hello lasts")
-    if face.mailboxes.find(node) is None:
+    if dialect.mailboxes.find(node) is None:
         bearer = call.peer.asker
         reply = _Made(call, partial(_open, call, node, said, bearer))
-        face.mailboxes.make(reply, node)
+        dialect.mailboxes.make(reply, node)
     else:
         _open(call, node, said, call.peer.asker, call.reply())
 
@@ -70,29 +70,29 @@ class _Made(Reply):
 
 def _open(call: Call, node: str, said: Hello, bearer: Bearer | None, reply: Reply) -> None:
     """Its mailbox is there: from now on it is online."""
-    face, peer = call.face, call.peer
-    mailbox = face.mailboxes.find(node)
+    dialect, peer = call.dialect, call.peer
+    mailbox = dialect.mailboxes.find(node)
     if peer.closed or peer.leaving or mailbox is None:
         reply.refuse(503, "stopping", "the connection is closed, or the mailbox removed")
         return
-    if face.links.of(peer) is not None:  # it has said hello twice before it was answered
+    if dialect.links.of(peer) is not None:  # it has said hello twice before it was answered
         reply.refuse(409, "conflict", "this connection is saying hello already")
         return
-    link = face.links.add(peer, node, said, bearer)
+    link = dialect.links.add(peer, node, said, bearer)
     _welcome(call, reply, node)
-    face.opened(link, mailbox)
+    dialect.opened(link, mailbox)
 
 
 def _welcome(call: Call, reply: Reply, node: str) -> None:
-    settings, face = call.face.settings, call.face
+    settings, dialect = call.dialect.settings, call.dialect
     reply.ok(
         {
             "platform": PLATFORM,
             "version": VERSION,
             "interval": str(settings.semq_interval_ms),
-            "max_size": str(face.body_bytes_max),
+            "max_size": str(dialect.body_bytes_max),
             "store_always": str(int(settings.semq_store_always)),
-            "ticket_key": face.tickets.key_of(node),
+            "ticket_key": dialect.tickets.key_of(node),
         }
     )
 
@@ -111,7 +111,7 @@ def _read(call: Call) -> Hello:
         raise Malformed("cert is the fingerprint of a certificate: hexadecimal digits")
     if len(fields.text("version")) > _VERSION_LENGTH_MAX:
         raise Malformed(f"version has at most {_VERSION_LENGTH_MAX} characters")
-    window = fields.number("window", call.face.settings.semq_window, 1, WINDOW_MAX)
+    window = fields.number("window", call.dialect.settings.semq_window, 1, WINDOW_MAX)
     semq_ids = _read_stores(fields.text("semq", "1/1"))
     max_size = fields.number("max_size", 0)
     return Hello(semq_ids, epoch, ",".join(addresses), cert, window, max_size)
@@ -135,30 +135,30 @@ def _read_stores(text: str) -> frozenset[int]:
 def bye(call: Call) -> None:
     """`semq_bye`: it is offline from now on, and ends the connection when it likes."""
     if call.link is not None:
-        call.face.links.remove(call.link)
+        call.dialect.links.remove(call.link)
     call.reply().ok({})
 
 
 def heartbeat(call: Call) -> None:
     """`heartbeat`."""
     if call.link is not None:
-        call.link.sent_ms = call.face.broker.now_ms
+        call.link.sent_ms = call.dialect.broker.now_ms
     call.reply().ok({})
 
 
 def lookup(call: Call) -> None:
     """`semq_lookup`: where a node is to be reached, and a ticket to show there."""
-    face = call.face
+    dialect = call.dialect
     asker = call.source()
     target = read_address(call.fields.required("dst")).node
-    if face.mailboxes.find(target) is None:
+    if dialect.mailboxes.find(target) is None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
-    face.links.watch(call.link, target)
-    links = [link for link in face.links.online(target) if link.hello.listen]
+    dialect.links.watch(call.link, target)
+    links = [link for link in dialect.links.online(target) if link.hello.listen]
     if not links:
         raise Refused(404, OFFLINE, f"{target} is not online, or listens nowhere")
     said = links[0].hello
-    ticket, key = face.tickets.make(asker, target, face.broker.now_ms)
+    ticket, key = dialect.tickets.make(asker, target, dialect.broker.now_ms)
     told = {"node": target, "listen": said.listen, "ticket": ticket, "key": key}
     if said.cert:
         told["cert"] = said.cert

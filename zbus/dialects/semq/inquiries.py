@@ -16,7 +16,7 @@ from zlib import crc32
 from zbus.core.broker import Broker
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
-from zbus.core.topics.point_reads import Looks, Place
+from zbus.core.topics.point_reads import Place, PointReads
 from zbus.core.topics.topic import Partition
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.dialects.semq.links import Link, Links
@@ -41,7 +41,7 @@ Stream = tuple[Link | None, str, str, int, int]
 about."""
 
 
-class Asked(NamedTuple):
+class Inquiry(NamedTuple):
     """A row that is asked for."""
 
     offset: int
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     semq_id: int  # of the only instance that it is for; 0 = any
 
 
-class Asking:
+class Inquiries:
     """See the module."""
 
     def __init__(
@@ -121,22 +121,22 @@ class Asking:
 
     def _look(self, mailbox: Mailbox, offsets: list[int]) -> None:
         """Find out what to ask for: which messages these are is in the log."""
-        rows: list[Asked] = []
+        rows: list[Inquiry] = []
         places: list[Place] = [(mailbox.partition, offset) for offset in offsets]
 
         def each(partition: Partition, chunk: Chunk, at: int) -> bool:
             mid, lk0 = mid_of(mailbox, chunk, at), lk0_of(chunk, at)
-            rows.append(Asked(chunk.first + at, mid, lk0, instance_of(chunk.headers[at])))
+            rows.append(Inquiry(chunk.first + at, mid, lk0, instance_of(chunk.headers[at])))
             return True
 
-        Looks(places, each, partial(self._found, mailbox.node, rows))
+        PointReads(places, each, partial(self._found, mailbox.node, rows))
 
-    def _found(self, node: str, rows: list[Asked], problem: BrokerError | None) -> None:
+    def _found(self, node: str, rows: list[Inquiry], problem: BrokerError | None) -> None:
         mailbox = self._mailboxes.find(node)
         if problem is not None or mailbox is None:
             return  # it is asked again
         backlog = mailbox.group.backlogs[0]
-        streams: dict[Stream, list[Asked]] = {}
+        streams: dict[Stream, list[Inquiry]] = {}
         for row in rows:
             if row.offset in backlog.leased:
                 link = self._holder(node, row, backlog.leased.holders.get(row.offset))
@@ -148,7 +148,7 @@ class Asking:
                 if link is not None and link.takes_control:
                     self._push(link, node, found[begin : begin + _NAMED_MAX], attempt)
 
-    def _holder(self, node: str, row: Asked, holder: bytes | None) -> Link | None:
+    def _holder(self, node: str, row: Inquiry, holder: bytes | None) -> Link | None:
         """The connection that was sent a row, as long as it lasts; else the steady one. Instances
         do not know what another one has."""
         if row.semq_id:
@@ -156,7 +156,7 @@ class Asking:
         links = self._links.online(node)
         return next((link for link in links if link.peer.id == holder), links[0] if links else None)
 
-    def _push(self, link: Link, node: str, rows: list[Asked], attempt: int) -> None:
+    def _push(self, link: Link, node: str, rows: list[Inquiry], attempt: int) -> None:
         mid, single = rows[0].mid, len(rows) == 1
         fields = {"dst": node, "about": "send", "flag": "1"}
         if single:
@@ -172,7 +172,7 @@ class Asking:
         self._links.push(link, encode_push("semq_inquiry", PLATFORM_LINE + lines_of(fields)))
 
 
-def _numbers(rows: list[Asked]) -> dict[str, str]:
+def _numbers(rows: list[Inquiry]) -> dict[str, str]:
     seqs = sorted(row.mid.seq for row in rows)
     if len(seqs) == 1:
         return {"seq": str(seqs[0])}

@@ -11,7 +11,7 @@ from typing import Final
 
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
-from zbus.core.topics.point_reads import Looks, Place
+from zbus.core.topics.point_reads import Place, PointReads
 from zbus.core.topics.topic import Partition
 from zbus.core.verbs import message_admin as single
 from zbus.dialects.semq.about import About
@@ -45,9 +45,9 @@ def tell_stored(call: Call, source: str, about: About) -> None:
         return
     mailbox = None
     if topic.startswith(MAILBOX):
-        mailbox = call.face.mailboxes.find(read_node(topic[len(MAILBOX) :].partition("/")[0]))
+        mailbox = call.dialect.mailboxes.find(read_node(topic[len(MAILBOX) :].partition("/")[0]))
         if mailbox is not None:
-            call.face.links.watch(call.link, mailbox.node)
+            call.dialect.links.watch(call.link, mailbox.node)
     stored: list[int] = []
     missing: list[int] = []
     for seq in sorted({seq for numbers in about.ranges for seq in numbers}):
@@ -55,7 +55,7 @@ def tell_stored(call: Call, source: str, about: About) -> None:
         if topic.startswith(MAILBOX):
             there = mailbox is not None and _has(mailbox, mid)
         else:
-            there = _in_topic(call.face, topic, mid)
+            there = _in_topic(call.dialect, topic, mid)
         (stored if there else missing).append(seq)
     _tell_found(call, call.teller(_ANSWER, source), stored, missing)
 
@@ -80,12 +80,12 @@ def _has(mailbox: Mailbox, mid: Mid) -> bool:
     return offset is not None and mailbox.is_durable(offset)
 
 
-def _in_topic(face: Context, name: str, mid: Mid) -> bool:
+def _in_topic(dialect: Context, name: str, mid: Mid) -> bool:
     """A topic has it, or had it: for as long as it remembers."""
-    topic = face.broker.topic(name)
+    topic = dialect.broker.topic(name)
     if topic is None:
         return False
-    found = single.find_id(topic, str(mid).encode(), face.broker.now_ms)
+    found = single.find_id(topic, str(mid).encode(), dialect.broker.now_ms)
     return not isinstance(found, BrokerError) and found[1] < found[0].visible
 
 
@@ -94,11 +94,11 @@ def _in_topic(face: Context, name: str, mid: Mid) -> bool:
 
 def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
     """A single message that was sent to nobody knows whom."""
-    count = len(call.face.broker.topics)
+    count = len(call.dialect.broker.topics)
     if about.several or not about.record or count > _TOPICS_MAX:
         raise Malformed(f"topic is missing: {MAILBOX}<node>, of the node that it was sent to")
     call.peer.work -= count // _TOPICS_PER_WORK
-    found = call.face.mailboxes.holding(mid)
+    found = call.dialect.mailboxes.holding(mid)
     rows = [(box, offset) for box in found if (offset := box.find(mid)) is not None]
     rows = [(box, offset) for box, offset in rows if box.is_durable(offset)]
     if len(rows) > _FOUND_MAX:
@@ -110,7 +110,7 @@ def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
         box = by_place[partition, chunk.first + at]
         if read_row(box, chunk, at).record == about.record:
             stored.append(mid.seq)
-            call.face.links.watch(call.link, box.node)
+            call.dialect.links.watch(call.link, box.node)
         return not stored
 
     telling = call.teller(_ANSWER, source)
@@ -119,4 +119,4 @@ def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
         _tell_found(call, telling, stored, [])
 
     places: list[Place] = list(by_place)
-    Looks(places, each, telling.guarded(done))
+    PointReads(places, each, telling.guarded(done))

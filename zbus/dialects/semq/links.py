@@ -21,7 +21,7 @@ from zbus.core.broker import Broker
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push
 from zbus.dialects.semq.mailboxes import GROUP
 from zbus.edge.access import Bearer
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.errors import WireError
 from zbus.wire.websocket import GOING_AWAY
 
@@ -59,7 +59,7 @@ class Link:
     __slots__ = ("bearer", "came_bytes", "heard_ms", "hello", "node", "peer", "sent_ms", "watched")
 
     def __init__(
-        self, peer: Peer, node: str, hello: Hello, bearer: Bearer | None, now_ms: int
+        self, peer: Connection, node: str, hello: Hello, bearer: Bearer | None, now_ms: int
     ) -> None:
         self.peer = peer
         self.node = node
@@ -93,7 +93,7 @@ class Links:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._by_peer: dict[Peer, Link] = {}
+        self._by_peer: dict[Connection, Link] = {}
         self._by_node: dict[str, list[Link]] = {}  # the steady one first
         self.when_changed: Callable[[str], None] = lambda node: None
         """Told of a node that has one connection less."""
@@ -101,7 +101,7 @@ class Links:
         self._watches = 0
         self._alive = broker.timers.timer(self._look, lambda link: link.peer)
 
-    def of(self, peer: Peer) -> Link | None:
+    def of(self, peer: Connection) -> Link | None:
         """That of a connection; something was heard on it."""
         link = self._by_peer.get(peer)
         if link is not None:
@@ -130,7 +130,7 @@ class Links:
 
     # -- coming and going ---------------------------------------------------------------------
 
-    def add(self, peer: Peer, node: str, hello: Hello, bearer: Bearer | None) -> Link:
+    def add(self, peer: Connection, node: str, hello: Hello, bearer: Bearer | None) -> Link:
         """A connection has said hello for the first time. Who is told of the node is told so, even
         if it was online before: what was on its way to another connection may be lost."""
         for other in list(self.online(node)):
@@ -191,7 +191,7 @@ class Links:
         framing = peer.framing
         peer.take_leave(b"" if framing is None else framing.farewell(WireError(GOING_AWAY, why)))
 
-    def _left(self, peer: Peer) -> None:
+    def _left(self, peer: Connection) -> None:
         link = self._by_peer.get(peer)
         if link is not None:
             self.remove(link)

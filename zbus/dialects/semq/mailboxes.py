@@ -27,7 +27,7 @@ from zbus.core.dedup.window import id_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Opening, Silent, Ticket
 from zbus.core.topics.outcomes import Outcome
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -109,7 +109,7 @@ class Mailbox(NamedTuple):
         """There is a row at this offset, and it is not finished."""
         partition = self.partition
         inside = partition.first <= offset < partition.end
-        return inside and self.group.backlogs[0].life(offset) is not Life.DONE
+        return inside and self.group.backlogs[0].life(offset) is not MessageState.DONE
 
     def find_all(self, mid: Mid, ranges: Iterable[range]) -> Iterator[tuple[int, int | None]]:
         """Of each of these numbers, which are of the stream of this MID and with its node: its

@@ -9,9 +9,9 @@ import msgspec
 
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Outcome
-from zbus.core.model.message_state import Life
+from zbus.core.model.message_state import MessageState
 from zbus.core.topics.outcomes import Changed
-from zbus.core.topics.point_reads import Looks, Place
+from zbus.core.topics.point_reads import Place, PointReads
 from zbus.core.topics.topic import Partition
 from zbus.dialects.semq.context import UNKNOWN, Call, Refused, Reply
 from zbus.dialects.semq.dead import GIVEN_UP
@@ -22,7 +22,11 @@ from zbus.semq.protocol import read_node, read_platform_locator
 COUNT: Final = 100
 COUNT_MAX: Final = 1_000
 _JSON: Final = b"content-type: application/json\r\n"
-_STATES: Final = {Life.READY: "SS_INIT", Life.DELAYED: "SS_INIT", Life.LEASED: "SS_SENT"}
+_STATES: Final = {
+    MessageState.READY: "SS_INIT",
+    MessageState.DELAYED: "SS_INIT",
+    MessageState.LEASED: "SS_SENT",
+}
 
 _WORK_PER_ROW: Final = 10
 _LOOKS_MAX: Final = 20_000
@@ -47,7 +51,7 @@ def _answer(call: Call) -> _Answer:
 def _mailbox(call: Call) -> Mailbox:
     """That of the node which is named."""
     node = read_node(call.fields.required("node"))
-    mailbox = call.face.mailboxes.find(node)
+    mailbox = call.dialect.mailboxes.find(node)
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {node}")
     return mailbox
@@ -64,8 +68,8 @@ def stat(call: Call) -> None:
     if call.fields.text("node"):
         mailboxes = [_mailbox(call)]
     else:
-        call.peer.work -= len(call.face.broker.topics) // _LOOKS_PER_WORK
-        everyone = call.face.mailboxes.all(call.fields.text("after"))
+        call.peer.work -= len(call.dialect.broker.topics) // _LOOKS_PER_WORK
+        everyone = call.dialect.mailboxes.all(call.fields.text("after"))
         mailboxes = [mailbox for mailbox in everyone if _shown_to(call, mailbox)][: count + 1]
     more, mailboxes = len(mailboxes) > count, mailboxes[:count]
     call.peer.work -= _WORK_PER_ROW * len(mailboxes)
@@ -76,7 +80,7 @@ def stat(call: Call) -> None:
         if mailbox.row_count()
     ]
     by_name = {f"{node['topic']}": node for node in nodes}
-    now_ms = call.face.broker.now_ms
+    now_ms = call.dialect.broker.now_ms
 
     def each(partition: Partition, chunk: Chunk, at: int) -> bool:
         by_name[partition.topic.name]["oldestMs"] = max(0, now_ms - chunk.time_of(at))
@@ -86,17 +90,17 @@ def stat(call: Call) -> None:
 
     def done(problem: BrokerError | None) -> None:
         document: dict[str, Any] = {"nodes": nodes, "more": more}
-        document["dead"] = call.face.dead.waiting()
+        document["dead"] = call.dialect.dead.waiting()
         reply.document(document)
 
-    Looks(oldest, each, reply.guarded(done))
+    PointReads(oldest, each, reply.guarded(done))
 
 
 def _node(call: Call, mailbox: Mailbox) -> dict[str, Any]:
-    face, group = call.face, mailbox.group
-    links = face.links.online(mailbox.node)
+    dialect, group = call.dialect, mailbox.group
+    links = dialect.links.online(mailbox.node)
     ready, leased, delayed, _ = group.counts()
-    next_ms = face.asking.next_ms(mailbox.node)
+    next_ms = dialect.asking.next_ms(mailbox.node)
     return {
         "node": mailbox.node,
         "topic": mailbox.topic.name,
@@ -106,7 +110,7 @@ def _node(call: Call, mailbox: Mailbox) -> dict[str, Any]:
         "init": ready + delayed,
         "sent": leased,
         "oldestMs": 0,
-        "nextInquiryMs": max(0, next_ms - face.broker.now_ms) if next_ms else 0,
+        "nextInquiryMs": max(0, next_ms - dialect.broker.now_ms) if next_ms else 0,
     }
 
 
@@ -122,7 +126,7 @@ def rows(call: Call) -> None:
     offsets, seen = _unfinished(mailbox, first, state, count)
     call.peer.work -= max(0, seen - first) // _LOOKS_PER_WORK
     call.peer.work -= _WORK_PER_ROW * len(offsets)
-    now_ms, backlog = call.face.broker.now_ms, mailbox.group.backlogs[0]
+    now_ms, backlog = call.dialect.broker.now_ms, mailbox.group.backlogs[0]
     found: list[dict[str, Any]] = []
 
     def each(partition: Partition, chunk: Chunk, at: int) -> bool:
@@ -152,7 +156,7 @@ def rows(call: Call) -> None:
             reply.document({"node": mailbox.node, "rows": found, "after": next_})
 
     places: list[Place] = [(mailbox.partition, offset) for offset in offsets]
-    Looks(places, each, reply.guarded(done))
+    PointReads(places, each, reply.guarded(done))
 
 
 def _unfinished(mailbox: Mailbox, first: int, state: str, count: int) -> tuple[list[int], int]:
@@ -180,7 +184,7 @@ def retry(call: Call) -> None:
         if not sent:
             raise Refused(404, UNKNOWN, f"{mailbox.node} has no row {lk1} in SS_SENT")
     sent = sent[:COUNT_MAX]
-    call.face.mailboxes.send_again(mailbox, sent)
+    call.dialect.mailboxes.send_again(mailbox, sent)
     _answer(call).document({"node": mailbox.node, "count": len(sent)})
 
 
@@ -203,7 +207,7 @@ def dead(call: Call) -> None:
         return
     node = call.fields.text("node")
     count = call.fields.number("count", COUNT, 1, COUNT_MAX)
-    reply, topic = _answer(call), call.face.dead.topic()
+    reply, topic = _answer(call), call.dialect.dead.topic()
     group = None if topic is None else topic.groups.get(GROUP)
     found: list[dict[str, Any]] = []
     places: list[Place] = []
@@ -212,7 +216,7 @@ def dead(call: Call) -> None:
         first = max(call.fields.number("after", 0), backlog.floor(), partition.first)
         offsets = range(first, min(first + _LOOKS_MAX, partition.visible))
         call.peer.work -= len(offsets) // _LOOKS_PER_WORK
-        left = (offset for offset in offsets if backlog.life(offset) is not Life.DONE)
+        left = (offset for offset in offsets if backlog.life(offset) is not MessageState.DONE)
         places = [(partition, offset) for offset in islice(left, COUNT_MAX)]
     grant = call.peer.grant
 
@@ -237,7 +241,7 @@ def dead(call: Call) -> None:
             reply.document({"rows": found})
 
     call.peer.work -= _WORK_PER_ROW * len(places)
-    Looks(places, each, reply.guarded(done))
+    PointReads(places, each, reply.guarded(done))
 
 
 def _give_up(call: Call) -> None:
@@ -245,7 +249,7 @@ def _give_up(call: Call) -> None:
     lk1 = call.fields.text("lk1")
     offset = offset_of(read_platform_locator(lk1))
     known = offset is not None and mailbox.partition.first <= offset < mailbox.partition.visible
-    if offset is None or not known or mailbox.group.backlogs[0].life(offset) is Life.DONE:
+    if offset is None or not known or mailbox.group.backlogs[0].life(offset) is MessageState.DONE:
         raise Refused(404, UNKNOWN, f"{mailbox.node} has no row {lk1}")
     reply = _Buried(call.asked, call.peer, call.id)
 
@@ -253,6 +257,6 @@ def _give_up(call: Call) -> None:
         if isinstance(answer, BrokerError):
             reply.settle(answer)
         else:
-            call.face.dead.bury(mailbox, *answer, GIVEN_UP, reply)
+            call.dialect.dead.bury(mailbox, *answer, GIVEN_UP, reply)
 
     mailbox.partition.log.get(offset, reply.guarded(found))

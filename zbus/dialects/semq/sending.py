@@ -103,7 +103,7 @@ def _answered(said: Mapping[str, str], envelope: Envelope | None) -> dict[str, s
 
 def send(call: Call) -> None:
     """`semq_send`."""
-    face, fields = call.face, call.fields
+    dialect, fields = call.dialect, call.fields
     numbered = bool(fields.text("lk0") or fields.text("seq"))
     level = fields.number("savefwd", Level.STORE, Level.DROP, Level.ARRIVE)
     whole = numbered or level != Level.STORE or fields.flag("ack2")
@@ -120,32 +120,32 @@ def send(call: Call) -> None:
         envelope = read_envelope(said)
         if envelope.mid is not None:
             said["stream"] = str(int(envelope.mid.stream))
-    most = min(face.body_bytes_max, face.links.size_max(destination.node))
+    most = min(dialect.body_bytes_max, dialect.links.size_max(destination.node))
     if len(call.body) > most:
         raise Refused(413, "too-large", f"a message to {destination.node} has at most {most} bytes")
     call.peer.work -= len(call.body) >> 11
     if destination.node == PLATFORM:
         _to_topic(call, destination, said, envelope)
         return
-    mailbox = face.mailboxes.find(destination.node)
-    if mailbox is None and face.mailboxes.is_missing(destination.node):
+    mailbox = dialect.mailboxes.find(destination.node)
+    if mailbox is None and dialect.mailboxes.is_missing(destination.node):
         raise Refused(503, "full", f"the mailbox of {destination.node} could not be made yet")
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"nobody knows the node {destination.node}")
-    face.links.watch(call.link, destination.node)
+    dialect.links.watch(call.link, destination.node)
     reply = SendReply(call, said, envelope)
     if envelope is None:
-        _save(face, reply, mailbox, "", _unnumbered(said), call.body)
+        _save(dialect, reply, mailbox, "", _unnumbered(said), call.body)
         return
     stored = None
     if envelope.mid is not None and envelope.level > Level.DROP:
         stored = mailbox.find(envelope.mid)
-    always = envelope.level == Level.ARRIVE and face.settings.semq_store_always
-    late = 0 < envelope.expires_ms <= face.broker.now_ms and not envelope.void
+    always = envelope.level == Level.ARRIVE and dialect.settings.semq_store_always
+    late = 0 < envelope.expires_ms <= dialect.broker.now_ms and not envelope.void
     if late and stored is None:
         status = 404 if envelope.level == Level.DROP else 410
         reply.refuse(status, EXPIRED, "the message has expired", lines_of(reply.answered))
-    elif stored is None and not always and _forward(face, envelope, said, call.body):
+    elif stored is None and not always and _forward(dialect, envelope, said, call.body):
         reply.acked(AckFlag.FORWARDED)
     elif envelope.level == Level.DROP:
         why = f"{destination.node} is not online"
@@ -153,7 +153,7 @@ def send(call: Call) -> None:
     else:
         lines = MARK + passed_on(said)
         id = mailbox.id_of(envelope.numbered)
-        _save(face, reply, mailbox, id, lines, call.body, known=stored is not None)
+        _save(dialect, reply, mailbox, id, lines, call.body, known=stored is not None)
 
 
 def _unnumbered(said: Mapping[str, str]) -> bytes:
@@ -180,7 +180,7 @@ def destination_of(said: Mapping[str, str]) -> Address:
 
 
 def _save(
-    face: Context,
+    dialect: Context,
     reply: Reply,
     mailbox: Mailbox,
     id: str,
@@ -190,23 +190,23 @@ def _save(
     known: bool = False,
 ) -> None:
     """Store a row, or wait until the one that is there is durable."""
-    most = face.settings.semq_rows_max
+    most = dialect.settings.semq_rows_max
     if mailbox.partition.fenced is not None:
         reply.settle(mailbox.partition.fenced)
     elif not known and mailbox.row_count() >= most:
         text = f"{most} messages are stored for {mailbox.node} already"
         reply.refuse(429, "too-many", text, b"retry-after: 1\r\n")
     else:
-        face.mailboxes.put(mailbox, reply, id, lines, body)
+        dialect.mailboxes.put(mailbox, reply, id, lines, body)
 
 
-def _forward(face: Context, envelope: Envelope, said: dict[str, str], body: bytes) -> bool:
+def _forward(dialect: Context, envelope: Envelope, said: dict[str, str], body: bytes) -> bool:
     """Send a fresh copy to the node; False if it is not online, or takes nothing."""
     fields = Fields(said)
     semq_id = fields.number("semq_id", 1) if fields.flag("fixed") else None
-    for link in face.links.instance(envelope.destination.node, semq_id)[:1]:
+    for link in dialect.links.instance(envelope.destination.node, semq_id)[:1]:
         if link.takes and (envelope.reliable or not link.peer.out_bytes):
-            face.links.push(link, encode_push("semq_deliver", passed_on(said), body))
+            dialect.links.push(link, encode_push("semq_deliver", passed_on(said), body))
             return True
     return False
 
@@ -217,16 +217,16 @@ def _forward(face: Context, envelope: Envelope, said: dict[str, str], body: byte
 class _Confirm:
     """Ack2 of the platform: the message is durable where it was to go."""
 
-    __slots__ = ("_face", "_fields", "_link")
+    __slots__ = ("_dialect", "_fields", "_link")
 
-    def __init__(self, face: Context, link: Link, source: str, answered: dict[str, str]) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, link: Link, source: str, answered: dict[str, str]) -> None:
+        self._dialect = dialect
         self._link = link
         self._fields = {**answered, "dst": source, "ack_flag": str(int(Hop.SOURCE))}
         self._fields["dest_ref_id"] = "0"
 
     def push(self) -> None:
-        links = self._face.links
+        links = self._dialect.links
         if self._link in links.online(self._link.node) and self._link.takes_control:
             lines = PLATFORM_LINE + lines_of(self._fields)
             links.push(self._link, encode_push("semq_ack", lines))
@@ -236,12 +236,12 @@ def _to_topic(
     call: Call, destination: Address, said: dict[str, str], envelope: Envelope | None
 ) -> None:
     """Put a message into a topic, as any dialect does."""
-    face, name = call.face, destination.user
+    dialect, name = call.dialect, destination.user
     if not name:
         raise Malformed(f"{PLATFORM} has topics: {PLATFORM}/<topic>")
     if name.lower().startswith(PREFIX):
         raise Refused(409, "conflict", f"{name} is SEMQ's own: a mailbox is addressed by its node")
-    topic = face.broker.topic(name)
+    topic = dialect.broker.topic(name)
     if topic is None:
         call.reply().settle(topic_unknown(name))
         return
@@ -253,9 +253,9 @@ def _to_topic(
         reply.acked(AckFlag.SAVED)  # there is nothing to put, and no stream to keep whole
         return
     if envelope is not None and envelope.ack2 and call.link is not None:
-        reply.confirm = _Confirm(face, call.link, call.link.node, reply.answered)
+        reply.confirm = _Confirm(dialect, call.link, call.link.node, reply.answered)
     lines = passed_on({name: said[name] for name in said if name not in _OF_NODES})
-    _check_lines(lines, face.settings.message_headers_bytes_max)
+    _check_lines(lines, dialect.settings.message_headers_bytes_max)
     id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
     expires_ms = 0 if envelope is None else envelope.expires_ms
     chunk = Chunk()
@@ -264,9 +264,9 @@ def _to_topic(
     if partition.fenced is not None:
         reply.settle(partition.fenced)
     elif topic.options.remembers_ids:
-        face.broker.put_once(partition, chunk, reply)
+        dialect.broker.put_once(partition, chunk, reply)
     else:
-        face.broker.put_all(partition, chunk, reply)
+        dialect.broker.put_all(partition, chunk, reply)
 
 
 def _check_lines(lines: bytes, bytes_max: int) -> None:

@@ -1,7 +1,7 @@
 """The face as its commands see it: what a plan may reach while it is made and while it runs.
 
 `NativeFace` is one. Commands are written against this and not against that class, so that imports
-go one way: `face` knows all commands, and no command knows `face`.
+go one way: `dialect` knows all commands, and no command knows `dialect`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zbus.dialects.zbus.documents.stats_stream import Stats
 from zbus.dialects.zbus.documents.trackers import Tracking
 from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.guard import Guard
 from zbus.edge.rights import Rights
 from zbus.wire.heads.heads import Heads
@@ -24,7 +24,7 @@ class Context(Protocol):
     """One broker, and what commands of this dialect share around it."""
 
     broker: Broker
-    settings: NativeSettings
+    settings: ZbusSettings
     heads: Heads  # reads the messages of a batch
     rights: Rights  # whose tokens may do what
     guard: Guard

@@ -37,11 +37,11 @@ from zbus.dialects.zbus.server import stats_command as stats_plan
 from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session import rights as granted
 from zbus.dialects.zbus.session.login import FORM
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.dialects.zbus.topics import manage, seek
 from zbus.edge.access import Needs
 from zbus.edge.bodies import NO_LENGTH_ANSWER, reading_body
-from zbus.edge.connection import Peer, Plan
+from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import RESERVED, Parts, Report, first_segment
 from zbus.edge.forms import FORM_BYTES_MAX
 from zbus.edge.guard import Answer, Guard, Policy
@@ -53,7 +53,7 @@ from zbus.wire.target import PAIRS_MAX
 
 _INSTEAD_OF_BODY = frozenset((b"body", b"offset"))  # parameters, of a produce and a commit
 
-Prepare: TypeAlias = "Callable[[NativeFace, Params], Plan]"
+Prepare: TypeAlias = "Callable[[ZbusDialect, Params], Plan]"
 
 COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
@@ -112,7 +112,7 @@ OF_ALL = BadRequest(204, "", b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIO
 """`OPTIONS *` asks what the server can do at all (RFC 9110, section 9.3.7)."""
 
 
-class NativeFace:
+class ZbusDialect:
     """See the module."""
 
     prefixes: frozenset[bytes] = frozenset()  # everything that is no other dialect's
@@ -122,7 +122,7 @@ class NativeFace:
         self,
         broker: Broker,
         heads: Heads,
-        settings: NativeSettings,
+        settings: ZbusSettings,
         guard: Guard,
         rights: Rights,
     ) -> None:
@@ -141,7 +141,7 @@ class NativeFace:
     def claims(self, head: Head) -> bool:
         return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
 
-    def read(self, head: Head) -> NativeAsked:
+    def read(self, head: Head) -> ZbusRequest:
         cmd, skip, stray = b"", 0, b""
         if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
             first = first_segment(head)
@@ -153,10 +153,10 @@ class NativeFace:
         if params.browser is not None:
             params.plain, params.form = False, shown
         if params.implied and opens_console(head):
-            return OpenAsked(self, params, TO_CONSOLE)
+            return OpenRequest(self, params, TO_CONSOLE)
         if params.implied and head.target == b"*":  # the wire takes it with OPTIONS alone
-            return OpenAsked(self, params, OF_ALL)
-        return NativeAsked(self, params, stray)
+            return OpenRequest(self, params, OF_ALL)
+        return ZbusRequest(self, params, stray)
 
     def prepare(self, params: Params) -> Plan:
         """The plan of a command."""
@@ -190,7 +190,7 @@ class NativeFace:
     def upkeep(self) -> None:
         self.stats.upkeep()
 
-    def push(self, peer: Peer, routed: Routed) -> bool:
+    def push(self, peer: Connection, routed: Routed) -> bool:
         """A routed message for somebody who has no open call of that id."""
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
             routed.id,
@@ -202,11 +202,11 @@ class NativeFace:
         return True
 
 
-def build(parts: Parts) -> NativeFace:
-    """The face, as `zbus.dialects.registry.FACES` has it."""
+def build(parts: Parts) -> ZbusDialect:
+    """The face, as `zbus.dialects.registry.DIALECTS` has it."""
     settings = parts.settings
-    assert isinstance(settings, NativeSettings)
-    return NativeFace(parts.broker, parts.heads, settings, parts.guard, parts.rights)
+    assert isinstance(settings, ZbusSettings)
+    return ZbusDialect(parts.broker, parts.heads, settings, parts.guard, parts.rights)
 
 
 def opens_console(head: Head) -> bool:
@@ -215,14 +215,14 @@ def opens_console(head: Head) -> bool:
     return looks and b"text/html" in head.fields.get(b"accept", b"")
 
 
-class NativeAsked:
+class ZbusRequest:
     """A head as this dialect understands it."""
 
-    __slots__ = ("_face", "_params", "_stray")
+    __slots__ = ("_dialect", "_params", "_stray")
 
-    def __init__(self, face: NativeFace, params: Params, stray: bytes) -> None:
+    def __init__(self, dialect: ZbusDialect, params: Params, stray: bytes) -> None:
         """`stray` is the first segment of its path if that is reserved, yet leads nowhere."""
-        self._face = face
+        self._dialect = dialect
         self._params = params
         self._stray = stray
 
@@ -241,17 +241,17 @@ class NativeAsked:
         return params.fields[b"token"] if b"token" in params.query_names else b""
 
     def opens(self) -> Callable[[], Codec] | None:
-        return None if self._stray in RESERVED else self._face.open_codec
+        return None if self._stray in RESERVED else self._dialect.open_codec
 
     def plan(self) -> Plan:
         if self._stray:
             text = f"404: there is nothing at /{self._stray.decode('latin-1')} here"
-            return Refuse(self._face, self._params, BadRequest(404, text))
+            return Refuse(self._dialect, self._params, BadRequest(404, text))
         params = self._params
         needs_body = params.cmd in BODIES and _INSTEAD_OF_BODY.isdisjoint(params.fields)
         if needs_body and params.head.open_ended:
             return self.refuse(NO_LENGTH_ANSWER)
-        plan = self._face.prepare(params)
+        plan = self._dialect.prepare(params)
         if params.cmd not in DOCUMENTS:
             return plan
         most = FORM_BYTES_MAX if params.cmd == b"login" else None
@@ -260,14 +260,14 @@ class NativeAsked:
     def plan_unread(self) -> Plan | None:
         if self._stray or self._params.cmd != b"route":
             return None
-        return routes.Unread(self._face, self._params)
+        return routes.Unread(self._dialect, self._params)
 
     def refuse(self, answer: Answer) -> Plan:
         # A supervisor asks by whatever name it knows this machine by, and is told nothing secret.
         if answer.status == 421 and self._params.cmd == b"health":
             return self.plan()
         error = BadRequest(answer.status, answer.text, answer.lines)
-        return Refuse(self._face, self._params, error)
+        return Refuse(self._dialect, self._params, error)
 
     def forbid(self, why: str, known: bool) -> Plan:
         # A person who opened this address can show a token there; a known one is told its lack.
@@ -280,17 +280,17 @@ class NativeAsked:
             text = forbidden_text(shown_command(params.cmd), params.topic)
             hint = "; log in anew at /?cmd=logout" if params.opened else ""
             error = BadRequest(403, spelled(text, params.seed) + hint)
-        return Refuse(self._face, params, error, loud=True)
+        return Refuse(self._dialect, params, error, loud=True)
 
 
-class OpenAsked(NativeAsked):
+class OpenRequest(ZbusRequest):
     """What has one answer, for everybody: a browser at `/` is sent on to the console, and
     `OPTIONS *` gets the methods."""
 
     __slots__ = ("_answer",)
 
-    def __init__(self, face: NativeFace, params: Params, answer: BadRequest) -> None:
-        super().__init__(face, params, b"")
+    def __init__(self, dialect: ZbusDialect, params: Params, answer: BadRequest) -> None:
+        super().__init__(dialect, params, b"")
         self._answer = answer
 
     def changes(self) -> bool:
@@ -300,18 +300,18 @@ class OpenAsked(NativeAsked):
         return None
 
     def plan(self) -> Plan:
-        return Refuse(self._face, self._params, self._answer)
+        return Refuse(self._dialect, self._params, self._answer)
 
 
 class Refuse:
     """A request that cannot be done as it stands."""
 
-    __slots__ = ("_face", "_lines", "_params", "_quiet", "_status", "_text")
+    __slots__ = ("_dialect", "_lines", "_params", "_quiet", "_status", "_text")
 
     def __init__(
-        self, face: NativeFace, params: Params, error: BadRequest, *, loud: bool = False
+        self, dialect: ZbusDialect, params: Params, error: BadRequest, *, loud: bool = False
     ) -> None:
-        self._face = face
+        self._dialect = dialect
         self._params = params
         # Not the error itself: its traceback would keep all that was under way.
         self._status, self._lines, self._text = error.status, error.lines, error.text
@@ -320,7 +320,7 @@ class Refuse:
         quiet = params.cmd == b"produce" and not params.flag(b"ack")
         self._quiet = quiet and not loud
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id, self._quiet)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id, self._quiet)
         tell_log(peer, self._params, self._text)
         reply.tell(self._status, self._lines, self._text.encode())

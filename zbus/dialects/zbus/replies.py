@@ -19,7 +19,7 @@ from zbus.dialects.zbus.documents.info import encode_document, group_info, topic
 from zbus.dialects.zbus.request import batch_formats as containers
 from zbus.dialects.zbus.request.header_lines import OF_CALLS
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.connection import LARGE_BYTES, Answering, Peer
+from zbus.edge.connection import LARGE_BYTES, Answering, Connection
 from zbus.edge.status import STATUS, retry_line
 from zbus.wire.replies import KEEP_ALIVE, encode_reply
 
@@ -79,7 +79,7 @@ def error_text(error: BrokerError, seed: bool = False) -> bytes:
     return spelled(text, seed).encode()
 
 
-def tell_log(peer: Peer, params: Params, text: bytes | str) -> None:
+def tell_log(peer: Connection, params: Params, text: bytes | str) -> None:
     """For whoever looks for what a client does wrong."""
     if log.isEnabledFor(logging.DEBUG):
         command = params.cmd[:40].decode("latin-1")
@@ -113,13 +113,13 @@ class NativeAnswering(Answering):
 
     __slots__ = ()
 
-    face: Context
+    dialect: Context
     params: Params
     quiet: bool
 
     def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
-        id = self.id or self.face.broker.new_id()
+        id = self.id or self.dialect.broker.new_id()
         self.peer.work -= len(body) >> (_DOCUMENT_BITS if lines is JSON else _BODY_BITS)
         self.send(b"" if self.quiet else self.params.reply(status, id, lines, body))
 
@@ -146,11 +146,11 @@ class NativeAnswering(Answering):
     def tell_done(self, lines: bytes = b"") -> None:
         """A 200 whose body is the time: what `tell` does, without most of its calls, for there is
         one of these for every acknowledgement."""
-        params, body = self.params, b"%d" % self.face.broker.now_ms
+        params, body = self.params, b"%d" % self.dialect.broker.now_ms
         if self.quiet or not params.plain:
             self.tell(200, lines, body)
         else:
-            id = self.id or self.face.broker.new_id()
+            id = self.id or self.dialect.broker.new_id()
             self.send(encode_plain(params, id, lines, body))
 
     def answer(self, outcome: Outcome) -> None:
@@ -168,21 +168,21 @@ class NativeReply(NativeAnswering, Ticket):
     """The same as a ticket that is nothing else. `id` is the request's; if it is empty, one is made
     for the reply."""
 
-    __slots__ = ("data", "face", "id", "ordered", "params", "peer", "quiet")
+    __slots__ = ("data", "dialect", "id", "ordered", "params", "peer", "quiet")
 
     implied = False  # where a message goes tells its id, if it was given none
 
     def __init__(
-        self, face: Context, params: Params, peer: Peer, id: bytes, quiet: bool = False
+        self, dialect: Context, params: Params, peer: Connection, id: bytes, quiet: bool = False
     ) -> None:
         # In full, without calls to the classes above: there is one for every request.
         self.open = True
         self.offset = -1
         self.peer = peer
         given = id or params.id
-        self.id = given if given or self.implied else face.broker.new_id()
+        self.id = given if given or self.implied else dialect.broker.new_id()
         self.data = None
-        self.face = face
+        self.dialect = dialect
         self.params = params
         self.quiet = quiet and params.multiplexed  # plain HTTP waits for an answer to everything
         peer.open_tickets += 1
@@ -204,9 +204,9 @@ class DeclareReply(NativeReply):
     __slots__ = ("grant", "of_group")
 
     def __init__(
-        self, face: Context, params: Params, peer: Peer, id: bytes, of_group: bool
+        self, dialect: Context, params: Params, peer: Connection, id: bytes, of_group: bool
     ) -> None:
-        super().__init__(face, params, peer, id)
+        super().__init__(dialect, params, peer, id)
         self.grant = peer.grant
         self.of_group = of_group
 
@@ -215,14 +215,14 @@ class DeclareReply(NativeReply):
             super().answer(outcome)
             return
         document = (
-            topic_info(outcome.topic, self.face.settings, self.grant)
+            topic_info(outcome.topic, self.dialect.settings, self.grant)
             if outcome.group is None or not self.of_group
             else group_info(outcome.group)
         )
         peer, name, group = self.peer, outcome.topic.name, outcome.group
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
         log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
-        self.face.tracking.tell_early(peer)
+        self.dialect.tracking.tell_early(peer)
         self.tell(200, JSON, encode_document(document))
 
 
@@ -257,8 +257,8 @@ class CallReply(NativeReply):
 
     __slots__ = ()
 
-    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes) -> None:
-        super().__init__(face, params, peer, id)
+    def __init__(self, dialect: Context, params: Params, peer: Connection, id: bytes) -> None:
+        super().__init__(dialect, params, peer, id)
         peer.open_waits += 1
 
     def answer(self, outcome: Outcome) -> None:

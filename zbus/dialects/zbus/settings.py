@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from zbus.core.model.histogram import Histogram
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.option import ADDRESSES, listed, number, option
 
 _HOUR_MS = 3_600_000
@@ -136,18 +136,18 @@ class Running(Protocol):
     def timings(self) -> Timings:
         """How long things took since the start."""
 
-    def idle_ms(self, peer: Peer) -> int:
+    def idle_ms(self, peer: Connection) -> int:
         """How long nothing has come from this connection."""
 
-    def traffic(self, peer: Peer) -> Traffic | None:
+    def traffic(self, peer: Connection) -> Traffic | None:
         """What has gone over this connection; None = it is not known."""
 
-    def disconnect(self, peer: Peer) -> None:
+    def disconnect(self, peer: Connection) -> None:
         """End this connection, at the beginning of the next turn."""
 
 
 @attrs.frozen(slots=False, kw_only=True)
-class NativeSettings(NativeOptions):
+class ZbusSettings(NativeOptions):
     """The options, and what only a running server knows."""
 
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port

@@ -36,7 +36,7 @@ from zbus.semq.endpoint.links import Link, Links
 from zbus.semq.endpoint.managing import Managing, problem_of
 from zbus.semq.endpoint.options import EndpointOptions
 from zbus.semq.endpoint.outbox import Outbox
-from zbus.semq.endpoint.received_ids import Ledger
+from zbus.semq.endpoint.received_ids import ReceivedIds
 from zbus.semq.endpoint.rows import ROW_BYTES
 from zbus.semq.endpoint.schema import StoreError, prepare
 from zbus.semq.protocol import PLATFORM, Fields, Level, Malformed, read_envelope, read_node
@@ -66,7 +66,7 @@ class Endpoint:
         self._options = options
         self._context = context = Context(database, options, random, epoch)
         self._links = Links(context)
-        self._ledger = Ledger(context)
+        self._ledger = ReceivedIds(context)
         try:
             self._outbox = Outbox(context, self._links)
             self._inbox = Inbox(context, self._links, self._ledger)

@@ -13,7 +13,7 @@ _BYTES_MAX: Final = 32 << 20
 """In one step: what comes after waits, on its connection."""
 
 
-class Arrived:
+class EventQueue:
     """Filled by everybody, emptied by one task. What can wait does when there is too much of it."""
 
     def __init__(self) -> None:

@@ -99,14 +99,14 @@ class Left(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The application has done with a message it took. Answered with `Told`."""
+    """The application has done with a message it took. Answered with `Reported`."""
 
     ask: int
     row: int
 
 
 class Manage(NamedTuple):
-    """`stat`, `list`, `dead`, `retry`, `release` of this endpoint. Answered with `Told`."""
+    """`stat`, `list`, `dead`, `retry`, `release` of this endpoint. Answered with `Reported`."""
 
     ask: int
     command: str
@@ -160,7 +160,7 @@ class Taken(NamedTuple):
     again: bool = False  # somebody had it before, who may have acted on it
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """An answer of whatever else was asked."""
 
     ask: int
@@ -183,4 +183,4 @@ class Happened(NamedTuple):
     text: str
 
 
-Effect: TypeAlias = Transmit | Close | Connect | Submitted | Taken | Told | Refused | Happened
+Effect: TypeAlias = Transmit | Close | Connect | Submitted | Taken | Reported | Refused | Happened

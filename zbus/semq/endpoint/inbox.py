@@ -10,10 +10,10 @@ import json
 from typing import Final
 
 from zbus.semq.endpoint.context import Context
-from zbus.semq.endpoint.events import Frame, Refused, Submit, Take, Taken, Told
+from zbus.semq.endpoint.events import Frame, Refused, Reported, Submit, Take, Taken
 from zbus.semq.endpoint.links import Links
 from zbus.semq.endpoint.numbers import in_parts, numbers
-from zbus.semq.endpoint.received_ids import Ledger
+from zbus.semq.endpoint.received_ids import ReceivedIds
 from zbus.semq.endpoint.schema import OPEN
 from zbus.semq.protocol import (
     PLATFORM,
@@ -61,7 +61,7 @@ Ack = tuple[Mid, int, Locator, PlatformLocator | None, str]
 class Inbox:
     """See the module."""
 
-    def __init__(self, context: Context, links: Links, ledger: Ledger) -> None:
+    def __init__(self, context: Context, links: Links, ledger: ReceivedIds) -> None:
         self._context = context
         self._links = links
         self._ledger = ledger
@@ -359,7 +359,7 @@ class Inbox:
                 return
         self._drop_holder(record)
         self._clean("object_id = ?", (record,))
-        self._context.effects.append(Told(ask, {"row": record}))
+        self._context.effects.append(Reported(ask, {"row": record}))
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from zbus.semq.endpoint.context import Context
-from zbus.semq.endpoint.events import Happened, Manage, Refused, Submit, Told
+from zbus.semq.endpoint.events import Happened, Manage, Refused, Reported, Submit
 from zbus.semq.endpoint.inbox import Inbox
 from zbus.semq.endpoint.links import Links
 from zbus.semq.endpoint.outbox import Outbox
@@ -59,7 +59,7 @@ class Managing:
             found = getattr(self, f"_{order.command}", None) if order.command in _COMMANDS else None
             if found is None:
                 raise Malformed(f"{order.command} is none of {', '.join(_COMMANDS)}")
-            self._context.effects.append(Told(order.ask, found(fields)))
+            self._context.effects.append(Reported(order.ask, found(fields)))
         except Malformed as error:
             self._context.effects.append(Refused(order.ask, 400, str(error)))
 

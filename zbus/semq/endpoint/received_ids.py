@@ -78,7 +78,7 @@ class Seen(Intervals):
                 del self.void.starts[0], self.void.stops[0]
 
 
-class Ledger:
+class ReceivedIds:
     """See the module. What a step has added is written at its end."""
 
     def __init__(self, context: Context) -> None:

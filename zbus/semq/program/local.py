@@ -16,7 +16,7 @@ import attrs
 import msgspec
 from anyio.abc import Listener, SocketStream, TaskGroup
 
-from zbus.semq.endpoint.event_queue import Arrived
+from zbus.semq.endpoint.event_queue import EventQueue
 from zbus.semq.endpoint.events import (
     Done,
     Effect,
@@ -25,11 +25,11 @@ from zbus.semq.endpoint.events import (
     Left,
     Manage,
     Refused,
+    Reported,
     Submit,
     Submitted,
     Take,
     Taken,
-    Told,
 )
 from zbus.semq.program.connection import Connection
 from zbus.semq.program.encryption import Sealing, SealingError
@@ -79,7 +79,7 @@ class Local:
     """See the module. The answers of the endpoint come by `answer`."""
 
     def __init__(
-        self, node: str, arrived: Arrived, sealing: Sealing, limits: WireLimits, tasks: TaskGroup
+        self, node: str, arrived: EventQueue, sealing: Sealing, limits: WireLimits, tasks: TaskGroup
     ) -> None:
         self._node = node
         self._arrived = arrived
@@ -250,7 +250,7 @@ class Local:
                     client.happened(effect)
         elif isinstance(effect, Taken):
             self._answer_take(effect)
-        elif isinstance(effect, Submitted | Told | Refused):
+        elif isinstance(effect, Submitted | Reported | Refused):
             ask = self._forget(effect.ask)
             if ask is None:
                 return  # whoever asked is gone

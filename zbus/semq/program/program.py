@@ -24,7 +24,7 @@ import anyio.to_thread
 import attrs
 from anyio.abc import Listener, SocketStream, TaskGroup
 
-from zbus.semq.endpoint.event_queue import Arrived
+from zbus.semq.endpoint.event_queue import EventQueue
 from zbus.semq.endpoint.events import (
     Came,
     Close,
@@ -112,7 +112,7 @@ class Program:
         self._outside = outside
         self._sealing = sealing or Sealing()
         self._now_ms = now_ms or Clock()
-        self._arrived = Arrived()
+        self._arrived = EventQueue()
         bounds = limits(outside.body_bytes_max)
         self._bounds = bounds
         self._sockets = Sockets(self._arrived, bounds, outside.platform)

@@ -22,7 +22,7 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 
 from zbus.client.links.async_link import BROKEN, open_stream
 from zbus.client.options import Address, Options
-from zbus.semq.endpoint.event_queue import Arrived
+from zbus.semq.endpoint.event_queue import EventQueue
 from zbus.semq.endpoint.events import Came, Closed, Connect, Frame, Opened, Unreachable
 from zbus.semq.program.connection import Connection
 from zbus.semq.program.frames import (
@@ -68,7 +68,7 @@ class Sockets:
     """See the module. `send` and `close` are for links by their number, which never comes again."""
 
     def __init__(
-        self, arrived: Arrived, limits: WireLimits, platform: Platform | None = None
+        self, arrived: EventQueue, limits: WireLimits, platform: Platform | None = None
     ) -> None:
         self._arrived = arrived
         self._limits = limits

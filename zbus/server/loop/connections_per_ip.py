@@ -11,7 +11,7 @@ REFUSAL = b"429: this address has %d connections, and may have no more"
 _LINES = b"content-type: text/plain\r\nretry-after: 1\r\n"
 
 
-class Crowds:
+class ConnectionsPerIp:
     """The connections of all listeners, by the address that they come from."""
 
     def __init__(self, connections_max: int) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 
 QUANTUM = 200
 """Work of one connection in one turn."""
@@ -38,16 +38,16 @@ VISIT_WORK = 5
 """What it costs to look after a connection that asks for nothing."""
 
 
-class Ring:
+class FairQueue:
     """See the module."""
 
-    def __init__(self, serve: Callable[[Link], None]) -> None:
+    def __init__(self, serve: Callable[[SocketConnection], None]) -> None:
         """`serve` reads from a connection, or goes on with what it has asked for."""
         self._serve = serve
-        self.links: deque[Link] = deque()  # whose turn it is next, first
+        self.links: deque[SocketConnection] = deque()  # whose turn it is next, first
         self.used = 0  # of what this turn of the loop gives; debts that others made count as well
 
-    def add(self, link: Link) -> None:
+    def add(self, link: SocketConnection) -> None:
         """It has something to do, or to say."""
         if not link.queued:
             link.queued = True

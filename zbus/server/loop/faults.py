@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from zbus.core.model.containment import Fault, Faults
+from zbus.core.model.containment import Containment, Fault
 from zbus.core.model.errors import InDoubt
 from zbus.core.topics.topic import Group, Partition, Session, Topic
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 
 log = logging.getLogger("zbus")
 
@@ -46,11 +46,11 @@ def each(calls: Iterable[Callable[[], None]]) -> None:
 class FaultyLinks:
     """Ends connections in which something went wrong, whatever goes wrong in ending them."""
 
-    def __init__(self, drop: Callable[[Link], None], faults: Faults) -> None:
+    def __init__(self, drop: Callable[[SocketConnection], None], faults: Containment) -> None:
         self._drop = drop
         self._faults = faults
 
-    def failed(self, link: Link) -> None:
+    def failed(self, link: SocketConnection) -> None:
         """To be called where the exception is handled."""
         log.exception("a connection failed", extra=names(link))
         self.drop(link)

@@ -25,15 +25,15 @@ from zbus.config.server import LoopLimits
 from zbus.core.broker import Broker
 from zbus.core.model.errors import InDoubt
 from zbus.server.loop.clock import Clock
-from zbus.server.loop.fair_queue import HEAVY_BELOW, QUANTUM, SMALL_BYTES, TURN_WORK, Ring
+from zbus.server.loop.fair_queue import HEAVY_BELOW, QUANTUM, SMALL_BYTES, TURN_WORK, FairQueue
 from zbus.server.loop.faults import FaultyLinks
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.output import Output
 from zbus.server.loop.readiness import READ, WRITE, Events, Readiness
 from zbus.server.loop.sampling import Sampler
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.loop.sockets import Acceptor
-from zbus.server.loop.timeouts import Sweep
+from zbus.server.loop.timeouts import ConnectionTimeouts
 from zbus.wire.errors import WireError
 from zbus.wire.tls import TlsStream
 from zbus.wire.websocket import GOING_AWAY
@@ -71,17 +71,19 @@ class Loop:
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(mailbox.receiver.fileno(), READ, None)
-        self.links: dict[Link, None] = {}
+        self.links: dict[SocketConnection, None] = {}
         self.output = Output(self, limits)
         self.ready = self.output.ready
         self._held = self.output.held
-        self._ring = Ring(self._serve_in_turn)
+        self._ring = FairQueue(self._serve_in_turn)
         self._queue = self._ring.links
         self.resume = broker.resume
-        self._leaving: deque[Link] = deque()  # are gone, and the broker does not know all of it
+        self._leaving: deque[SocketConnection] = (
+            deque()
+        )  # are gone, and the broker does not know all of it
         self._ends_left = _ENDS_PER_TURN  # of their pulls and calls, in this turn
         self._acceptors: list[Acceptor] = []
-        self.sweep: Sweep | None = None
+        self.sweep: ConnectionTimeouts | None = None
         self.sampler: Sampler | None = None
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
@@ -99,12 +101,12 @@ class Loop:
         """Pause or resume accepting."""
         self._readiness.watch(sock.fileno(), READ if watch else 0, acceptor)
 
-    def add(self, link: Link) -> None:
+    def add(self, link: SocketConnection) -> None:
         self.links[link] = None
         self._broker.join(link)
         self.watch(link, READ)
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: SocketConnection) -> None:
         """The connection is over."""
         if link.closed:
             return
@@ -118,7 +120,7 @@ class Loop:
         link.close()
         self.leave(link)
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: SocketConnection) -> None:
         """The broker forgets it: it may have a thousand pulls, so that is not done at once."""
         if not link.leaving:
             self._leaving.append(link)
@@ -135,7 +137,7 @@ class Loop:
             else:
                 self._ends_left = 0
 
-    def watch(self, link: Link, events: int) -> None:
+    def watch(self, link: SocketConnection, events: int) -> None:
         if events != link.interest:
             self._readiness.watch(link.sock.fileno(), events, link)
             link.interest = events
@@ -223,7 +225,7 @@ class Loop:
             self._ring.run()
         for _ in range(_GATHERS_PER_TURN):
             for target, mask in events:
-                if type(target) is Link:
+                if type(target) is SocketConnection:
                     if target.turn != turn:
                         target.turn = turn
                         served = True
@@ -249,7 +251,7 @@ class Loop:
         except Exception:
             log.exception("accepting failed")
 
-    def _serve(self, link: Link, mask: int) -> None:
+    def _serve(self, link: SocketConnection, mask: int) -> None:
         """A link is ready. Whatever goes wrong here ends this link and nothing else."""
         try:
             if (
@@ -281,7 +283,7 @@ class Loop:
         except Exception:
             self.failed(link)
 
-    def _serve_with_care(self, link: Link, mask: int) -> None:
+    def _serve_with_care(self, link: SocketConnection, mask: int) -> None:
         """The whole of it, the usual case included."""
         if link.closed:
             return
@@ -300,7 +302,7 @@ class Loop:
             self._ring.used -= link.work
         self.wait_for_turn(link)
 
-    def _serve_in_turn(self, link: Link) -> None:
+    def _serve_in_turn(self, link: SocketConnection) -> None:
         """It is the turn of a link in the ring."""
         link.turn = self._turn
         try:
@@ -318,21 +320,21 @@ class Loop:
         except Exception:
             self.failed(link)
 
-    def _end_of_tls(self, link: Link) -> None:
+    def _end_of_tls(self, link: SocketConnection) -> None:
         """The peer said goodbye behind requests: they are done now, if none is left."""
         if link.tls is not None and link.tls.over and not (link.has_requests or link.closed):
             self._hung_up(link)
 
-    def wait_for_turn(self, link: Link) -> None:
+    def wait_for_turn(self, link: SocketConnection) -> None:
         """What it has asked for beyond its work is done when it is its turn."""
         if link.has_requests and not link.closed:
             self._ring.add(link)
 
-    def _hold(self, link: Link) -> None:
+    def _hold(self, link: SocketConnection) -> None:
         if link.open_tickets > self._tickets_max or link.held_bytes or link.closing:
             self._held[link] = None
 
-    def _read(self, link: Link, *, large_waits: bool = False) -> None:
+    def _read(self, link: SocketConnection, *, large_waits: bool = False) -> None:
         """Do what has come on a link of any kind; `large_waits`: if it is much, in its turn."""
         tls = link.tls
         data = link.sock.recv(_RECEIVE_BYTES)
@@ -352,7 +354,7 @@ class Loop:
         if over and not (link.closed or link.has_requests):
             self._hung_up(link)
 
-    def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
+    def _decrypt(self, link: SocketConnection, tls: TlsStream, data: bytes) -> bytes:
         """The plaintext of what came. What TLS has to say to it leaves at the end of the turn."""
         link.heard_ms = self.now_ms
         shaking = not tls.established
@@ -368,7 +370,7 @@ class Loop:
             link.write(b"")
         return data
 
-    def _hung_up(self, link: Link) -> None:
+    def _hung_up(self, link: SocketConnection) -> None:
         """The peer sends no more. It may still read: replies that are on their way go out, but no
         new message is handed to it."""
         link.hung_up = True

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from zbus.config.server import LoopLimits
 from zbus.server.loop.readiness import READ, WRITE
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.wire.tls import TlsStream
 
 SMALL_BYTES = 64 << 10
@@ -28,20 +28,20 @@ log = logging.getLogger("zbus")
 class Connections(Protocol):
     """What the loop does with a connection."""
 
-    def drop(self, link: Link) -> None: ...
+    def drop(self, link: SocketConnection) -> None: ...
 
-    def failed(self, link: Link) -> None:
+    def failed(self, link: SocketConnection) -> None:
         """A mistake came to light."""
 
-    def leave(self, link: Link) -> None: ...
+    def leave(self, link: SocketConnection) -> None: ...
 
-    def resume(self, link: Link) -> None:
+    def resume(self, link: SocketConnection) -> None:
         """It takes what it is sent again."""
 
-    def wait_for_turn(self, link: Link) -> None:
+    def wait_for_turn(self, link: SocketConnection) -> None:
         """If it has asked for more, that is done when it is its turn."""
 
-    def watch(self, link: Link, events: int) -> None: ...
+    def watch(self, link: SocketConnection, events: int) -> None: ...
 
 
 class Output:
@@ -52,20 +52,24 @@ class Output:
         self._bytes_max = limits.output_bytes_max
         self._tickets_max = limits.tickets_per_connection_max
         self._now_ms = 0
-        self.ready: list[Link] = []  # have something to send in this turn
-        self.held: dict[Link, None] = {}  # not read from until they get rid of something
-        self._takers: dict[Link, None] = {}  # may take more of what is unsent; they have turns
+        self.ready: list[SocketConnection] = []  # have something to send in this turn
+        self.held: dict[
+            SocketConnection, None
+        ] = {}  # not read from until they get rid of something
+        self._takers: dict[
+            SocketConnection, None
+        ] = {}  # may take more of what is unsent; they have turns
         # What connections have not taken yet, and how much that may be; 0 = without a bound.
         self.unsent_bytes = 0
         self.unsent_bytes_max = 0
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: SocketConnection) -> None:
         """It is over."""
         self.unsent_bytes -= link.unsent_bytes
         self.held.pop(link, None)
         self._takers.pop(link, None)
 
-    def _encrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes:
+    def _encrypt(self, link: SocketConnection, tls: TlsStream, data: bytes) -> bytes:
         """What to send for this plaintext; from here on the link's output is counted as it is
         sent."""
         try:
@@ -117,7 +121,7 @@ class Output:
                 except Exception:
                     self._loop.failed(link)
 
-    def _put_by(self, link: Link) -> None:
+    def _put_by(self, link: SocketConnection) -> None:
         """What is not sent at once, or not as it is: what is large or encrypted, or comes behind
         what is unsent."""
         pieces = link.out.copy()
@@ -139,7 +143,7 @@ class Output:
         if not link.closed:
             self._cut_off(link)
 
-    def _keep(self, link: Link, data: bytes | memoryview) -> None:
+    def _keep(self, link: SocketConnection, data: bytes | memoryview) -> None:
         """For later."""
         size, unsent = len(data), link.unsent
         if not size:
@@ -154,7 +158,7 @@ class Output:
         self.unsent_bytes += size
         self.held[link] = None
 
-    def _cut_off(self, link: Link) -> None:
+    def _cut_off(self, link: SocketConnection) -> None:
         """If all that is kept would be too much, those lose who leave more behind now."""
         if self.unsent_bytes > self.unsent_bytes_max > 0 and link.unsent:
             log.warning(
@@ -163,7 +167,7 @@ class Output:
             )
             self._loop.drop(link)
 
-    def flush(self, link: Link) -> None:
+    def flush(self, link: SocketConnection) -> None:
         """The socket takes bytes again: it is sent some when it is its turn."""
         if link.unsent:
             self._takers[link] = None
@@ -177,7 +181,7 @@ class Output:
             del takers[link]
             left -= self._try_to_send(link)
 
-    def _try_to_send(self, link: Link) -> int:
+    def _try_to_send(self, link: SocketConnection) -> int:
         """Send some of what is unsent; how much was."""
         try:
             return self._send_some(link)
@@ -189,7 +193,7 @@ class Output:
             self._loop.failed(link)
         return 0
 
-    def _send_some(self, link: Link) -> int:
+    def _send_some(self, link: SocketConnection) -> int:
         unsent, left = link.unsent, SEND_BYTES_MAX
         self.held[link] = None
         while unsent and left > 0:
@@ -214,7 +218,7 @@ class Output:
                 break
         return SEND_BYTES_MAX - left
 
-    def _settle(self, link: Link) -> None:
+    def _settle(self, link: SocketConnection) -> None:
         """Decide what a held link is watched for, and whether it is over."""
         if link.finished and not link.unsent:
             if link.farewell:
@@ -240,7 +244,7 @@ class Output:
             link.heard_ms = self._now_ms  # from now on it can be heard
         self._loop.watch(link, events)
 
-    def _linger(self, link: Link) -> None:
+    def _linger(self, link: SocketConnection) -> None:
         """Everything is said. A peer that is still sending must not lose our last words to a
         reset, so its bytes are read and dropped for a moment."""
         if link.tls is not None and not self._say_goodbye(link, link.tls):
@@ -255,7 +259,7 @@ class Output:
         link.linger(self._now_ms)
         self._loop.watch(link, READ)
 
-    def _say_goodbye(self, link: Link, tls: TlsStream) -> bool:
+    def _say_goodbye(self, link: SocketConnection, tls: TlsStream) -> bool:
         """End TLS, so that the peer knows that nothing was cut off. False: not all of it is sent,
         or the link is over already."""
         data = tls.close()

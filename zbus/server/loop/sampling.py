@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from zbus.core.model.histogram import S_BOUNDS, Histogram
-from zbus.dialects.registry import FACES
+from zbus.dialects.registry import DIALECTS
 from zbus.dialects.zbus.dialect import COMMANDS
 from zbus.dialects.zbus.inspect.message_admin import Order
 from zbus.dialects.zbus.messages.consume import Consume
@@ -20,7 +20,7 @@ from zbus.edge.proxies import ForClient
 from zbus.edge.rights import Guarded
 from zbus.edge.shape_plans import OfShape
 from zbus.edge.websocket import Close, Pong, Upgrade
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.wire.heads.heads import Head
 
 PAUSE_MS = 5
@@ -36,7 +36,7 @@ _NAMES: dict[type, str] = {
     plan: name.decode() for name, plan in reversed(COMMANDS.items()) if isinstance(plan, type)
 }
 _NAMES |= {Consume: "consume", Upgrade: "websocket", Pong: "websocket", Close: "websocket"}
-_OTHERS = FACES.keys() - {"native"}
+_OTHERS = DIALECTS.keys() - {"native"}
 
 
 class Sampler:
@@ -45,7 +45,7 @@ class Sampler:
     def __init__(self, timings: Timings) -> None:
         self._timings = timings
         self._turns = timings.turn
-        self._link: Link | None = None  # whose request is followed
+        self._link: SocketConnection | None = None  # whose request is followed
         self._head: Head | None = None  # of it, until it is planned
         self._plan: object = None  # what is run for it
         self._began_s = 0.0
@@ -53,7 +53,7 @@ class Sampler:
 
     def begin(self, link: object, now_ms: int) -> None:
         """This is about to be read from, if it is a link. To be called from `next_ms` on."""
-        if type(link) is Link and not link.open_tickets and link.heartbeat is None:
+        if type(link) is SocketConnection and not link.open_tickets and link.heartbeat is None:
             self._link, self._began_s = link, time.monotonic()
             link.sample = self
             self.next_ms = _NEVER_MS  # one at a time

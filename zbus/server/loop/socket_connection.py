@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
-from zbus.edge.connection import Peer, Planner
+from zbus.edge.connection import Connection, Planner
 from zbus.wire.http import HttpReader
 from zbus.wire.tls import TlsStream
 
@@ -17,7 +17,7 @@ STREAM_BUFFER_BYTES = 128 << 10
 """Of the system, for each stream of events."""
 
 
-class Link(Peer):
+class SocketConnection(Connection):
     """A peer with a socket. The loop does the IO; this only holds what it has to know."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Link(Peer):
         address: str,
         reader: HttpReader,
         planner: Planner,
-        ready: Callable[[Link], None],
+        ready: Callable[[SocketConnection], None],
         out_bytes_max: int,
         now_ms: int,
         tls: TlsStream | None = None,

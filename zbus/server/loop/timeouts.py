@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from zbus.config.server import Timeouts
-from zbus.core.model.containment import Faults
+from zbus.core.model.containment import Containment
 from zbus.server.loop.readiness import READ
 from zbus.wire.errors import WireError
 from zbus.wire.websocket import GOING_AWAY
 
 if TYPE_CHECKING:
     from zbus.edge.connection import Framing
-    from zbus.server.loop.socket_connection import Link
+    from zbus.server.loop.socket_connection import SocketConnection
 
 EVERY_MS = 1_000
 
@@ -27,18 +27,18 @@ OUTPUT_BYTES_LEAST = 16 << 10
 """What each connection may leave untaken, however many there are."""
 
 
-class Sweep:
+class ConnectionTimeouts:
     """Looks at every connection once a second, at some of them in each turn."""
 
     def __init__(
         self,
-        links: Iterable[Link],
-        drop: Callable[[Link], None],
-        leave: Callable[[Link], None],
+        links: Iterable[SocketConnection],
+        drop: Callable[[SocketConnection], None],
+        leave: Callable[[SocketConnection], None],
         timeouts: Timeouts,
         also: Callable[[], None],
         output_bytes_max: int,
-        faults: Faults,
+        faults: Containment,
     ) -> None:
         """`output_bytes_max` is what one connection may leave untaken."""
         self._usual_bytes = output_bytes_max
@@ -49,7 +49,7 @@ class Sweep:
         self._timeouts = timeouts
         self._also = also  # what else is to be done now and then
         self._next_ms = 0
-        self.left: list[Link] = []  # not looked at yet in this second
+        self.left: list[SocketConnection] = []  # not looked at yet in this second
         # Of the replies that are not taken or have not had their turn: how much that may be of all
         # connections (0 = without a bound), how much it was a second ago, and what one may leave.
         self.output_bytes_max = 0
@@ -86,7 +86,7 @@ class Sweep:
         elif self._each_bytes:
             self._each_bytes = self._usual_bytes  # given back, also to those that had less
 
-    def _look(self, link: Link, now_ms: int) -> None:
+    def _look(self, link: SocketConnection, now_ms: int) -> None:
         timeouts = self._timeouts
         if link.linger_until_ms:
             if now_ms >= link.linger_until_ms:
@@ -139,13 +139,15 @@ class Sweep:
             link.closing = True
             link.write(b"")
 
-    def _is_late(self, link: Link, now_ms: int) -> bool:
+    def _is_late(self, link: SocketConnection, now_ms: int) -> bool:
         """Of a body or message that has come in part: nothing came for long, or too little."""
         body_ms = self._timeouts.body_timeout_ms
         slow = self._is_slow(link, "body", link.reader.came_bytes, body_ms, now_ms)
         return slow or now_ms - link.heard_ms > body_ms
 
-    def _is_slow(self, link: Link, what: str, count: int, window_ms: int, now_ms: int) -> bool:
+    def _is_slow(
+        self, link: SocketConnection, what: str, count: int, window_ms: int, now_ms: int
+    ) -> bool:
         """Fewer bytes went this way than must, for all of a window; `count` of them by now."""
         pace = link.pace
         if pace is None or pace[0] != what:
@@ -157,7 +159,7 @@ class Sweep:
         link.pace = (what, now_ms, count)
         return (count - pace[2]) * 1_000 < self._timeouts.bytes_per_s_min * passed_ms
 
-    def _look_at_framed(self, link: Link, framing: Framing, now_ms: int) -> None:
+    def _look_at_framed(self, link: SocketConnection, framing: Framing, now_ms: int) -> None:
         """A page cannot send heartbeats, but its browser answers pings: who says nothing is asked
         after half the time, and who does not answer is gone, whatever was sent to him."""
         timeouts = self._timeouts

@@ -27,7 +27,7 @@ from zbus.config import Config
 from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.process.certificates import BadCertificate, Certificates
 from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
-from zbus.server.watch.system_stats import Gauges, OsGauges
+from zbus.server.watch.system_stats import OsStats, SystemStats
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -62,7 +62,7 @@ class Finding:
 class Machine:
     """What the checks look at; tests have their own."""
 
-    gauges: Gauges = attrs.Factory(OsGauges)
+    gauges: SystemStats = attrs.Factory(OsStats)
     mounts: Path = Path("/proc/self/mounts")
     files_max: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     sync_s: Callable[[Path], list[float]] = lambda folder: measured(folder)

@@ -47,7 +47,7 @@ older are every 5 times of that, a few milliseconds, and all others nearly never
 log = logging.getLogger("zbus")
 
 
-class Collector:
+class GcControl:
     """See the module."""
 
     def __init__(

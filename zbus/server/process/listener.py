@@ -9,7 +9,7 @@ import uuid
 from functools import partial
 
 from zbus.server.assembly import Assembly
-from zbus.server.loop.connections_per_ip import Crowds
+from zbus.server.loop.connections_per_ip import ConnectionsPerIp
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Listening, peer_address
 from zbus.server.process.certificates import Certificates
@@ -31,7 +31,7 @@ class Listener:
         assembly: Assembly,
         loop: Loop,
         connections_max: int,
-        crowds: Crowds,
+        crowds: ConnectionsPerIp,
         certificates: Certificates | None = None,
     ) -> None:
         """With `certificates`, TLS is spoken."""

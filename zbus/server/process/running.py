@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from zbus.dialects.zbus.settings import Timings, Traffic
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
-from zbus.server.loop.socket_connection import Link
-from zbus.server.watch.memory_usage import Holdings
+from zbus.server.loop.socket_connection import SocketConnection
+from zbus.server.watch.memory_usage import MemoryUsage
 from zbus.server.watch.pressure import Pressure
-from zbus.server.watch.system_stats import Gauges
+from zbus.server.watch.system_stats import SystemStats
 
 WINDOW_S = 60
 """`syncMs` is of so long, or up to twice that: whoever looks wants to know of now."""
@@ -27,10 +27,10 @@ class RunningServer:
 
     def __init__(
         self,
-        gauges: Gauges,
+        gauges: SystemStats,
         data_dir: Path,
         reserve_bytes: int,
-        holdings: Holdings,
+        holdings: MemoryUsage,
         mailbox: Mailbox,
     ) -> None:
         self._gauges = gauges
@@ -75,20 +75,20 @@ class RunningServer:
             }
         return {name: value for name, value in known.items() if value is not None}
 
-    def idle_ms(self, peer: Peer) -> int:
+    def idle_ms(self, peer: Connection) -> int:
         """How long nothing has come from this connection."""
-        if self.loop is None or not isinstance(peer, Link):
+        if self.loop is None or not isinstance(peer, SocketConnection):
             return 0
         return max(0, self.loop.now_ms - peer.heard_ms)
 
-    def traffic(self, peer: Peer) -> Traffic | None:
+    def traffic(self, peer: Connection) -> Traffic | None:
         """What has gone over this connection."""
-        if self.loop is None or not isinstance(peer, Link):
+        if self.loop is None or not isinstance(peer, SocketConnection):
             return None
         age_ms = max(0, self.loop.now_ms - peer.opened_ms)
         return Traffic(peer.in_bytes, peer.sent_bytes + peer.taken_bytes, age_ms)
 
-    def disconnect(self, peer: Peer) -> None:
+    def disconnect(self, peer: Connection) -> None:
         """End this connection, at the beginning of the next turn."""
-        if self.loop is not None and isinstance(peer, Link):
+        if self.loop is not None and isinstance(peer, SocketConnection):
             self._mailbox.post(partial(self.loop.drop, peer))

@@ -25,7 +25,7 @@ from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.server.loop import faults
 from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.loop.clock import Clock
-from zbus.server.loop.connections_per_ip import Crowds
+from zbus.server.loop.connections_per_ip import ConnectionsPerIp
 from zbus.server.loop.faults import each
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
@@ -37,7 +37,7 @@ from zbus.server.process.allocator import keep_freed_memory
 from zbus.server.process.banner import banner
 from zbus.server.process.certificates import BadCertificate, Certificates, check_options
 from zbus.server.process.clock_note import boot_id, read_note, write_note
-from zbus.server.process.gc_control import Collector
+from zbus.server.process.gc_control import GcControl
 from zbus.server.process.listener import Listener
 from zbus.server.process.pages import BadPages, PageFolder, read_console
 from zbus.server.process.progress import Progress
@@ -46,10 +46,10 @@ from zbus.server.process.running import RunningServer
 from zbus.server.process.supervisor import Supervisor
 from zbus.server.process.tokens import BadTokens, TokenFile
 from zbus.server.push.pushing import Pushing, Sender, Told
-from zbus.server.watch.debug_loop import TellingLoop
-from zbus.server.watch.memory_usage import OUTPUT_SHARE, Holdings, count_holdings, within
+from zbus.server.watch.debug_loop import DebugLoop
+from zbus.server.watch.memory_usage import OUTPUT_SHARE, MemoryUsage, count_holdings, within
 from zbus.server.watch.pressure import Pressure, memory_max
-from zbus.server.watch.system_stats import Gauges, OsGauges
+from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
 from zbus.storage.local.identity import read_identity
@@ -95,14 +95,14 @@ class Server:
     """One broker with its journal and its listening socket."""
 
     def __init__(
-        self, config: Config, files: Files | None = None, gauges: Gauges | None = None
+        self, config: Config, files: Files | None = None, gauges: SystemStats | None = None
     ) -> None:
         """`files` is how a test gets between the journal and the disk; `gauges` tell how much is
         left of disk and memory."""
-        self._gauges: Gauges = gauges or OsGauges()
+        self._gauges: SystemStats = gauges or OsStats()
         self.config = config = within(config, memory_max(self._gauges, config))
-        self.holdings = Holdings()
-        self.collector = Collector()
+        self.holdings = MemoryUsage()
+        self.collector = GcControl()
         self.mailbox = Mailbox()
         self.supervisor = Supervisor()
         self.reloads: list[Callable[[], None]] = []
@@ -238,7 +238,7 @@ class Server:
             config,
             config,
             self._now_and_then,
-            kind=TellingLoop if config.log_level == "debug" else Loop,
+            kind=DebugLoop if config.log_level == "debug" else Loop,
         )
         self.running.loop = self.loop
         self.pushing = Pushing(
@@ -263,7 +263,7 @@ class Server:
     def _accept(self, assembly: Assembly) -> None:
         """A listener for each socket; all of them share the limits on connections."""
         connections_max = min(self.config.connections_max, _shares(_descriptors())[0])
-        crowds = Crowds(self.config.connections_per_address_max)
+        crowds = ConnectionsPerIp(self.config.connections_per_address_max)
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None

@@ -24,7 +24,7 @@ from zbus.core.broker import Broker
 from zbus.core.delivery import settle as leases
 from zbus.core.delivery.retries import pause_ms
 from zbus.core.model.errors import Outcome
-from zbus.core.model.pull_options import EmptyReason, Wants
+from zbus.core.model.pull_options import EmptyReason, PullOptions
 from zbus.core.model.ticket import Silent
 from zbus.core.model.webhook import Push, PushState
 from zbus.core.topics.outcomes import Delivered
@@ -69,7 +69,7 @@ class _Pull(Pull):
 
     __slots__ = ("_pushed", "_reserved_bytes")
 
-    def __init__(self, pushed: Pushed, wants: Wants) -> None:
+    def __init__(self, pushed: Pushed, wants: PullOptions) -> None:
         super().__init__(pushed.session, wants)
         self._pushed = pushed
         self._reserved_bytes = pushed.expected_bytes
@@ -100,7 +100,7 @@ class Pushed:
         self.ended = False  # a pull did: it is looked at again
         self.resume_ms = 0  # in an outage: no pull before it
         self.pause_ms = 0  # the last one
-        self._wants = Wants()
+        self._wants = PullOptions()
 
     @property
     def push(self) -> Push | None:
@@ -118,7 +118,7 @@ class Pushed:
             most = 1
         lease_ms = push.timeout_ms + LEASE_SPARE_MS
         if self._wants.lease_ms != lease_ms:
-            self._wants = Wants(lease_ms=lease_ms, standby=True)
+            self._wants = PullOptions(lease_ms=lease_ms, standby=True)
         while (busy := self.waiting + len(self.open)) < most and not self.ended:
             if busy and self._pushing.open_bytes + self.expected_bytes > OPEN_BYTES_MAX:
                 return

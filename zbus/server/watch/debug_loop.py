@@ -11,7 +11,7 @@ import time
 
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.readiness import Events
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 
 SLOW_TURN_S = 0.05
 """A turn that takes so long holds everybody up noticeably."""
@@ -19,15 +19,15 @@ SLOW_TURN_S = 0.05
 log = logging.getLogger("zbus")
 
 
-class TellingLoop(Loop):
+class DebugLoop(Loop):
     """See the module."""
 
-    def add(self, link: Link) -> None:
+    def add(self, link: SocketConnection) -> None:
         super().add(link)
         fields = {"peer": link.address, "session": link.id.decode(), "open": len(self.links)}
         log.debug("connection opened", extra=fields)
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: SocketConnection) -> None:
         if link.closed:
             return
         why = why_over(link, sys.exception())
@@ -43,7 +43,7 @@ class TellingLoop(Loop):
             log.debug("slow turn", extra={"ms": round(seconds * 1000), "ready": len(events)})
 
 
-def why_over(link: Link, error: BaseException | None) -> str:
+def why_over(link: SocketConnection, error: BaseException | None) -> str:
     """Why a connection ends, as far as it shows."""
     if error is not None:
         return str(error) or type(error).__name__

@@ -42,7 +42,7 @@ def within(config: Config, memory_max: int) -> Config:
     return attrs.evolve(config, **bounds)
 
 
-class Holdings:
+class MemoryUsage:
     """Asks those who hold something."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Holdings:
         return {kind: ask() for kind, ask in self._asked.items()}
 
 
-def count_holdings(holdings: Holdings, loop: Loop, assembly: Assembly) -> None:
+def count_holdings(holdings: MemoryUsage, loop: Loop, assembly: Assembly) -> None:
     """Everything that this broker holds in memory."""
     broker, sweep = assembly.broker, loop.sweep
     holdings.add("connections", lambda: CONNECTION_BYTES * len(loop.links))

@@ -14,8 +14,8 @@ from pathlib import Path
 from zbus.config.server import Marks
 from zbus.core.broker import Broker
 from zbus.core.model.errors import BrokerError, Refusal
-from zbus.server.watch.memory_usage import Holdings
-from zbus.server.watch.system_stats import Gauges, Space
+from zbus.server.watch.memory_usage import MemoryUsage
+from zbus.server.watch.system_stats import Space, SystemStats
 
 _MIB = 1 << 20
 _DISK_PART = 4
@@ -40,18 +40,18 @@ class Pressure:
     def __init__(
         self,
         broker: Broker,
-        gauges: Gauges,
+        gauges: SystemStats,
         data_dir: Path,
         marks: Marks,
         give_way: Callable[[], None] = lambda: None,
-        holdings: Holdings | None = None,
+        holdings: MemoryUsage | None = None,
         collect: Callable[[], object] = lambda: None,
     ) -> None:
         """`give_way` frees what can be had again, while memory is short. `collect` frees what
         Python keeps for the next objects, which may be spread over all of what a crowd left."""
         self._give_way = give_way
         self._collect = collect
-        self._holdings = holdings or Holdings()
+        self._holdings = holdings or MemoryUsage()
         self._broker = broker
         self._gauges = gauges
         self._data_dir = data_dir
@@ -130,7 +130,7 @@ class Pressure:
         return BrokerError(Refusal.OVERLOADED, text)
 
 
-def memory_max(gauges: Gauges, marks: Marks) -> int:
+def memory_max(gauges: SystemStats, marks: Marks) -> int:
     """Resident bytes that the broker may have; 0 = nobody knows."""
     total = gauges.memory_total() or 0
     return marks.memory_limit_bytes or total * _MEMORY_PERCENT // 100

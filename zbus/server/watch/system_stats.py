@@ -20,7 +20,7 @@ class Space(NamedTuple):
     total: int
 
 
-class Gauges(Protocol):
+class SystemStats(Protocol):
     """Each answer is None where the system does not tell."""
 
     def disk(self, path: Path) -> Space | None: ...
@@ -60,7 +60,7 @@ class _Heap(ctypes.Structure):
     fordblks: int
 
 
-class OsGauges:
+class OsStats:
     """The real ones; `proc` and `cgroups` are where Linux shows its figures."""
 
     def __init__(self, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> None:

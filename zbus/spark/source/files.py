@@ -20,7 +20,7 @@ from zbus.storage.format.batch import HEADER_BYTES, BatchHeader, Kind, inspect_h
 from zbus.storage.format.checkpoint import decode_change
 from zbus.storage.local import naming
 from zbus.storage.local.files import OsFiles
-from zbus.storage.local.high_water_marks import Landmark, Landmarks
+from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
 from zbus.storage.port import JournalError
 from zbus.storage.tools.manifest import MANIFEST, path_of, read_manifest
 
@@ -147,7 +147,7 @@ class FileLog(Log):
 
     def _listed(self, topic: str) -> list[_Lane]:
         name = naming.topic_directory(topic)
-        marks = {} if self._manifest else Landmarks(OsFiles(), self._root).load() or {}
+        marks = {} if self._manifest else HighWaterMarks(OsFiles(), self._root).load() or {}
         for directory, found in self._directories():
             if directory.lower() != name.lower():
                 continue
@@ -248,7 +248,7 @@ def _first_time_ms(segment: _Segment) -> int:
     return 0 if found is None else found
 
 
-def _end(segments: list[_Segment], mark: Landmark | None) -> int:
+def _end(segments: list[_Segment], mark: HighWaterMark | None) -> int:
     """Behind the last message that is synced."""
     newest = segments[-1]
     if mark is not None:

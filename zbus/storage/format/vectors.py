@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from zbus.core.cursor.state import Entries, EntryState
 from zbus.core.dedup.active_ids import IdColumns
 from zbus.core.dedup.window import NAME_BYTES, Original
-from zbus.core.model.dispositions import FORGOTTEN, Endings, Fate
+from zbus.core.model.dispositions import FORGOTTEN, Disposition, Endings
 from zbus.core.timing.delays import Columns
 from zbus.storage.errors import JournalDamage
 
@@ -95,7 +95,7 @@ def decode_endings(payload: memoryview, at: int, count: int) -> tuple[Endings, i
         raise JournalDamage(f"state: {count} fates are more than the payload holds")
     fates = bytearray(payload[fates_at : fates_at + count])
     known = fates.translate(None, bytes((FORGOTTEN,)))
-    if known and not min(Fate) <= min(known) <= max(known) <= max(Fate):
+    if known and not min(Disposition) <= min(known) <= max(known) <= max(Disposition):
         raise JournalDamage("state: a message ended in a way that there is not")
     endings = Endings(
         _numbers(payload[at:times_at]),

@@ -27,12 +27,12 @@ from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.local import naming
 from zbus.storage.local.directory import make_way, take_directory
 from zbus.storage.local.files import Files, OsFiles, opened, reason
-from zbus.storage.local.high_water_marks import Landmark, Landmarks
+from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
 from zbus.storage.local.identity import make_identity
 from zbus.storage.local.lane import CLOSED, LocalLane
-from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX, Handles
+from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX, OpenFiles
 from zbus.storage.local.opening import Found, find_lanes
-from zbus.storage.local.read_ahead import Warming
+from zbus.storage.local.read_ahead import ReadAhead
 from zbus.storage.local.reader import Reader
 from zbus.storage.local.removal import Removal
 from zbus.storage.local.reserve import RESERVE_BYTES, Reserve
@@ -104,8 +104,8 @@ class LocalJournal:
         self._warmers = [worker(f"zbus-warm-{number}") for number in range(warmers)]
         self._lock = take_directory(files, data_dir)
         self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
-        self._landmarks = Landmarks(files, data_dir)
-        self._handles = Handles(files, open_segments_max)
+        self._landmarks = HighWaterMarks(files, data_dir)
+        self._handles = OpenFiles(files, open_segments_max)
         self._syncer = Syncer(
             files, worker("zbus-sync"), post, self._fatal, self._lock, observe_sync
         )
@@ -346,8 +346,8 @@ class LocalJournal:
                 count = min(WINDOW_BYTES, segment.size - at)
                 self._files.write(file, self._files.read(file, count, at), at)
 
-    def _find(self, marks: Mapping[str, Landmark] | None) -> Iterator[Found]:
-        warming = Warming(self._files, self._data_dir, marks or {}, self._warmers)
+    def _find(self, marks: Mapping[str, HighWaterMark] | None) -> Iterator[Found]:
+        warming = ReadAhead(self._files, self._data_dir, marks or {}, self._warmers)
         try:
             for found in find_lanes(self._files, self._data_dir, marks, self._progress):
                 yield found

@@ -38,7 +38,7 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 log = logging.getLogger("zbus")
 
 
-class Landmark(msgspec.Struct, array_like=True, frozen=True):
+class HighWaterMark(msgspec.Struct, array_like=True, frozen=True):
     """One lane's entry; it speaks of the segment that was the newest then."""
 
     lane: str  # directories of topic and partition, with a slash between
@@ -51,25 +51,27 @@ class Landmark(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Landmark]).decode
+_decode = msgspec.json.Decoder(list[HighWaterMark]).decode
 
 
-class Landmarks:
+class HighWaterMarks:
     """The claims, and which lanes the file on disk may tell of although they are gone."""
 
     def __init__(self, files: Files, data_dir: Path) -> None:
         self._files = files
         self._data_dir = data_dir
         self._path = data_dir / naming.LANDMARKS
-        self._claims: dict[str, Landmark] = {}
-        self._saving: list[Landmark] = []  # now, or nothing is
-        self._known: list[Landmark] = []  # what was saved last: all true, unless a lane is gone
+        self._claims: dict[str, HighWaterMark] = {}
+        self._saving: list[HighWaterMark] = []  # now, or nothing is
+        self._known: list[
+            HighWaterMark
+        ] = []  # what was saved last: all true, unless a lane is gone
         self._ghosts: dict[str, int] = {}  # with a number: a lane may be forgotten again
         self._forgotten = 0
         self._skipped = False  # set by `save`: the disk was full
         self.stale = False  # the file says less than it could, or speaks of lanes that are gone
 
-    def load(self) -> dict[str, Landmark] | None:
+    def load(self) -> dict[str, HighWaterMark] | None:
         """Give what the file says; None if there is none that can be trusted."""
         try:
             raw = self._read()
@@ -90,7 +92,7 @@ class Landmarks:
         with opened(self._files, self._path, "read") as file:
             return self._files.read(file, self._files.size(file), 0)
 
-    def claim(self, mark: Landmark) -> None:
+    def claim(self, mark: HighWaterMark) -> None:
         """To be saved when what it claims is durable."""
         self._claims[mark.lane] = mark
 
@@ -105,7 +107,7 @@ class Landmarks:
         """Whether the file on disk may speak of a former lane of that name."""
         return lane in self._ghosts
 
-    def claims(self) -> list[Landmark]:
+    def claims(self) -> list[HighWaterMark]:
         """What is to be saved now; `saved` has to follow."""
         self.stale = False
         self._saving = list(self._claims.values())
@@ -140,14 +142,14 @@ class Landmarks:
         self._known, self._ghosts, self.stale = left, {}, True
         return True
 
-    def save(self, marks: Iterable[Landmark]) -> None:
+    def save(self, marks: Iterable[HighWaterMark]) -> None:
         """Write the file anew. On the syncing thread; a full disk only puts it off."""
         try:
             self._write(marks, naming.LANDMARKS_UNFINISHED)
         except JournalFull:
             self._skipped = True
 
-    def _write(self, marks: Iterable[Landmark], unfinished: str) -> None:
+    def _write(self, marks: Iterable[HighWaterMark], unfinished: str) -> None:
         text = b"[%b]\n" % b",\n".join([_encode(mark) for mark in marks])
         made = self._data_dir / unfinished
         write_whole(self._files, self._path, made, _HEAD % crc32(text) + text)

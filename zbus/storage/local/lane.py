@@ -20,8 +20,8 @@ from pathlib import Path
 from zbus.storage.format.batch import Batch, Kind
 from zbus.storage.local import naming
 from zbus.storage.local.files import Files
-from zbus.storage.local.high_water_marks import Landmark
-from zbus.storage.local.open_files import Handles
+from zbus.storage.local.high_water_marks import HighWaterMark
+from zbus.storage.local.open_files import OpenFiles
 from zbus.storage.local.opening import Found
 from zbus.storage.local.segment import Segment
 from zbus.storage.local.syncer import Syncer
@@ -62,7 +62,7 @@ class LocalLane:
     )
 
     def __init__(
-        self, files: Files, handles: Handles, syncer: Syncer, directory: Path, key: str
+        self, files: Files, handles: OpenFiles, syncer: Syncer, directory: Path, key: str
     ) -> None:
         self._files = files
         self._handles = handles
@@ -89,7 +89,7 @@ class LocalLane:
         self.round = 0  # of the syncer: the last one asked for
 
     @classmethod
-    def found(cls, files: Files, handles: Handles, syncer: Syncer, found: Found) -> LocalLane:
+    def found(cls, files: Files, handles: OpenFiles, syncer: Syncer, found: Found) -> LocalLane:
         """Go on where a former run ended."""
         lane = cls(files, handles, syncer, found.directory, found.key)
         lane.segments, lane.newest = found.segments, found.segments[-1]
@@ -105,7 +105,7 @@ class LocalLane:
     def make(
         cls,
         files: Files,
-        handles: Handles,
+        handles: OpenFiles,
         syncer: Syncer,
         directory: Path,
         batches: Sequence[Batch],
@@ -174,10 +174,10 @@ class LocalLane:
         self.segments[:0] = [segment for segments in self.leaving for segment in segments]
         self.leaving.clear()
 
-    def landmark(self) -> Landmark:
+    def landmark(self) -> HighWaterMark:
         """What is true of it as soon as all that was written so far is synced."""
         newest = self.newest
-        return Landmark(
+        return HighWaterMark(
             self.key,
             newest.base,
             self._first_crc,

@@ -29,7 +29,7 @@ class Holder(Protocol):
     def __hash__(self) -> int: ...
 
 
-class Handles:
+class OpenFiles:
     """See above."""
 
     def __init__(self, files: Files, segments_max: int) -> None:

@@ -28,7 +28,7 @@ from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.local import naming
 from zbus.storage.local.directory import remove_tree
 from zbus.storage.local.files import Files, opened
-from zbus.storage.local.high_water_marks import Landmark
+from zbus.storage.local.high_water_marks import HighWaterMark
 from zbus.storage.local.segment import BadBatch, Segment, walk, walk_file
 from zbus.storage.port import JournalDamage, JournalFull, Lane
 
@@ -71,7 +71,7 @@ class _Start(NamedTuple):
 def find_lanes(
     files: Files,
     data_dir: Path,
-    marks: Mapping[str, Landmark] | None,
+    marks: Mapping[str, HighWaterMark] | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Found]:
     """Look through all lanes; leave nothing half-done behind. `progress` is told topics done and
@@ -109,7 +109,7 @@ def find_lanes(
 
 
 def _open_lane(
-    files: Files, directory: Path, partition: int, marks: Mapping[str, Landmark] | None
+    files: Files, directory: Path, partition: int, marks: Mapping[str, HighWaterMark] | None
 ) -> Found | None:
     try:
         names = files.list(directory)
@@ -172,7 +172,7 @@ class _Opening:
             self._batches if self._batches_bytes <= _BATCHES_BYTES else [],
         )
 
-    def run(self, marks: Mapping[str, Landmark] | None) -> bool:
+    def run(self, marks: Mapping[str, HighWaterMark] | None) -> bool:
         """Read and mend; False if there is nothing in it."""
         start = self._start(marks)
         while self._segments:
@@ -201,7 +201,7 @@ class _Opening:
             first, *later = self._segments[start.segment :]
             self._tails = [(first, start.durable), *((segment, 0) for segment in later)]
 
-    def _start(self, marks: Mapping[str, Landmark] | None) -> _Start:
+    def _start(self, marks: Mapping[str, HighWaterMark] | None) -> _Start:
         if marks is None:
             return _Start(len(self._segments) - 1, 0, _EVERYTHING)
         mark = marks.get(self._key)
@@ -214,7 +214,7 @@ class _Opening:
         self._lost = True
         return _Start(0)
 
-    def _start_without(self, start: _Start, marks: Mapping[str, Landmark] | None) -> _Start:
+    def _start_without(self, start: _Start, marks: Mapping[str, HighWaterMark] | None) -> _Start:
         """The landmark's batch is not there: it is damaged, or another lane had this name."""
         self._lost = True
         segment = self._segments[start.segment]

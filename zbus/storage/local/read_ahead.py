@@ -16,7 +16,7 @@ from typing import Final
 
 from zbus.storage.local import naming
 from zbus.storage.local.files import Files, opened
-from zbus.storage.local.high_water_marks import Landmark
+from zbus.storage.local.high_water_marks import HighWaterMark
 from zbus.storage.local.worker import Worker
 from zbus.storage.port import JournalError
 
@@ -24,7 +24,7 @@ LOOKED_AT: Final = 32  # lanes, before it is decided
 WARM_BYTES: Final = 1 << 20
 
 
-class Warming:
+class ReadAhead:
     """See above. Runs until its topics are read or it is stopped. `clocks` tell what passed, and
     how much of it this thread has worked, in seconds."""
 
@@ -32,7 +32,7 @@ class Warming:
         self,
         files: Files,
         data_dir: Path,
-        marks: Mapping[str, Landmark],
+        marks: Mapping[str, HighWaterMark],
         workers: Sequence[Worker],
         clocks: Callable[[], tuple[float, float]] = lambda: (time.monotonic(), time.thread_time()),
     ) -> None:

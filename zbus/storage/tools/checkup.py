@@ -14,7 +14,7 @@ import attrs
 from zbus.storage.local import naming
 from zbus.storage.local.directory import owner_of
 from zbus.storage.local.files import Files, reason
-from zbus.storage.local.high_water_marks import Landmarks
+from zbus.storage.local.high_water_marks import HighWaterMarks
 from zbus.storage.local.identity import refuse_backup
 from zbus.storage.port import JournalError, JournalFull
 from zbus.storage.tools.repair import CannotRepair, Quarantine, learn, repair_lane
@@ -88,7 +88,7 @@ def check_up(
     try:
         with Hold(files, data_dir):
             found, others = find_directories(files, data_dir)
-            marks = Landmarks(files, data_dir).load()
+            marks = HighWaterMarks(files, data_dir).load()
             lanes = [verify_lane(files, path, number, marks, progress) for path, number in found]
             result = Checkup(data_dir, lanes, others)
             if repair and result.damaged:

@@ -25,7 +25,7 @@ from zbus.core.cursor.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.topics.recovered import Replayed
+from zbus.core.topics.recovered import RecoveredState
 from zbus.storage.format.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.storage.format.checkpoint import decode_change
 from zbus.storage.local import naming
@@ -101,20 +101,20 @@ _UNKNOWN = GroupOptions(lease=True)
 """Of a group of which nobody knows more: asking for acks too often loses nothing."""
 
 
-def _begin(known: StateChange, partition: int, cursor: int) -> Replayed:
+def _begin(known: StateChange, partition: int, cursor: int) -> RecoveredState:
     """What a lane tells before its first batch: what the topic's lanes say of it together."""
     groups = tuple(attrs.evolve(group, cursor=cursor) for group in known.groups)
-    told = Replayed(partition)
+    told = RecoveredState(partition)
     told.apply(attrs.evolve(known, groups=groups), is_whole=True)
     return told
 
 
-def _apply(told: Replayed, header: BatchHeader, raw: bytes) -> None:
+def _apply(told: RecoveredState, header: BatchHeader, raw: bytes) -> None:
     if header.kind is not Kind.DATA:
         told.apply(decode_change(raw[HEADER_BYTES:]), header.is_whole_state)
 
 
-def _snapshot(told: Replayed) -> StateChange:
+def _snapshot(told: RecoveredState) -> StateChange:
     groups = tuple(
         attrs.evolve(
             backlog.snapshot(told.names[key], incarnation),
@@ -135,7 +135,7 @@ def _snapshot(told: Replayed) -> StateChange:
     )
 
 
-def _again(told: Replayed, later: dict[Key, GroupChange], lowest: int) -> StateChange:
+def _again(told: RecoveredState, later: dict[Key, GroupChange], lowest: int) -> StateChange:
     """What the groups named in `later`, the first changes behind a hole, may not have done."""
     groups = []
     for (key, incarnation), change in later.items():
@@ -303,7 +303,7 @@ class _Rewrite:
     """One segment's new file."""
 
     def __init__(
-        self, files: Files, segment: SegmentReport, told: Replayed, last_crc: int, lowest: int
+        self, files: Files, segment: SegmentReport, told: RecoveredState, last_crc: int, lowest: int
     ) -> None:
         self._files = files
         self._segment = segment

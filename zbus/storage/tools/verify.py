@@ -18,7 +18,7 @@ from zbus.storage.format.batch import HEADER_BYTES, BatchHeader, Kind
 from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.local import naming
 from zbus.storage.local.files import Files
-from zbus.storage.local.high_water_marks import Landmark
+from zbus.storage.local.high_water_marks import HighWaterMark
 from zbus.storage.local.segment import walk_file
 from zbus.storage.port import JournalDamage
 from zbus.storage.tools.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
@@ -93,7 +93,7 @@ def verify_lane(
     files: Files,
     directory: Path,
     partition: int,
-    marks: Mapping[str, Landmark] | None = None,
+    marks: Mapping[str, HighWaterMark] | None = None,
     progress: Progress = lambda _: None,
 ) -> LaneReport:
     """Read all of one partition. Raises OSError where the disk does not answer.
@@ -130,7 +130,7 @@ def verify_lane(
     return report
 
 
-def _judge(report: LaneReport, mark: Landmark | None) -> None:
+def _judge(report: LaneReport, mark: HighWaterMark | None) -> None:
     """Tell damage from unfinished writes by what is known to be synced."""
     start, durable = 0, 0
     for index, segment in enumerate(report.segments):
@@ -158,7 +158,7 @@ def _judge(report: LaneReport, mark: Landmark | None) -> None:
         return
 
 
-def _check_durable(segment: SegmentReport, mark: Landmark) -> None:
+def _check_durable(segment: SegmentReport, mark: HighWaterMark) -> None:
     """What ends before all that was synced was not cut short by a crash."""
     torn, at, holes = segment.unfinished, segment.bytes, segment.holes
     if torn is not None and torn.start < mark.durable:
@@ -172,7 +172,7 @@ def _check_durable(segment: SegmentReport, mark: Landmark) -> None:
         holes[-1] = holes[-1]._replace(end_offset=mark.end)
 
 
-def _join(report: LaneReport, segment: SegmentReport, mark: Landmark | None) -> bool:
+def _join(report: LaneReport, segment: SegmentReport, mark: HighWaterMark | None) -> bool:
     """Add a segment; what is missing between it and the one before is a hole of that one.
 
     False if it was never finished, and is none.

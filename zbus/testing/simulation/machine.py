@@ -19,7 +19,7 @@ from zbus.config import Config
 from zbus.core.broker import Broker
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.semq.settings import SemqSettings
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.server.assembly import Assembly, Kind, make_broker, restore
 from zbus.server.loop.clock import Clock
 from zbus.storage.local.engine import LocalJournal
@@ -130,7 +130,7 @@ class Process:
             memory_bytes_max=options.memory_bytes_max,
             kind=kind,
         )
-        settings = options.part(NativeSettings)
+        settings = options.part(ZbusSettings)
         self._assembly = Assembly(
             self.broker,
             settings={

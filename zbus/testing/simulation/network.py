@@ -15,7 +15,7 @@ from typing import cast
 
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.readiness import READ, WRITE, Events, Readiness
-from zbus.server.loop.socket_connection import Link
+from zbus.server.loop.socket_connection import SocketConnection
 from zbus.testing.world import Reply, take_reply
 
 ROOM_BYTES = 64 << 10
@@ -79,7 +79,7 @@ class Ready(Readiness):
 
     def __init__(self, shuffle: Callable[[Events], None]) -> None:
         self.shuffle = shuffle
-        self._watched: dict[int, tuple[Link, int]] = {}
+        self._watched: dict[int, tuple[SocketConnection, int]] = {}
 
     def fileno(self) -> int:
         raise NotImplementedError("nobody waits in a simulation")
@@ -87,7 +87,7 @@ class Ready(Readiness):
     def watch(self, file: int, events: int, target: object) -> None:
         if not events:
             self._watched.pop(file, None)
-        elif isinstance(target, Link):
+        elif isinstance(target, SocketConnection):
             self._watched[file] = target, events
 
     def wait(self, seconds: float, events_max: int) -> Events:

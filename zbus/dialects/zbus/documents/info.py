@@ -12,7 +12,7 @@ from zbus.core.broker import Broker
 from zbus.core.model.webhook import PushState
 from zbus.core.topics.topic import Group, Topic
 from zbus.dialects.zbus.request.legacy_flags import group_mask, topic_mask
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
 
 Document = dict[str, Any]  # JSON
@@ -171,7 +171,7 @@ def _push_info(group: Group) -> PushInfo | msgspec.UnsetType:
     )
 
 
-def topic_info(topic: Topic, settings: NativeSettings, grant: Grant | None = None) -> TopicInfo:
+def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None) -> TopicInfo:
     options = topic.options
     groups = topic.groups.values() if grant is None else visible_groups(topic, grant)
     infos = [group_info(group) for group in groups]
@@ -231,7 +231,7 @@ def names(broker: Broker, topic: Topic | None, grant: Grant | None) -> list[str]
 
 
 def server_info(
-    broker: Broker, settings: NativeSettings, version: int, grant: Grant | None = None
+    broker: Broker, settings: ZbusSettings, version: int, grant: Grant | None = None
 ) -> Document:
     """ServerInfo. `version` only grows, across restarts too: clients ignore older ones."""
     # Topics are written one by one: tens of thousands of objects that live for a moment make

@@ -17,7 +17,7 @@ from zbus.core.model.histogram import MS_BOUNDS, Histogram
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.documents.openmetrics import END, Family, Kind
 from zbus.dialects.zbus.documents.stats import GroupStats, Rows, TopicStats, server_stats
-from zbus.dialects.zbus.settings import NativeSettings, Timings
+from zbus.dialects.zbus.settings import Timings, ZbusSettings
 from zbus.edge.access import Grant, view_of
 
 GOOD_MS = 1_000
@@ -201,7 +201,7 @@ def _sum(table: dict[str, int], row: TopicStats | GroupStats, fields: dict[str, 
 class Metrics:
     """The texts of the last second."""
 
-    def __init__(self, broker: Broker, settings: NativeSettings) -> None:
+    def __init__(self, broker: Broker, settings: ZbusSettings) -> None:
         self._broker = broker
         self._settings = settings
         self._made: dict[Grant | None, tuple[int, bytes]] = {}

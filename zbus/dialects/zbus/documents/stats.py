@@ -22,7 +22,7 @@ from zbus.dialects.zbus.documents.alarms import (
     server_warnings,
 )
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
 
 _UNSET = msgspec.UNSET
@@ -185,7 +185,7 @@ class Rows:
 
 
 def server_stats(
-    broker: Broker, settings: NativeSettings, rows: Rows, grant: Grant | None
+    broker: Broker, settings: ZbusSettings, rows: Rows, grant: Grant | None
 ) -> dict[str, Any]:
     """What is not of a topic. Figures of the process are for those who see everything."""
     document: dict[str, Any] = {

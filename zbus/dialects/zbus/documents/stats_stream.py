@@ -16,9 +16,9 @@ from zbus.dialects.zbus.documents.activity import Activity
 from zbus.dialects.zbus.documents.info import encode_document
 from zbus.dialects.zbus.documents.stats import Rows, server_stats
 from zbus.dialects.zbus.request.event_stream import encode_event
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Bearer, Grant, view_of
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 TOPICS_PER_SECOND = 2_000
 """Topics that a stream's broker looks at in a second: some 10 ms of the loop. With 10,000 topics,
@@ -44,7 +44,7 @@ class Follower:
     )
 
     def __init__(
-        self, peer: Peer, rows: Rows, bearer: Bearer | None, interval_ms: int, topics: bool
+        self, peer: Connection, rows: Rows, bearer: Bearer | None, interval_ms: int, topics: bool
     ) -> None:
         self.peer = peer
         self.rows = rows
@@ -69,11 +69,11 @@ class Follower:
 class Stats:
     """Who is told, and what of all that they share."""
 
-    def __init__(self, broker: Broker, settings: NativeSettings) -> None:
+    def __init__(self, broker: Broker, settings: ZbusSettings) -> None:
         self._broker = broker
         self._settings = settings
         self._activity = Activity(broker)
-        self._followers: dict[Peer, Follower] = {}
+        self._followers: dict[Connection, Follower] = {}
         self._shared: dict[Grant | None, Rows] = {}
 
     def rows(self, grant: Grant | None) -> Rows:
@@ -86,7 +86,7 @@ class Stats:
         return server_stats(self._broker, self._settings, rows, grant)
 
     def follow(
-        self, peer: Peer, rows: Rows, bearer: Bearer | None, interval_ms: int, topics: bool
+        self, peer: Connection, rows: Rows, bearer: Bearer | None, interval_ms: int, topics: bool
     ) -> None:
         """Tell this peer all there is, and changes from now on."""
         follower = Follower(peer, rows, bearer, interval_ms, topics)
@@ -107,7 +107,7 @@ class Stats:
         follower.sent += 1
         follower.next_ms = self._broker.now_ms + follower.interval_ms
 
-    def _left(self, peer: Peer) -> None:
+    def _left(self, peer: Connection) -> None:
         self._followers.pop(peer, None)
         used = {id(follower.rows) for follower in self._followers.values()}
         self._shared = {view: rows for view, rows in self._shared.items() if id(rows) in used}

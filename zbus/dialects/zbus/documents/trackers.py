@@ -13,9 +13,9 @@ from zbus.dialects.zbus.documents.servers import Servers, read_event
 from zbus.dialects.zbus.request.batch_formats import JSON
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.dialects.zbus.request.params import BadRequest
-from zbus.dialects.zbus.settings import NativeSettings
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Bearer, Grant, view_of
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.dialect import Report
 from zbus.wire.replies import encode_reply
 
@@ -50,13 +50,13 @@ PUSHED = b"cmd: track_pub\r\ncontent-type: %b\r\n" % JSON
 class Tracking:
     """What `track_sub` and `track_pub` leave behind."""
 
-    def __init__(self, broker: Broker, settings: NativeSettings) -> None:
+    def __init__(self, broker: Broker, settings: ZbusSettings) -> None:
         self._broker = broker
         self._settings = settings
         self._version = 0
         self.servers = Servers()
-        self._followers: dict[Peer, Follower] = {}
-        self._behind: dict[Peer, Follower] = {}  # that have not been told the last change
+        self._followers: dict[Connection, Follower] = {}
+        self._behind: dict[Connection, Follower] = {}  # that have not been told the last change
         self._told = 0
         self._reports = 0  # changes of `servers`
         self._early_ms = 0  # until when the time is spent that early pushes may take
@@ -145,7 +145,7 @@ class Tracking:
 
     # -- followers --------------------------------------------------------------------------
 
-    def follow(self, peer: Peer, json: bool, told: Encoded) -> None:
+    def follow(self, peer: Connection, json: bool, told: Encoded) -> None:
         """Push every change since what it is told now to this peer, as long as whoever asks may see
         it."""
         if self._broker.sessions.get(peer.id) is not peer:
@@ -166,7 +166,7 @@ class Tracking:
     def _changes(self) -> int:
         return self._broker.changes.count + self._reports
 
-    def _left(self, peer: Peer) -> None:
+    def _left(self, peer: Connection) -> None:
         """A follower or reporter is gone."""
         self._followers.pop(peer, None)
         self._behind.pop(peer, None)
@@ -183,7 +183,7 @@ class Tracking:
         self._reports += 1
         self._broker.changes.wake(self._broker.now_ms)
 
-    def report(self, peer: Peer, body: bytes) -> BadRequest | None:
+    def report(self, peer: Connection, body: bytes) -> BadRequest | None:
         """Another server says what it is like; an error if it cannot be taken."""
         event = read_event(body) if body else ""
         if not event:
@@ -217,7 +217,7 @@ class Tracking:
         if (silent_ms := self.servers.next_silent()) is not None:
             changes.wake(silent_ms)
 
-    def tell_early(self, peer: Peer) -> None:
+    def tell_early(self, peer: Connection) -> None:
         """A declare of this peer is about to be answered. Stock clients follow over a connection of
         their own, and look for a topic in what that one was told, so followers of the same host are
         told before. Whoever declares a thousand topics, or has a long document or a thousand
@@ -236,7 +236,7 @@ class Tracking:
                 break
         self._early_ms = spent_ms + len(self._followers) // FOLLOWERS_PER_MS
 
-    def _push_early(self, peer: Peer) -> int:
+    def _push_early(self, peer: Connection) -> int:
         """Tell this one all there is; what that costs, in milliseconds."""
         follower = self._followers[peer]
         if peer.heartbeat is not None or not follower.may(self._broker.now_ms):
@@ -253,7 +253,7 @@ class Tracking:
         self._behind.pop(peer, None)
         return cost_ms + found.cost_ms
 
-    def _push(self, peers: list[Peer]) -> None:
+    def _push(self, peers: list[Connection]) -> None:
         """Tell these; those that may see the same get the same bytes. What would take too long at a
         time is left for the next: long documents of others, and more of bytes."""
         made: dict[tuple[Grant | None, bool], bytes] = {}

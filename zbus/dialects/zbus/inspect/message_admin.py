@@ -24,7 +24,7 @@ from zbus.dialects.zbus.replies import CountReply, partition_unknown
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.stored import check_id
 from zbus.dialects.zbus.topics.manage import find
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.target import encode_header_value
 
 
@@ -65,9 +65,9 @@ class ChangedReply(CountReply):
     __slots__ = ()
 
     def __init__(
-        self, face: Context, params: Params, peer: Peer, id: bytes, quiet: bool = False
+        self, dialect: Context, params: Params, peer: Connection, id: bytes, quiet: bool = False
     ) -> None:
-        super().__init__(face, params, peer, id, quiet)
+        super().__init__(dialect, params, peer, id, quiet)
         peer.held_bytes += PEEK_BYTES
 
     def answer(self, outcome: Outcome) -> None:
@@ -81,10 +81,10 @@ Verb: TypeAlias = "Callable[[Dispatch, Ticket, Sequence[Group], Partition, Range
 class Order:
     """Plan of any of the four."""
 
-    def __init__(self, face: Context, params: Params, verb: Verb) -> None:
+    def __init__(self, dialect: Context, params: Params, verb: Verb) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self.face = face
+        self.dialect = dialect
         self.params = params
         self.named = Named(params, params.ranges(b"offset"))
         self.quiet = not params.flag(b"ack")
@@ -95,9 +95,9 @@ class Order:
         """Which of them."""
         return self.params.cmd.decode()
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        broker = self.face.broker
-        reply = ChangedReply(self.face, self.params, peer, id, self.quiet)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        broker = self.dialect.broker
+        reply = ChangedReply(self.dialect, self.params, peer, id, self.quiet)
         found = find(broker, self.params)
         if isinstance(found, BrokerError):
             reply.settle(found)
@@ -112,22 +112,22 @@ class Order:
             self.verb(broker.dispatch, reply, groups, *place)
 
 
-def delete(face: Context, params: Params) -> Order:
+def delete(dialect: Context, params: Params) -> Order:
     """In every state."""
-    return Order(face, params, partial(single.delete, forget=params.flag(b"forget")))
+    return Order(dialect, params, partial(single.delete, forget=params.flag(b"forget")))
 
 
-def cancel(face: Context, params: Params) -> Order:
+def cancel(dialect: Context, params: Params) -> Order:
     """Only what is delayed."""
-    return Order(face, params, single.cancel)
+    return Order(dialect, params, single.cancel)
 
 
-def fire(face: Context, params: Params) -> Order:
+def fire(dialect: Context, params: Params) -> Order:
     """What is delayed is due now."""
-    return Order(face, params, partial(single.reschedule, due_ms=0))
+    return Order(dialect, params, partial(single.reschedule, due_ms=0))
 
 
-def reschedule(face: Context, params: Params) -> Order:
+def reschedule(dialect: Context, params: Params) -> Order:
     """Another time; the delay counts from when the broker has the request."""
     delay_ms, deliver_at_ms = params.duration(b"delay"), params.time(b"deliver_at")
     if delay_ms is None and deliver_at_ms is None:
@@ -140,7 +140,7 @@ def reschedule(face: Context, params: Params) -> Order:
         partition: Partition,
         ranges: Ranges,
     ) -> None:
-        outside, now_ms = face.broker.outside, face.broker.now_ms
+        outside, now_ms = dialect.broker.outside, dialect.broker.now_ms
         # Whoever names a time goes by a clock outside.
         due_ms = (deliver_at_ms or 0) + outside.ahead_ms()
         if delay_ms is not None:
@@ -151,4 +151,4 @@ def reschedule(face: Context, params: Params) -> Order:
         else:
             single.reschedule(dispatch, ticket, groups, partition, ranges, due_ms)
 
-    return Order(face, params, verb)
+    return Order(dialect, params, verb)

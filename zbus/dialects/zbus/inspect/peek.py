@@ -19,7 +19,7 @@ from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.parameters import KEY_BYTES_MAX
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.numbers import parse_number
 
 _BODIES_BYTES_MAX = 1 << 20
@@ -35,8 +35,8 @@ class Peek(GroupPlan):
 
     __slots__ = ("body", "wanted")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         state = params.text(b"state") or "ready"
         if state not in STATES:
             raise BadRequest(400, f"400: Bad Format, state is one of {', '.join(STATES)}")
@@ -58,13 +58,13 @@ class Peek(GroupPlan):
             compile_filter(text),
         )
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = ListedReply(self.face, self.params, peer, id, self.body)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = ListedReply(self.dialect, self.params, peer, id, self.body)
         found = self.find()
         if isinstance(found, BrokerError):
             reply.listed(found)
             return
-        now_ms = self.face.broker.now_ms
+        now_ms = self.dialect.broker.now_ms
         add = partial(reply.add, found[1])
         listing = Listing(found[1], self.wanted, now_ms, add, reply.listed)
         reply.listing = listing
@@ -76,8 +76,10 @@ class ListedReply(NativeReply):
 
     __slots__ = ("bodies", "bodies_bytes", "listing", "reserved_bytes", "rows")
 
-    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes, bodies: bool) -> None:
-        super().__init__(face, params, peer, id)
+    def __init__(
+        self, dialect: Context, params: Params, peer: Connection, id: bytes, bodies: bool
+    ) -> None:
+        super().__init__(dialect, params, peer, id)
         self.listing: Listing | None = None
         self.bodies = bodies
         self.bodies_bytes = 0
@@ -100,7 +102,7 @@ class ListedReply(NativeReply):
             told["until"] = row.until_ms
         if row.attempts:
             told["attempts"] = row.attempts
-        if holder := shown_holder(self.face.broker, group, row.holder):
+        if holder := shown_holder(self.dialect.broker, group, row.holder):
             told["holder"] = holder
         if tag := chunk.tag_of(at):
             told["tag"] = _text(tag)

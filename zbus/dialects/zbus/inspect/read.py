@@ -10,33 +10,33 @@ from zbus.dialects.zbus.replies import NativeReply, partition_unknown
 from zbus.dialects.zbus.request import batch_formats as containers
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.parameters import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 
 class Read:
     """`topic`, `partition` (0), `offset` (0), `bytes` (1 MiB; 0: none) for stored batches; with an
     Accept for JSON, or with `count`, the messages in them."""
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self._face = face
+        self._dialect = dialect
         self._params = params
         self._partition = params.number(b"partition") or 0
         self._offset = params.number(b"offset")
         bytes_max = params.size(b"bytes")
         self._bytes_max = READ_BYTES_DEFAULT if bytes_max is None else bytes_max
-        count = params.number(b"count", face.settings.batch_messages_max)
+        count = params.number(b"count", dialect.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self._json = count is not None or b"json" in accept or b"text/html" in accept
         self._count = count or READ_COUNT_DEFAULT
         self._container = containers.wanted_container(accept)
         self._cut = params.size(b"cut")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = ReadReply(self._face, self._params, peer, id, self._container, self._bytes_max)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = ReadReply(self._dialect, self._params, peer, id, self._container, self._bytes_max)
         reply.cut = self._cut
-        topic = self._face.broker.topic(self._params.topic)
+        topic = self._dialect.broker.topic(self._params.topic)
         if topic is None:
             reply.settle(topic_unknown(self._params.topic))
         elif self._partition >= len(topic.partitions):
@@ -48,9 +48,9 @@ class Read:
                 offset = partition.visible  # nothing but how far it goes
             if self._json:
                 reply.partition = partition
-                self._face.broker.browse(reply, partition, offset, self._count)
+                self._dialect.broker.browse(reply, partition, offset, self._count)
             else:
-                self._face.broker.read(reply, partition, offset, self._bytes_max)
+                self._dialect.broker.read(reply, partition, offset, self._bytes_max)
 
 
 class ReadReply(NativeReply):
@@ -59,9 +59,15 @@ class ReadReply(NativeReply):
     __slots__ = ("container", "cut", "partition", "reserved_bytes")
 
     def __init__(
-        self, face: Context, params: Params, peer: Peer, id: bytes, container: bytes, size: int
+        self,
+        dialect: Context,
+        params: Params,
+        peer: Connection,
+        id: bytes,
+        container: bytes,
+        size: int,
     ) -> None:
-        super().__init__(face, params, peer, id)
+        super().__init__(dialect, params, peer, id)
         self.reserved_bytes = size
         peer.held_bytes += size
         self.container = container

@@ -10,7 +10,7 @@ from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.parameters import REDRIVE_COUNT_DEFAULT
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 _MESSAGE_WORK = 50
 """What each message costs a connection of its turns, in microseconds or so."""
@@ -25,7 +25,7 @@ class RedriveReply(NativeReply):
         if isinstance(outcome, Moved):
             lines = b"count: %d\r\nstayed: %d\r\n" % (outcome.count, outcome.stayed)
             self.peer.work -= outcome.count * _MESSAGE_WORK
-            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+            self.tell(200, lines, b"%d" % self.dialect.broker.now_ms)
         else:
             super().answer(outcome)
 
@@ -35,19 +35,19 @@ class Redrive(GroupPlan):
 
     __slots__ = ("count_max", "offsets", "partition", "to")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.offsets = params.ranges(b"offset")
         self.partition = params.number(b"partition")
-        count = params.number(b"count", face.settings.batch_messages_max)
+        count = params.number(b"count", dialect.settings.batch_messages_max)
         if count == 0:
             raise BadRequest(400, "400: Bad Format, count is at least 1")
-        self.count_max = count or min(REDRIVE_COUNT_DEFAULT, face.settings.batch_messages_max)
+        self.count_max = count or min(REDRIVE_COUNT_DEFAULT, dialect.settings.batch_messages_max)
         self.to = params.text(b"to")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = RedriveReply(self.face, self.params, peer, id)
-        broker, grant = self.face.broker, peer.grant
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        ticket = RedriveReply(self.dialect, self.params, peer, id)
+        broker, grant = self.dialect.broker, peer.grant
         found = self.find()
         if isinstance(found, BrokerError):
             ticket.settle(found)

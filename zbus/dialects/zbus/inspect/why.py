@@ -18,7 +18,7 @@ from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
 from zbus.dialects.zbus.replies import JSON, TEXT, NativeReply
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 
 class Ask(GroupPlan):
@@ -26,15 +26,15 @@ class Ask(GroupPlan):
 
     __slots__ = ("json", "named")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         offset = params.number(b"offset")
         self.named = Named(params, [] if offset is None else [range(offset, offset + 1)])
         self.json = params.head.json or b"json" in params.fields.get(b"accept", b"")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        broker = self.face.broker
-        reply = NativeReply(self.face, self.params, peer, id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        broker = self.dialect.broker
+        reply = NativeReply(self.dialect, self.params, peer, id)
         found = self.find()
         if isinstance(found, BrokerError):
             reply.settle(found)

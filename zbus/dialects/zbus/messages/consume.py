@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zbus.core.model.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.model.pull_options import Wants
+from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.topic import Group, Topic
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.pull_tickets import (
@@ -21,7 +21,7 @@ from zbus.dialects.zbus.request.batch_formats import wanted_container
 from zbus.dialects.zbus.request.group_options import loss_of
 from zbus.dialects.zbus.request.number_shapes import NumberShape, slots_of_numbers
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.edge.connection import LARGE_BYTES, Peer
+from zbus.edge.connection import LARGE_BYTES, Connection
 from zbus.edge.shape_plans import Filled
 from zbus.wire.heads.shapes import Slots
 
@@ -29,18 +29,18 @@ from zbus.wire.heads.shapes import Slots
 class GroupPlan:
     """What all commands on a group have in common: finding it."""
 
-    __slots__ = ("face", "group_key", "params", "topic_key")
+    __slots__ = ("dialect", "group_key", "params", "topic_key")
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self.face = face
+        self.dialect = dialect
         self.params = params
         self.topic_key = params.topic.lower()
         self.group_key = (params.group or params.topic).lower()
 
     def find(self) -> tuple[Topic, Group] | BrokerError:
-        topic = self.face.broker.topics.get(self.topic_key)
+        topic = self.dialect.broker.topics.get(self.topic_key)
         if topic is None:
             return topic_unknown(self.params.topic)
         group = topic.groups.get(self.group_key)
@@ -76,15 +76,15 @@ class Consume(GroupPlan):
         "wants",
     )
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.quiet = not params.flag(b"ack")
         self.offset = params.number(b"offset")
         self.partition = params.number(b"partition")
         self.timeout_ms = params.duration(b"timeout")
         if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
-            self.timeout_ms = face.settings.navigation_timeout_ms
-        batch = params.number(b"batch", face.settings.batch_messages_max)
+            self.timeout_ms = dialect.settings.navigation_timeout_ms
+        batch = params.number(b"batch", dialect.settings.batch_messages_max)
         if batch == 0:
             raise BadRequest(400, "400: Bad Format, batch is at least 1")
         accept = params.fields.get(b"accept", b"")
@@ -92,7 +92,7 @@ class Consume(GroupPlan):
         window = params.number(b"consume_window") or 1
         # Replies out of turn need a client that knows them by id.
         credit = window if params.multiplexed else 1
-        self.wants = Wants(
+        self.wants = PullOptions(
             batch or 1,
             self.partition,
             credit,
@@ -104,13 +104,13 @@ class Consume(GroupPlan):
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.
         self.at_once = self.plain and params.plain and not self.container and credit == 1
-        self.lines_bytes_max = lines_bytes_max(face, params)
+        self.lines_bytes_max = lines_bytes_max(dialect, params)
         self.plain_bytes_max = self.lines_bytes_max - PLACE_BYTES_MAX
-        self.broker = broker = face.broker
+        self.broker = broker = dialect.broker
         self.take, self.topics = broker.take, broker.topics
-        self.waits_max = face.settings.tickets_per_connection_max
+        self.waits_max = dialect.settings.tickets_per_connection_max
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         topic = self.topics.get(self.topic_key)
         if topic is None or topic.competing or not self.plain:
             if self.offset is None:
@@ -148,10 +148,10 @@ class Consume(GroupPlan):
         numbers = {b"partition": self.partition or 0, b"offset": self.offset}
         return NumberShape(self, self.params, self.read_one, numbers, names, unshaped)
 
-    def _run_by_id(self, peer: Peer, id: bytes) -> None:
+    def _run_by_id(self, peer: Connection, id: bytes) -> None:
         self.run(peer, id, b"")
 
-    def read_one(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
+    def read_one(self, peer: Connection, id: bytes, partition: int, offset: int) -> None:
         """The message at an offset: what `run` does with a plan that names one, of one that stands
         in place of the plan's."""
         topic = self.topics.get(self.topic_key)
@@ -174,7 +174,7 @@ class Consume(GroupPlan):
                     return
         self._read_with_care(peer, id, partition, offset)
 
-    def _read_with_care(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
+    def _read_with_care(self, peer: Connection, id: bytes, partition: int, offset: int) -> None:
         found = self._admit(peer, id, partition)
         if found is None:
             return
@@ -186,7 +186,7 @@ class Consume(GroupPlan):
             return
         self.broker.peek(ticket, topic.partitions[partition], offset, group)
 
-    def _run_with_care(self, peer: Peer, id: bytes) -> None:
+    def _run_with_care(self, peer: Connection, id: bytes) -> None:
         """The whole of it, the fast path's cases included."""
         found = self._admit(peer, id, self.partition or 0)
         if found is not None:
@@ -194,20 +194,20 @@ class Consume(GroupPlan):
             deadline_ms = None if self.timeout_ms is None else broker.now_ms + self.timeout_ms
             broker.pull(found[1], PullReply(self, peer, id), deadline_ms)
 
-    def _admit(self, peer: Peer, id: bytes, partition: int) -> tuple[Topic, Group] | None:
+    def _admit(self, peer: Connection, id: bytes, partition: int) -> tuple[Topic, Group] | None:
         """The topic and the group. None if there are none, or it cannot be now: it is answered."""
         found = self.find()
         if isinstance(found, BrokerError):
             quiet = self.quiet and found.refusal is Refusal.TOPIC_UNKNOWN
-            NativeReply(self.face, self.params, peer, id, quiet).settle(found)
+            NativeReply(self.dialect, self.params, peer, id, quiet).settle(found)
             return None
         if (problem := self._problem(peer, found[0], partition)) is not None:
-            reply = NativeReply(self.face, self.params, peer, id)
+            reply = NativeReply(self.dialect, self.params, peer, id)
             reply.tell(problem.status, body=problem.text.encode())
             return None
         return found
 
-    def _problem(self, peer: Peer, topic: Topic, partition: int) -> BadRequest | None:
+    def _problem(self, peer: Connection, topic: Topic, partition: int) -> BadRequest | None:
         if peer.open_waits >= self.waits_max:
             return BadRequest(429, "429: too many open calls and pulls on this connection")
         if partition >= len(topic.partitions):
@@ -220,12 +220,12 @@ class Unconsume(GroupPlan):
 
     __slots__ = ()
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         found = self.find()
         if isinstance(found, BrokerError):
-            NativeReply(self.face, self.params, peer, id).settle(found)
+            NativeReply(self.dialect, self.params, peer, id).settle(found)
             return
-        self.face.broker.leave_group(peer, found[1], stay=self.params.flag(b"stay"))
+        self.dialect.broker.leave_group(peer, found[1], stay=self.params.flag(b"stay"))
         if not self.params.multiplexed:
             # Plain HTTP waits for an answer to everything.
-            NativeReply(self.face, self.params, peer, id).tell(204)
+            NativeReply(self.dialect, self.params, peer, id).tell(204)

@@ -15,8 +15,8 @@ from zbus.core.fanout.follow import SERVICES
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, offset_outside, topic_unknown
 from zbus.core.model.filters import FILTER_BYTES_MAX
-from zbus.core.model.pull_options import ENDLESS, Wants
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Piece
+from zbus.core.model.pull_options import ENDLESS, PullOptions
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Slice
 from zbus.core.topics.topic import Group, Partition, Pull, Topic
 from zbus.core.verbs.seek import Start, rewind
 from zbus.dialects.zbus.context import Context
@@ -33,7 +33,7 @@ from zbus.dialects.zbus.request.event_stream import (
 )
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.positions import EARLIEST, LATEST
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.rights import PeerFollower
 from zbus.edge.status import STATUS
 from zbus.wire.numbers import parse_number
@@ -45,11 +45,11 @@ _LAST = (b"last-event-id", b"last_event_id")
 _FOLLOWERS_ONLY = (b"from", b"offset", b"group_start_time", b"group_filter")
 
 
-def prepare(face: Context, params: Params) -> Consume | Follow | Stream:
+def prepare(dialect: Context, params: Params) -> Consume | Follow | Stream:
     """The plan of a `consume`, as events or not."""
     if not wants_events(params):
-        return Consume(face, params)
-    return Follow(face, params) if follows_topic(params) else Stream(face, params)
+        return Consume(dialect, params)
+    return Follow(dialect, params) if follows_topic(params) else Stream(dialect, params)
 
 
 def follows_topic(params: Params) -> bool:
@@ -123,7 +123,7 @@ class Bodies:
         return encode_place(position)
 
     def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
-        return self.encode(topic, None, Piece(index, chunk, at, at + 1), position)
+        return self.encode(topic, None, Slice(index, chunk, at, at + 1), position)
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
         return encode_event(self.place(position), b"%d" % count, b"skipped")
@@ -132,7 +132,7 @@ class Bodies:
         created = b"%d" % topic.options.created_ms
         return encode_event(self.place(position), created, b"reset")
 
-    def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
+    def encode(self, topic: Topic, group: Group | None, piece: Slice, position: list[int]) -> bytes:
         body = piece.chunk.bodies[piece.start]
         if not body.isascii():
             try:
@@ -152,7 +152,7 @@ class Envelopes(Bodies):
     def place(self, position: list[int]) -> bytes:
         return encode_place(position) + self._of
 
-    def encode(self, topic: Topic, group: Group | None, piece: Piece, position: list[int]) -> bytes:
+    def encode(self, topic: Topic, group: Group | None, piece: Slice, position: list[int]) -> bytes:
         return encode_event(self.place(position), encode_object(topic, group, piece))
 
 
@@ -168,7 +168,7 @@ def _envelopes(created_ms: int) -> Envelopes:
 # -- streams ------------------------------------------------------------------------------
 
 
-def close_stream(peer: Peer, error: BrokerError | None) -> None:
+def close_stream(peer: Connection, error: BrokerError | None) -> None:
     """Say why, if there is anything to say, and close."""
     if error is not None:
         peer.write(b"event: end\ndata: %b\n\n" % error_text(error))
@@ -181,7 +181,7 @@ class FollowStream(PeerFollower):
     __slots__ = ("begun", "form", "id", "params", "reset")
 
     def __init__(
-        self, peer: Peer, params: Params, id: bytes, form: Bodies, reset: Topic | None
+        self, peer: Connection, params: Params, id: bytes, form: Bodies, reset: Topic | None
     ) -> None:
         super().__init__(peer, params.topic)
         self.form = form
@@ -218,7 +218,7 @@ class GroupStream(Pull):
 
     __slots__ = ("form", "peer", "position")
 
-    def __init__(self, peer: Peer, wants: Wants, group: Group, form: Bodies) -> None:
+    def __init__(self, peer: Connection, wants: PullOptions, group: Group, form: Bodies) -> None:
         super().__init__(peer, wants)
         self.peer = peer
         self.form = form
@@ -258,8 +258,8 @@ class _Events(GroupPlan):
 
     __slots__ = ("enveloped", "last", "partition")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         envelope = params.fields.get(b"envelope", b"")
         if envelope not in (b"", b"json"):
             raise BadRequest(400, "400: Bad Format, envelope is json")
@@ -271,16 +271,16 @@ class _Events(GroupPlan):
     def form(self, topic: Topic) -> Bodies:
         return _envelopes(topic.options.created_ms) if self.enveloped else _BODIES
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         problem = self._begin(peer, id or self.params.id)
         if problem is not None:
-            reply = NativeReply(self.face, self.params, peer, id)
+            reply = NativeReply(self.dialect, self.params, peer, id)
             reply.tell(problem.status, body=problem.text.encode())
 
-    def _begin(self, peer: Peer, id: bytes) -> BadRequest | None:
+    def _begin(self, peer: Connection, id: bytes) -> BadRequest | None:
         if (problem := stream_problem(peer)) is not None:
             return problem
-        topic = self.face.broker.topics.get(self.topic_key)
+        topic = self.dialect.broker.topics.get(self.topic_key)
         if topic is None:
             return _refused(topic_unknown(self.params.topic))
         partitions = topic.partitions
@@ -288,10 +288,10 @@ class _Events(GroupPlan):
             if self.partition >= len(partitions):
                 return BadRequest(404, f"404: Partition({self.partition}) Not Found")
             partitions = [partitions[self.partition]]
-        return self._open(peer, id or self.face.broker.new_id(), topic, partitions)
+        return self._open(peer, id or self.dialect.broker.new_id(), topic, partitions)
 
     def _open(
-        self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
+        self, peer: Connection, id: bytes, topic: Topic, partitions: list[Partition]
     ) -> BadRequest | None:
         raise NotImplementedError
 
@@ -310,8 +310,8 @@ class Follow(_Events):
 
     __slots__ = ("filter", "start")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.filter = params.text(b"group_filter") or ""
         if len(self.filter.encode()) > FILTER_BYTES_MAX:
             text = f"filter length should be <= {FILTER_BYTES_MAX}"
@@ -328,7 +328,7 @@ class Follow(_Events):
         return None if since_ms is None else Start(time_ms=since_ms)
 
     def _open(
-        self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
+        self, peer: Connection, id: bytes, topic: Topic, partitions: list[Partition]
     ) -> BadRequest | None:
         if topic.options.calls:
             return _refused(SERVICES)
@@ -351,7 +351,7 @@ class Follow(_Events):
             since_ms = self.start.time_ms if position is None and self.start else None
             if position is None and since_ms is None:
                 position = _own_position(topic, partitions)
-            broker = self.face.broker
+            broker = self.dialect.broker
             broker.follow(follower, form, partitions, self.filter, position, since_ms)
         return None
 
@@ -384,17 +384,19 @@ class Stream(_Events):
 
     __slots__ = ("wants",)
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         for name in _FOLLOWERS_ONLY:
             if name in params.fields:
                 text = f"{name.decode()} is for a stream without a group"
                 raise BadRequest(400, f"400: Bad Format, {text}")
         window = params.number(b"consume_window") or 0
-        self.wants = Wants(1, self.partition, ENDLESS, window=window, lease_ms=lease_of(params))
+        self.wants = PullOptions(
+            1, self.partition, ENDLESS, window=window, lease_ms=lease_of(params)
+        )
 
     def _open(
-        self, peer: Peer, id: bytes, topic: Topic, partitions: list[Partition]
+        self, peer: Connection, id: bytes, topic: Topic, partitions: list[Partition]
     ) -> BadRequest | None:
         found = self.find()
         if isinstance(found, BrokerError):
@@ -404,7 +406,7 @@ class Stream(_Events):
             return _wrong_count("last-event-id", len(topic.partitions))
         if only_head(peer, self.params, id):
             return None
-        broker = self.face.broker
+        broker = self.dialect.broker
         alone = not group.readers
         if (taken := broker.register(peer, group)) is not None:
             return _refused(taken)

@@ -17,7 +17,7 @@ from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, SettledReply, partition_unknown
 from zbus.dialects.zbus.request.number_shapes import NumberShape, slots_of_numbers
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.shape_plans import Filled
 from zbus.wire.heads.shapes import Slots
 
@@ -28,13 +28,13 @@ _RANGES_BITS = 1
 """To read two ranges, and to hold them against what is open, costs as much."""
 
 
-class Settling(GroupPlan):
+class SettlePlan(GroupPlan):
     """What the three have in common: offsets of a partition."""
 
     __slots__ = ("looks", "offsets", "partition", "quiet")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.quiet = not params.flag(b"ack")
         self.offsets: Ranges = params.ranges(b"offset")
         if not self.offsets:
@@ -50,17 +50,17 @@ class Settling(GroupPlan):
         return first.start if len(self.offsets) == 1 and len(first) == 1 else None
 
 
-class Ack(Settling):
+class Ack(SettlePlan):
     """Settles deliveries, by whichever connection; an unknown one is settled already. So is all of
     an unknown group or partition, as in the original, unless the request is `strict`."""
 
     __slots__ = ("strict",)
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.strict = params.flag(b"strict")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.looks)
 
     def slots(self) -> Slots | None:
@@ -72,12 +72,12 @@ class Ack(Settling):
         numbers = {b"partition": self.partition, b"offset": self.one or 0}
         return NumberShape(self, self.params, self.settle_one, numbers, names, unshaped)
 
-    def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int) -> None:
+    def settle_one(self, peer: Connection, id: bytes, partition: int, offset: int) -> None:
         """What `run` does, of one offset that stands in place of the plan's."""
         self._settle(peer, id, partition, (range(offset, offset + 1),), 0)
 
-    def _settle(self, peer: Peer, id: bytes, index: int, offsets: Ranges, looks: int) -> None:
-        ticket = NativeReply(self.face, self.params, peer, id, self.quiet)
+    def _settle(self, peer: Connection, id: bytes, index: int, offsets: Ranges, looks: int) -> None:
+        ticket = NativeReply(self.dialect, self.params, peer, id, self.quiet)
         found = self.find()
         if isinstance(found, BrokerError):
             if self.strict or found.refusal is Refusal.TOPIC_UNKNOWN:
@@ -87,7 +87,7 @@ class Ack(Settling):
             return
         topic, group = found
         if index < len(topic.partitions):
-            count = self.face.broker.ack(ticket, group, topic.partitions[index], offsets)
+            count = self.dialect.broker.ack(ticket, group, topic.partitions[index], offsets)
             peer.work -= count + looks
         elif self.strict:
             ticket.settle(partition_unknown(index))
@@ -95,17 +95,17 @@ class Ack(Settling):
             ticket.tell_done()
 
 
-class Leased(Settling):
+class Leased(SettlePlan):
     """About messages that are leased now. Those that are not are passed over; 404 if none is."""
 
     __slots__ = ()
 
     def begin(
-        self, peer: Peer, id: bytes, index: int
+        self, peer: Connection, id: bytes, index: int
     ) -> tuple[SettledReply, Group, Partition] | None:
         """The ticket, and what it is about; None if there is no such group or partition, which is
         answered."""
-        ticket = SettledReply(self.face, self.params, peer, id, self.quiet)
+        ticket = SettledReply(self.dialect, self.params, peer, id, self.quiet)
         found = self.find()
         if isinstance(found, BrokerError):
             ticket.settle(found)
@@ -122,12 +122,12 @@ class Nack(Leased):
 
     __slots__ = ("delay_ms", "front")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.front = params.flag(b"front")
         self.delay_ms = params.duration(b"delay") or 0
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.delay_ms, self.looks)
 
     def slots(self) -> Slots | None:
@@ -143,18 +143,20 @@ class Nack(Leased):
         }
         return NumberShape(self, self.params, self.settle_one, numbers, names, unshaped)
 
-    def settle_one(self, peer: Peer, id: bytes, partition: int, offset: int, delay_ms: int) -> None:
+    def settle_one(
+        self, peer: Connection, id: bytes, partition: int, offset: int, delay_ms: int
+    ) -> None:
         """What `run` does, of one offset and a delay that stand in place of the plan's."""
         self._settle(peer, id, partition, (range(offset, offset + 1),), delay_ms, 0)
 
     def _settle(
-        self, peer: Peer, id: bytes, index: int, offsets: Ranges, delay_ms: int, looks: int
+        self, peer: Connection, id: bytes, index: int, offsets: Ranges, delay_ms: int, looks: int
     ) -> None:
         begun = self.begin(peer, id, index)
         if begun is None:
             return
         ticket, group, partition = begun
-        broker = self.face.broker
+        broker = self.dialect.broker
         due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
         ticket.count = broker.nack(ticket, group, partition, offsets, self.front, due_ms)
         peer.work -= ticket.count + looks
@@ -165,11 +167,11 @@ class Extend(Leased):
 
     __slots__ = ("lease_ms",)
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.lease_ms = params.duration(b"group_lease")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         self._settle(peer, id, self.partition, self.offsets, self.lease_ms, self.looks)
 
     def slots(self) -> Slots | None:
@@ -183,20 +185,26 @@ class Extend(Leased):
         return NumberShape(self, self.params, call, numbers, names, unshaped)
 
     def settle_one(
-        self, peer: Peer, id: bytes, partition: int, offset: int, lease_ms: int | None
+        self, peer: Connection, id: bytes, partition: int, offset: int, lease_ms: int | None
     ) -> None:
         """What `run` does, of one offset and a lease that stand in place of the plan's; None = a
         lease as the group has it."""
         self._settle(peer, id, partition, (range(offset, offset + 1),), lease_ms, 0)
 
     def _settle(
-        self, peer: Peer, id: bytes, index: int, offsets: Ranges, lease_ms: int | None, looks: int
+        self,
+        peer: Connection,
+        id: bytes,
+        index: int,
+        offsets: Ranges,
+        lease_ms: int | None,
+        looks: int,
     ) -> None:
         begun = self.begin(peer, id, index)
         if begun is None:
             return
         ticket, group, partition = begun
-        broker = self.face.broker
+        broker = self.dialect.broker
         lease_ms = group.options.lease_ms if lease_ms is None else lease_ms
         deadline_ms = broker.outside.asked_ms() + lease_ms
         ticket.count = broker.extend(ticket, group, partition, offsets, deadline_ms)

@@ -30,7 +30,7 @@ from zbus.dialects.zbus.request.stored import (
 )
 from zbus.dialects.zbus.schema.parameters import ID_BYTES_MAX
 from zbus.edge.bodies import decode_body, media_type_of, refusal_of
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.forms import check_charset
 from zbus.edge.shape_plans import Filled
 from zbus.wire.errors import WireError
@@ -52,7 +52,7 @@ class Produce:
         "broker",
         "careful",
         "container",
-        "face",
+        "dialect",
         "front",
         "id",
         "idempotent",
@@ -75,11 +75,11 @@ class Produce:
         "topic_key",
     )
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self.face, self.broker, self.params = face, face.broker, params
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self.dialect, self.broker, self.params = dialect, dialect.broker, params
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self.topic_key, self.settles = params.topic.lower(), Settles.of(face, params)
+        self.topic_key, self.settles = params.topic.lower(), Settles.of(dialect, params)
         self.quiet = not params.flag(b"ack")
         if params.misnamed:
             raise BadRequest(400, f"400: Bad Format, {shown(params.misnamed)} cannot be a name")
@@ -109,7 +109,7 @@ class Produce:
         self.misplaced = params.misplaced
         # Where it put last, if its messages have nothing but an id and a body.
         self.place: Partition | None = None
-        self.kind = PutKind.of(face.put_kinds, params, self.quiet)
+        self.kind = PutKind.of(dialect.put_kinds, params, self.quiet)
         self.careful = self._is_careful()
 
     @property
@@ -135,7 +135,7 @@ class Produce:
             raise BadRequest(400, "400: Bad Format, front and ack_topic do not go together")
         return front
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         place = self.place
         if place is not None and len(id) <= ID_BYTES_MAX:
             puts, id = place.last, id or self.id
@@ -157,7 +157,7 @@ class Produce:
                     return
         self._run_first(peer, id, body)
 
-    def _run_first(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def _run_first(self, peer: Connection, id: bytes, body: bytes) -> None:
         """What is not as the put before it."""
         topic = self.broker.topics.get(self.topic_key)
         if topic is not None and topic.bare is not self.bare:
@@ -184,7 +184,7 @@ class Produce:
     def put(
         self,
         topic: Topic,
-        peer: Peer,
+        peer: Connection,
         id: bytes,
         lines: bytes,
         body: bytes,
@@ -210,12 +210,12 @@ class Produce:
             return self.put_row(partition, peer, row)
         chunk = Chunk()
         chunk.add(*row)
-        ticket = PutReply(self.face, self.params, peer, id, self.quiet)
+        ticket = PutReply(self.dialect, self.params, peer, id, self.quiet)
         self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
         return None
 
     def put_plain(
-        self, partition: Partition, peer: Peer, id: bytes, lines: bytes, body: bytes
+        self, partition: Partition, peer: Connection, id: bytes, lines: bytes, body: bytes
     ) -> None:
         """The same for a message that has nothing but these."""
         puts = partition.last
@@ -229,7 +229,7 @@ class Produce:
         else:
             self.put_row(partition, peer, (id, lines, body, b"", b"", 0, 0, b"", 0))
 
-    def put_row(self, partition: Partition, peer: Peer, row: Row) -> Partition | None:
+    def put_row(self, partition: Partition, peer: Connection, row: Row) -> Partition | None:
         """The same, of what is all decided."""
         id, kind, puts = row[0], self.kind, partition.last
         if (
@@ -247,7 +247,9 @@ class Produce:
                 peer.together = puts
             return partition
         if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
-            self.broker.put(partition, PutReply(self.face, self.params, peer, id, self.quiet), row)
+            self.broker.put(
+                partition, PutReply(self.dialect, self.params, peer, id, self.quiet), row
+            )
             return None
         self.broker.put(partition, Puts(self, kind, peer, id), row)
         return partition
@@ -264,7 +266,7 @@ class Produce:
         self.bare = topic.bare
         self.lines = self.said.of_topic(self.params.head, topic.bare)
 
-    def with_sender(self, peer: Peer, lines: bytes, bare: bool | None) -> bytes:
+    def with_sender(self, peer: Connection, lines: bytes, bare: bool | None) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
@@ -275,26 +277,26 @@ class Produce:
     def _said(
         self, fields: dict[bytes, bytes], contained: bool, tag: bytes, key: bytes
     ) -> RequestLines:
-        browser, bytes_max = self.params.browser, self.face.settings.message_headers_bytes_max
+        browser, bytes_max = self.params.browser, self.dialect.settings.message_headers_bytes_max
         used_bytes = labels_bytes(tag, key, self.once)
         return RequestLines(fields, contained, browser, bytes_max, used_bytes)
 
-    def sender_lines(self, peer: Peer, bare: bool | None) -> bytes:
+    def sender_lines(self, peer: Connection, bare: bool | None) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
         if lines is None:
-            address, sender = self.face.settings.address.encode(), b"sender: %b\r\n" % peer.id
+            address, sender = self.dialect.settings.address.encode(), b"sender: %b\r\n" % peer.id
             way = b"host: %b\r\nremote-addr: /%b\r\n" % (address, peer.address.encode())
             lines = peer.lines = sender + way, sender
         return lines[bool(bare)]
 
-    def _refuse(self, peer: Peer, id: bytes, error: BadRequest) -> None:
-        reply = NativeReply(self.face, self.params, peer, id, self.quiet)
+    def _refuse(self, peer: Connection, id: bytes, error: BadRequest) -> None:
+        reply = NativeReply(self.dialect, self.params, peer, id, self.quiet)
         reply.tell(error.status, error.lines, error.text.encode())
 
-    def _run_with_care(self, peer: Peer, id: bytes, body: bytes, topic: Topic | None) -> None:
+    def _run_with_care(self, peer: Connection, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""
-        face, params = self.face, self.params
+        dialect, params = self.dialect, self.params
         try:
             check_id(id)
             if topic is None:
@@ -315,9 +317,11 @@ class Produce:
                 due_ms, expires_ms = rare.times(self.broker)
                 once = self._idempotency_key(id)
                 if self._may_be_a_reload(topic, id):
-                    broker = face.broker
-                    once = face.reloads.key(params.head, peer.address, broker.now_ms, broker.new_id)
-                ticket = PutReply(face, params, peer, id, self.quiet)
+                    broker = dialect.broker
+                    once = dialect.reloads.key(
+                        params.head, peer.address, broker.now_ms, broker.new_id
+                    )
+                ticket = PutReply(dialect, params, peer, id, self.quiet)
                 chunk, lines = Chunk(), self.with_sender(peer, self.lines, self.bare)
                 body = body or self.body
                 labels = self.tag, self.key, due_ms, expires_ms, once, rare.attempts_max
@@ -327,7 +331,7 @@ class Produce:
             self._refuse(peer, id, error)
 
     def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
-        broker = self.face.broker
+        broker = self.dialect.broker
         if self.settles is not None:
             sources = self.settles.sources()
             if isinstance(sources, BrokerError):
@@ -352,11 +356,11 @@ class Produce:
         known = (
             self.once or self.idempotent or (topic.options.remembers_ids and (id or self.params.id))
         )
-        return not known and self.face.reloads.window_ms > 0
+        return not known and self.dialect.reloads.window_ms > 0
 
-    def _refuse_topic(self, peer: Peer, id: bytes) -> None:
+    def _refuse_topic(self, peer: Connection, id: bytes) -> None:
         unknown = topic_unknown(self.params.topic)
-        NativeReply(self.face, self.params, peer, id, self.quiet).settle(unknown)
+        NativeReply(self.dialect, self.params, peer, id, self.quiet).settle(unknown)
 
     def _idempotency_key(self, id: bytes) -> bytes:
         """The key of a message with this id; empty = none."""
@@ -368,12 +372,12 @@ class Produce:
             raise BadRequest(400, f"400: Bad Format, {text}")
         return encode_header_value(id)
 
-    def _run_batch(self, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = BatchReply(self.face, self.params, peer, id, self.quiet)
+    def _run_batch(self, topic: Topic, peer: Connection, id: bytes, body: bytes) -> None:
+        ticket = BatchReply(self.dialect, self.params, peer, id, self.quiet)
         peer.begin(self._batch(topic, ticket, peer, id, body))
 
     def _batch(
-        self, topic: Topic, ticket: BatchReply, peer: Peer, id: bytes, body: bytes
+        self, topic: Topic, ticket: BatchReply, peer: Connection, id: bytes, body: bytes
     ) -> Iterator[int]:
         """Put a batch, in steps: thousands of messages in one go are a long turn for others. Each
         tells its work. Nothing is stored before the last one."""
@@ -381,8 +385,8 @@ class Produce:
             if self.container == NDJSON:
                 check_charset(self.params.fields.get(b"content-type", b""))
             body = yield from decode_body(self.params.fields, body, peer)
-            count_max = self.face.settings.batch_messages_max
-            columns = yield from decode_columns(self.container, body, self.face.heads, count_max)
+            count_max = self.dialect.settings.batch_messages_max
+            columns = yield from decode_columns(self.container, body, self.dialect.heads, count_max)
             if not columns.bodies:
                 raise BadRequest(400, "400: Bad Format, the batch is empty")
             partition = self._batch_partition(topic, columns.fields)
@@ -404,7 +408,7 @@ class Produce:
             self._put(partition, chunk, ticket)
 
     def _batch_chunk(
-        self, columns: Columns, peer: Peer, once: bytes
+        self, columns: Columns, peer: Connection, once: bytes
     ) -> Generator[int, None, Chunk]:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
         shared = (

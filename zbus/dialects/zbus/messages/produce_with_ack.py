@@ -16,8 +16,8 @@ class Settles:
 
     __slots__ = ("_broker", "_group", "_partition", "_ranges", "_topic")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._broker = face.broker
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._broker = dialect.broker
         self._topic = params.text(b"ack_topic") or ""
         self._group = params.text(b"ack_group") or self._topic
         self._partition = params.number(b"ack_partition") or 0
@@ -27,9 +27,9 @@ class Settles:
                 raise BadRequest(400, f"400: Bad Format, Missing {name.decode()}")
 
     @classmethod
-    def of(cls, face: Context, params: Params) -> Settles | None:
+    def of(cls, dialect: Context, params: Params) -> Settles | None:
         """Those that the head names; None = none."""
-        return None if params.fields.keys().isdisjoint(SETTLES) else cls(face, params)
+        return None if params.fields.keys().isdisjoint(SETTLES) else cls(dialect, params)
 
     def sources(self) -> list[Source] | BrokerError:
         """Where they are now, if there is such a place."""

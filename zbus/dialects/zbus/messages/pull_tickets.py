@@ -7,15 +7,15 @@ from typing import Protocol
 
 from zbus.core.broker import Broker
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.pull_options import Wants
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Piece
+from zbus.core.model.pull_options import PullOptions
+from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Slice
 from zbus.core.topics.topic import Group, Pull, Topic
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import REPLY, NativeAnswering, encode_plain
 from zbus.dialects.zbus.request import batch_formats as containers
 from zbus.dialects.zbus.request.header_lines import OF_BROKER_BYTES, omit
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.connection import LARGE_BYTES, Peer
+from zbus.edge.connection import LARGE_BYTES, Connection
 
 _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 """Pulls of the zbus protocol that end like this are never answered by the original either."""
@@ -23,11 +23,11 @@ _FORGOTTEN = (EmptyReason.REPLACED, EmptyReason.LEFT)
 _PLAIN = REPLY + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 
 
-def head_bytes_max(face: Context, params: Params) -> int:
+def head_bytes_max(dialect: Context, params: Params) -> int:
     """Of a delivery: a proxy takes no more. In a frame there is no such bound."""
     if params.head.contained:
         return sys.maxsize
-    return face.settings.message_headers_bytes_max + OF_BROKER_BYTES
+    return dialect.settings.message_headers_bytes_max + OF_BROKER_BYTES
 
 
 _ID_BYTES, _NUMBER_BYTES = 39, 10
@@ -35,10 +35,10 @@ PLACE_BYTES_MAX = 500
 """Of the lines in `_PLAIN` that say where a message is and which group it is for."""
 
 
-def lines_bytes_max(face: Context, params: Params) -> int:
+def lines_bytes_max(dialect: Context, params: Params) -> int:
     """Of the lines of a plain delivery, beside those that frame it and name it."""
     frame = encode_plain(params, b"", b"", b"")
-    return head_bytes_max(face, params) - len(frame) - _ID_BYTES - _NUMBER_BYTES
+    return head_bytes_max(dialect, params) - len(frame) - _ID_BYTES - _NUMBER_BYTES
 
 
 def encode_taken(plan: PullPlan, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
@@ -68,10 +68,10 @@ def encode_taken(plan: PullPlan, id: bytes, group: Group, chunk: Chunk, at: int)
 class PullPlan(Protocol):
     """The plan of a consume, as its tickets know it."""
 
-    face: Context
+    dialect: Context
     broker: Broker
     params: Params
-    wants: Wants
+    wants: PullOptions
     container: bytes  # media type of a reply with many messages; empty = it has one
     timeout_ms: int | None
     lines_bytes_max: int  # of a plain delivery
@@ -81,9 +81,9 @@ class PullPlan(Protocol):
 class PullReply(NativeAnswering, Pull):
     """Of a consume: one message, a container of many, or why there is none."""
 
-    __slots__ = ("data", "face", "id", "ordered", "params", "peer", "plan", "quiet")
+    __slots__ = ("data", "dialect", "id", "ordered", "params", "peer", "plan", "quiet")
 
-    def __init__(self, plan: PullPlan, peer: Peer, id: bytes) -> None:
+    def __init__(self, plan: PullPlan, peer: Connection, id: bytes) -> None:
         # In full, as above.
         params = plan.params
         self.open = True
@@ -96,7 +96,7 @@ class PullReply(NativeAnswering, Pull):
         self.id = given or plan.broker.new_id()
         self.data = None
         self.plan = plan
-        self.face = plan.face
+        self.dialect = plan.dialect
         self.params = params
         peer.open_tickets += 1
         peer.open_waits += 1
@@ -131,7 +131,7 @@ class PullReply(NativeAnswering, Pull):
         self.peer.open_tickets -= 1
 
     def _deliver(
-        self, topic: Topic, group: Group | None, pieces: list[Piece], skipped: int = 0
+        self, topic: Topic, group: Group | None, pieces: list[Slice], skipped: int = 0
     ) -> None:
         params, container = self.params, self.plan.container
         if container:
@@ -168,7 +168,7 @@ class PullReply(NativeAnswering, Pull):
         if params.head.contained:
             return data
         head_bytes = data.index(b"\r\n\r\n") + len(b"\r\n\r\n")
-        over_bytes = head_bytes - head_bytes_max(self.face, params)
+        over_bytes = head_bytes - head_bytes_max(self.dialect, params)
         if over_bytes <= 0:
             return data
         shorter = omit(lines, over_bytes)

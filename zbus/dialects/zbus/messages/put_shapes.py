@@ -20,7 +20,7 @@ from zbus.dialects.zbus.request.stored import (
     origin_lines,
     without_secrets,
 )
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.shape_plans import Filled, Found, OfShape
 from zbus.wire.heads.shapes import BLOCK, TARGET, Slots
 from zbus.wire.target import decode_percent
@@ -55,15 +55,15 @@ class Put(Protocol):
     multiplexed: bool
 
     def put_plain(
-        self, partition: Partition, peer: Peer, id: bytes, lines: bytes, body: bytes
+        self, partition: Partition, peer: Connection, id: bytes, lines: bytes, body: bytes
     ) -> object: ...
 
-    def put_row(self, partition: Partition, peer: Peer, row: Row) -> object: ...
+    def put_row(self, partition: Partition, peer: Connection, row: Row) -> object: ...
 
     def put(
         self,
         topic: Topic,
-        peer: Peer,
+        peer: Connection,
         id: bytes,
         lines: bytes,
         body: bytes,
@@ -73,9 +73,9 @@ class Put(Protocol):
         rare: Rare | None,
     ) -> object: ...
 
-    def with_sender(self, peer: Peer, lines: bytes, bare: bool) -> bytes: ...
+    def with_sender(self, peer: Connection, lines: bytes, bare: bool) -> bytes: ...
 
-    def sender_lines(self, peer: Peer, bare: bool) -> bytes: ...
+    def sender_lines(self, peer: Connection, bare: bool) -> bytes: ...
 
 
 def slots_of_put(params: Params, said: RequestLines) -> Slots | None:
@@ -150,7 +150,7 @@ class PutShape(OfShape):
         self._short_bytes = min(short_bytes, ORIGIN_URL_BYTES_MAX) if target else short_bytes
         self._is_plain = not (plan.once or plan.idempotent or plan.tag or plan.key)
 
-    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+    def run(self, peer: Connection, found: Found, body: bytes) -> None:
         plan = self.plan
         topic = plan.broker.topics.get(plan.topic_key)
         if topic is None or topic.careful or not topic.bare:

@@ -15,7 +15,7 @@ from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.json_frames import quoted, stored_as_json
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.put_kinds import PutKind
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.replies import KEEP_ALIVE
 
 _STORED = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%b%bid: "
@@ -82,7 +82,7 @@ def due_after(broker: Broker, delay_ms: int) -> int:
 class PutPlan(Protocol):
     """The plan of a produce, as its tickets know it."""
 
-    face: Context
+    dialect: Context
     broker: Broker
     params: Params
     quiet: bool
@@ -104,7 +104,7 @@ class PutReply(NativeReply):
             super().answer(outcome)
             return
         self.id = self.id or implied_id(outcome.partition.index, self.offset)
-        body = b"%d" % self.face.broker.now_ms
+        body = b"%d" % self.dialect.broker.now_ms
         self.tell(200, self.stored_lines(outcome.partition) + lines, body)
 
     def stored_lines(self, partition: Partition) -> bytes:
@@ -126,8 +126,10 @@ class BatchReply(PutReply):
 
     __slots__ = ("count",)
 
-    def __init__(self, face: Context, params: Params, peer: Peer, id: bytes, quiet: bool) -> None:
-        super().__init__(face, params, peer, id, quiet)
+    def __init__(
+        self, dialect: Context, params: Params, peer: Connection, id: bytes, quiet: bool
+    ) -> None:
+        super().__init__(dialect, params, peer, id, quiet)
         self.count = 0
 
     def stored_lines(self, partition: Partition) -> bytes:
@@ -144,17 +146,17 @@ class Puts(Ticket):
 
     __slots__ = ("ids", "kind", "parted", "peers", "plan")
 
-    def __init__(self, plan: PutPlan, kind: PutKind, peer: Peer, id: bytes) -> None:
+    def __init__(self, plan: PutPlan, kind: PutKind, peer: Connection, id: bytes) -> None:
         self.open = True
         self.offset = -1
         self.plan = plan  # of the first
         self.kind = kind
-        self.peers: list[Peer] = []
+        self.peers: list[Connection] = []
         self.ids: list[bytes] = []  # the requests'; empty = none given
         self.parted: dict[int, PutReply] = {}  # by position, those that left
         self.add(peer, id)
 
-    def add(self, peer: Peer, id: bytes) -> None:
+    def add(self, peer: Connection, id: bytes) -> None:
         """A put of this peer goes along."""
         self.peers.append(peer)
         self.ids.append(id)
@@ -164,13 +166,13 @@ class Puts(Ticket):
         elif not id:
             peer.together = self
 
-    def part(self, peer: Peer) -> None:
+    def part(self, peer: Connection) -> None:
         """Something else is to be answered to this peer after its puts."""
         peer.together = None
         plan, rows = self.plan, enumerate(zip(self.peers, self.ids, strict=True))
         for at in [at for at, (other, id) in rows if other is peer and not id]:
             peer.open_tickets -= 1  # the reply counts itself
-            self.parted[at] = PutReply(plan.face, plan.params, peer, b"", plan.quiet)
+            self.parted[at] = PutReply(plan.dialect, plan.params, peer, b"", plan.quiet)
 
     def answer(self, outcome: Outcome) -> None:
         kind = self.kind
@@ -218,7 +220,7 @@ class Puts(Ticket):
                 if reply is None:
                     peer.together = None
                     peer.open_tickets -= 1
-                    reply = PutReply(plan.face, plan.params, peer, id, plan.quiet)
+                    reply = PutReply(plan.dialect, plan.params, peer, id, plan.quiet)
                 reply.offset = self.offset + at
                 reply.settle(outcome)
             except Exception as error:

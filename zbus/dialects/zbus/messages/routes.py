@@ -14,7 +14,7 @@ from zbus.dialects.zbus.replies import TEXT, NativeReply, Status
 from zbus.dialects.zbus.request.header_lines import routed_lines
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.stored import check_lines
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 _BAD_GATEWAY = Status(502)
 
@@ -23,15 +23,15 @@ class Route:
     """Plan of a route: never answered, unless the router asks with an explicit `ack` or has sent
     too much."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         self._quiet = not params.flag(b"ack")
         self._recver = params.fields.get(b"recver", b"")
         own = routed_lines(params.fields, params.head.contained)
         self._refused: BadRequest | None = None  # more lines than a message may have
         try:
-            check_lines(own, face.settings.message_headers_bytes_max)
+            check_lines(own, dialect.settings.message_headers_bytes_max)
         except BadRequest as error:
             self._refused = BadRequest(error.status, error.text)
         self._lines = params.topic_line + b"".join(own.values())
@@ -40,39 +40,39 @@ class Route:
         valid = len(status) == 3 and status.isdigit() and status[:1] != b"1" and status >= b"200"
         self._status = Status(status) if valid else Status(500)
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face = self._face
-        if len(body) > face.broker.limits.message_bytes_max:
-            ticket = NativeReply(face, self._params, peer, id)
-            _tell_receiver(face, self._params, peer, ticket.id)
-            ticket.settle(face.broker.puts.too_large())
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect = self._dialect
+        if len(body) > dialect.broker.limits.message_bytes_max:
+            ticket = NativeReply(dialect, self._params, peer, id)
+            _tell_receiver(dialect, self._params, peer, ticket.id)
+            ticket.settle(dialect.broker.puts.too_large())
             return
         if (refused := self._refused) is not None:
-            ticket = NativeReply(face, self._params, peer, id)
-            _tell_receiver(face, self._params, peer, ticket.id)
+            ticket = NativeReply(dialect, self._params, peer, id)
+            _tell_receiver(dialect, self._params, peer, ticket.id)
             ticket.tell(refused.status, refused.lines, refused.text.encode())
             return
-        host = b"host: %b\r\n" % face.settings.address.encode()
-        ticket = NativeReply(face, self._params, peer, id, self._quiet)
+        host = b"host: %b\r\n" % dialect.settings.address.encode()
+        ticket = NativeReply(dialect, self._params, peer, id, self._quiet)
         said = self._status
         routed = Routed(ticket.id, peer.id, self._lines + host, body, said >= 400, said)
-        face.broker.route(ticket, self._recver, routed)
+        dialect.broker.route(ticket, self._recver, routed)
 
 
 class Unread:
     """Plan of a route whose body a connection does not read. Its router is refused already."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         if id := id or self._params.id:
-            _tell_receiver(self._face, self._params, peer, id)
+            _tell_receiver(self._dialect, self._params, peer, id)
 
 
-def _tell_receiver(face: Context, params: Params, peer: Peer, id: bytes) -> None:
+def _tell_receiver(dialect: Context, params: Params, peer: Connection, id: bytes) -> None:
     """It gets this in place of what was too large."""
     text = b"502: the service's reply is too large to be passed on"
     routed = Routed(id, peer.id, params.topic_line + TEXT, text, True, _BAD_GATEWAY)
-    face.broker.route(Silent(), params.fields.get(b"recver", b""), routed)
+    dialect.broker.route(Silent(), params.fields.get(b"recver", b""), routed)

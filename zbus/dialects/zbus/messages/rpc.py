@@ -15,13 +15,13 @@ from zbus.dialects.zbus.replies import CallReply
 from zbus.dialects.zbus.request.legacy_flags import RPC, topic_mask
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.stored import RequestLines
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 
 class Called(Protocol):
     """What is to be known of the produce (`zbus.dialects.zbus.messages.produce`)."""
 
-    face: Context
+    dialect: Context
     params: Params
     body: bytes
     tag: bytes
@@ -37,7 +37,7 @@ class Called(Protocol):
     silent: bool
     said: RequestLines
 
-    def sender_lines(self, peer: Peer, bare: bool) -> bytes: ...
+    def sender_lines(self, peer: Connection, bare: bool) -> bytes: ...
 
 
 def request_from_url(params: Params, form: str) -> bytes:
@@ -69,33 +69,33 @@ def _argument(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
     return text
 
 
-def call_service(plan: Called, topic: Topic, peer: Peer, id: bytes, body: bytes) -> None:
+def call_service(plan: Called, topic: Topic, peer: Connection, id: bytes, body: bytes) -> None:
     """A produce to a topic of services: the reply is what a service routes back."""
-    face, params = plan.face, plan.params
-    broker = face.broker
+    dialect, params = plan.dialect, plan.params
+    broker = dialect.broker
     if plan.once or plan.idempotent or plan.expected_offset is not None or plan.settles:
         text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
         raise BadRequest(400, f"400: Bad Format, {text}")
     body = body or plan.body
     is_json = not body and not params.named and bool(topic_mask(topic.options) & RPC)
     if is_json:
-        body = request_from_url(params, face.settings.rpc_url)
-    lines = plan.said.of_call(params.head, face.rights.access is not None, is_json)
+        body = request_from_url(params, dialect.settings.rpc_url)
+    lines = plan.said.of_call(params.head, dialect.rights.access is not None, is_json)
     lines += plan.sender_lines(peer, False)
     timeout_ms = plan.timeout_ms
     silent = plan.silent  # stock callers: they know the answer by its id
     if timeout_ms is None and not silent:
-        timeout_ms = face.settings.call_timeout_ms
+        timeout_ms = dialect.settings.call_timeout_ms
     deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
     ticket: Ticket
     if silent:
         ticket = Silent()
         peer.multiplexed = True
         message_id = id or params.id or broker.new_id()
-    elif peer.open_waits >= face.settings.tickets_per_connection_max:
+    elif peer.open_waits >= dialect.settings.tickets_per_connection_max:
         raise BadRequest(429, "429: too many open calls and pulls on this connection")
     else:
-        ticket = reply = CallReply(face, params, peer, id)
+        ticket = reply = CallReply(dialect, params, peer, id)
         message_id = reply.id
     # Nobody waits for the answer after the deadline, so no service need work on it.
     chunk = Chunk()

@@ -15,7 +15,7 @@ from zbus.dialects.zbus.messages.put_tickets import PutReply
 from zbus.dialects.zbus.request.batch_formats import MESSAGES, NDJSON
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.edge.bodies import media_type_of
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.target import encode_header_value
 
 _ALONE = (
@@ -36,7 +36,7 @@ _ALONE = (
 class Plan(Protocol):
     """The produce."""
 
-    face: Context
+    dialect: Context
     params: Params
     quiet: bool
     tag: bytes
@@ -74,12 +74,12 @@ class Schedule:
         return cls(cron, zone)
 
     def put(
-        self, plan: Plan, topic: Topic, peer: Peer, id: bytes, lines: bytes, body: bytes
+        self, plan: Plan, topic: Topic, peer: Connection, id: bytes, lines: bytes, body: bytes
     ) -> None:
         """Store the schedule of a topic."""
         if topic.options.calls:
             raise BadRequest(400, "400: Bad Format, cron is not for calls")
-        broker = plan.face.broker
+        broker = plan.dialect.broker
         due_ms = TIMES.next_ms(self.cron, self.zone, broker.now_ms)
         if due_ms is None:
             raise BadRequest(400, "400: Bad Format, cron names no time that is to come")
@@ -97,8 +97,8 @@ class ScheduleReply(PutReply):
 
     __slots__ = ("_due_ms", "_name")
 
-    def __init__(self, plan: Plan, peer: Peer, id: bytes, name: str, due_ms: int) -> None:
-        super().__init__(plan.face, plan.params, peer, id, plan.quiet)
+    def __init__(self, plan: Plan, peer: Connection, id: bytes, name: str, due_ms: int) -> None:
+        super().__init__(plan.dialect, plan.params, peer, id, plan.quiet)
         self._name = name
         self._due_ms = due_ms
 

@@ -21,7 +21,7 @@ from zbus.dialects.zbus.messages.produce import Produce
 from zbus.dialects.zbus.replies import CountReply, NativeReply
 from zbus.dialects.zbus.request.batch_formats import JSON
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.numbers import parse_ranges
 
 _APP: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -44,25 +44,25 @@ class TxnStage(Produce):
 
     __slots__ = ("app", "target_key")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self.app = app_of(params)
         self.target_key = self.topic_key
         self.topic_key = f"{PREFIX}{self.app}{ROWS}".lower()
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         refused = self._refused(peer)
         if refused is None:
-            self.know(self.face.broker.topics[self.target_key])
-            self._run_with_care(peer, id, body, self.face.broker.topics[self.topic_key])
+            self.know(self.dialect.broker.topics[self.target_key])
+            self._run_with_care(peer, id, body, self.dialect.broker.topics[self.topic_key])
         else:
-            NativeReply(self.face, self.params, peer, id, self.quiet).settle(refused)
+            NativeReply(self.dialect, self.params, peer, id, self.quiet).settle(refused)
 
     def slots(self) -> None:
         """The next one is planned anew."""
 
-    def _refused(self, peer: Peer) -> BrokerError | None:
-        broker = self.face.broker
+    def _refused(self, peer: Connection) -> BrokerError | None:
+        broker = self.dialect.broker
         target = broker.topics.get(self.target_key)
         if target is None:
             return topic_unknown(self.params.topic)
@@ -89,10 +89,10 @@ _decode = msgspec.json.Decoder(_Body).decode
 class TxnCommit:
     """Plan of a commit."""
 
-    __slots__ = ("app", "batch", "face", "params", "stages")
+    __slots__ = ("app", "batch", "dialect", "params", "stages")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self.face, self.params = face, params
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self.dialect, self.params = dialect, params
         self.app, self.batch = app_of(params), _batch(params)
         self.stages: list[Stage] = []
         offsets = params.fields.get(b"offset", b"")
@@ -101,8 +101,8 @@ class TxnCommit:
                 raise BadRequest(400, "400: Bad Format, Missing topic")
             self.stages = [Stage(each.start, each.stop, params.topic) for each in _ranges(offsets)]
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = CommitReply(self.face, self.params, peer, id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = CommitReply(self.dialect, self.params, peer, id)
         stages = self.stages
         if body:
             if stages:
@@ -118,26 +118,26 @@ class TxnCommit:
             if not _granted(peer, name):
                 reply.settle(_forbidden(name))
                 return
-        self.face.broker.transactions.commit(reply, self.app, self.batch, stages)
+        self.dialect.broker.transactions.commit(reply, self.app, self.batch, stages)
 
 
 class TxnAbort:
     """Plan of an abort."""
 
-    __slots__ = ("app", "batch", "face", "params", "ranges")
+    __slots__ = ("app", "batch", "dialect", "params", "ranges")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self.face, self.params = face, params
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self.dialect, self.params = dialect, params
         self.app, self.batch = app_of(params), _batch(params)
         offsets = params.fields.get(b"offset", b"")
         if not offsets:
             raise BadRequest(400, "400: Bad Format, Missing offset")
         self.ranges = _ranges(offsets)
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = CountReply(self.face, self.params, peer, id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = CountReply(self.dialect, self.params, peer, id)
         if _granted(peer, f"{PREFIX}{self.app}"):
-            self.face.broker.transactions.abort(reply, self.app, self.batch, self.ranges)
+            self.dialect.broker.transactions.abort(reply, self.app, self.batch, self.ranges)
         else:
             reply.settle(_forbidden(f"{PREFIX}{self.app}"))
 
@@ -145,14 +145,14 @@ class TxnAbort:
 class TxnQuery:
     """Plan of the question how an application is."""
 
-    __slots__ = ("app", "face", "params")
+    __slots__ = ("app", "dialect", "params")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self.face, self.params, self.app = face, params, app_of(params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self.dialect, self.params, self.app = dialect, params, app_of(params)
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self.face, self.params, peer, id)
-        transactions = self.face.broker.transactions
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self.dialect, self.params, peer, id)
+        transactions = self.dialect.broker.transactions
         found = transactions.status(self.app)
         if not _granted(peer, f"{PREFIX}{self.app}"):
             found = topic_unknown(f"{PREFIX}{self.app}")
@@ -172,7 +172,7 @@ class CommitReply(NativeReply):
         if isinstance(outcome, Committed):
             lines = b"count: %d\r\n" % outcome.count
             lines += b"duplicate: 1\r\n" if outcome.duplicate else b""
-            self.tell(200, lines, b"%d" % self.face.broker.now_ms)
+            self.tell(200, lines, b"%d" % self.dialect.broker.now_ms)
         else:
             super().answer(outcome)
 
@@ -206,7 +206,7 @@ def _stages(body: bytes) -> list[Stage]:
     return stages
 
 
-def _granted(peer: Peer, topic: str) -> bool:
+def _granted(peer: Connection, topic: str) -> bool:
     grant = peer.grant
     return grant is None or (grant.may("produce") and grant.sees(topic))
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from zbus.core.model.chunk import Chunk
-from zbus.core.topics.outcomes import Piece, Raw
+from zbus.core.topics.outcomes import Raw, Slice
 from zbus.core.topics.topic import Group, Topic
 from zbus.dialects.zbus.request.header_lines import Form, split_lines, stock, text_of
 from zbus.wire.errors import WireError
@@ -89,7 +89,7 @@ def encode_pieces(
     container: bytes,
     topic: Topic,
     group: Group | None,
-    pieces: list[Piece],
+    pieces: list[Slice],
     cut: int | None = None,
 ) -> bytes:
     """The body of a reply with many messages; as JSON, with `cut` bytes of each body at most."""
@@ -105,7 +105,7 @@ _MESSAGE = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%bid: %b\r\n"
 _PLAIN = _MESSAGE + b"offset: %d\r\norigin_id: %b\r\ntimestamp: %d\r\n%b%b\r\n%b"
 
 
-def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+def _encode_messages(topic: Topic, group: Group | None, piece: Slice) -> bytes:
     """HTTP messages one after another."""
     index, chunk, start, stop, attempts = piece
     line = b"topic: " + encode_header_value(topic.name.encode()) + b"\r\n"
@@ -133,7 +133,7 @@ def _encode_messages(topic: Topic, group: Group | None, piece: Piece) -> bytes:
     return b"".join(parts)
 
 
-def encode_object(topic: Topic, group: Group | None, piece: Piece) -> bytes:
+def encode_object(topic: Topic, group: Group | None, piece: Slice) -> bytes:
     """The first message of a piece as a JSON object, in one line."""
     return next(_objects(topic, group, piece))
 
@@ -148,7 +148,7 @@ def _known_headers(lines: bytes) -> bytes:
 
 
 def _objects(
-    topic: Topic, group: Group | None, piece: Piece, cut: int | None = None
+    topic: Topic, group: Group | None, piece: Slice, cut: int | None = None
 ) -> Iterator[bytes]:
     """The messages of a piece as JSON objects. Most of an object is known before the message is."""
     index, chunk, start, stop, attempts = piece

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.replies import encode_stream_head
 
 EVENTS = b"text/event-stream"
@@ -31,7 +31,7 @@ def encode_event(id: bytes, body: bytes, type: bytes = b"") -> bytes:
     return b"id: %b\ndata: %b\n\n" % (id, body)
 
 
-def open_stream(peer: Peer, params: Params, id: bytes, place: bytes = b"") -> None:
+def open_stream(peer: Connection, params: Params, id: bytes, place: bytes = b"") -> None:
     """The head of a reply that ends with its connection. Who is told its place at once and comes
     again before the first event misses nothing."""
     line = b"id: %b\n" % place if place else b""
@@ -45,7 +45,7 @@ def stream_head(params: Params, id: bytes) -> bytes:
     return encode_stream_head(lines)
 
 
-def stream_problem(peer: Peer) -> BadRequest | None:
+def stream_problem(peer: Connection) -> BadRequest | None:
     """Why a stream cannot begin on this connection."""
     if peer.framing is not None:
         return BadRequest(400, "400: Bad Format, a stream of events needs plain HTTP")
@@ -55,7 +55,7 @@ def stream_problem(peer: Peer) -> BadRequest | None:
     return None
 
 
-def only_head(peer: Peer, params: Params, id: bytes) -> bool:
+def only_head(peer: Connection, params: Params, id: bytes) -> bool:
     """A HEAD is answered with the head; whether it was one."""
     if params.head.method != b"HEAD":
         return False

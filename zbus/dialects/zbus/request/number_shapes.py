@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from zbus.dialects.zbus.request.header_lines import KINDS, Kind
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.request.slots import bounds_of, own_slots, slots_of
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.shape_plans import Filled, Found, OfShape
 from zbus.wire.heads.header_names import nominated
 from zbus.wire.heads.shapes import Slots
@@ -51,7 +51,7 @@ class NumberShape(OfShape):
             if name in names
         ]
 
-    def run(self, peer: Peer, found: Found, body: bytes) -> None:
+    def run(self, peer: Connection, found: Found, body: bytes) -> None:
         values, numbers = found.groups(), self._constants.copy()
         for place, at, least, most in self._given:
             number = int(values[place])  # 1 to 15 digits

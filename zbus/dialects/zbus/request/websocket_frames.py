@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zbus.dialects.zbus.request.json_frames import BadFrame, encode_json, read_request
-from zbus.edge.connection import Peer, Reply
+from zbus.edge.connection import Connection, Reply
 from zbus.edge.websocket import WebSocket, planned
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Head, Heads
@@ -72,7 +72,7 @@ class Frames:
         return head, id_
 
 
-def speaks_json(peer: Peer) -> bool:
+def speaks_json(peer: Connection) -> bool:
     """Whether what nobody asked for is told as JSON."""
     socket = peer.framing
     return isinstance(socket, WebSocket) and isinstance(socket.codec, Frames) and socket.codec.json
@@ -81,7 +81,7 @@ def speaks_json(peer: Peer) -> bool:
 class Complain:
     """Plan of a JSON object that is no request; the answer is made already."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         Reply(peer, id, ordered=False).send(body)
 
 

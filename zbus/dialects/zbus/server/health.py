@@ -10,17 +10,17 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.parameters import HEALTH_CHECKS
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.wire.target import split_target
 
 
 class Health:
     """Plan of a check."""
 
-    __slots__ = ("_check", "_face", "_params")
+    __slots__ = ("_check", "_dialect", "_params")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         check = params.text(b"check")
         if check is None:
@@ -30,10 +30,10 @@ class Health:
             raise BadRequest(404, f"404: there are the checks {' and '.join(HEALTH_CHECKS)}")
         self._check = check
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reasons = [] if self._check == "live" else unready(self._face.broker)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reasons = [] if self._check == "live" else unready(self._dialect.broker)
         document = {"status": "failing" if reasons else "ok", "reasons": reasons}
-        reply = NativeReply(self._face, self._params, peer, id)
+        reply = NativeReply(self._dialect, self._params, peer, id)
         reply.tell(503 if reasons else 200, JSON, msgspec.json.encode(document))
 
 

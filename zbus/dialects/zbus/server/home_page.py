@@ -11,7 +11,7 @@ from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.access import Grant
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.guard import PAGE
 
 ICON = (
@@ -86,13 +86,13 @@ _GROUPS_MAX = 10  # of a topic
 class Home:
     """Plan of `/`."""
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         params.policy = PAGE
-        self._face = face
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        grant, who, settings = peer.grant, "", self._face.settings
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        grant, who, settings = peer.grant, "", self._dialect.settings
         if grant is not None:
             who = f'<p>{html.escape(grant.name)} · <a href="/?cmd=logout">log out</a></p>\n'
         address = html.escape(settings.address)
@@ -101,12 +101,12 @@ class Home:
             version=settings.version,
             address=address,
             url=f"http{'s' * settings.tls}://{address}",
-            token="" if self._face.rights.access is None else " -H 'token: ...'",
-            topics=_topics(visible_topics(self._face.broker, grant), grant),
+            token="" if self._dialect.rights.access is None else " -H 'token: ...'",
+            topics=_topics(visible_topics(self._dialect.broker, grant), grant),
             who=who,
         )
         lines = b"content-type: text/html; charset=utf-8\r\n"
-        NativeReply(self._face, self._params, peer, id).tell(200, lines, page.encode())
+        NativeReply(self._dialect, self._params, peer, id).tell(200, lines, page.encode())
 
 
 def _topics(topics: list[Topic], grant: Grant | None) -> str:
@@ -133,6 +133,6 @@ def _row(topic: Topic, grant: Grant | None) -> str:
 class Icon(Home):
     """Plan of `/favicon.ico`."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         lines = b"content-type: image/svg+xml\r\n"
-        NativeReply(self._face, self._params, peer, id).tell(200, lines, ICON)
+        NativeReply(self._dialect, self._params, peer, id).tell(200, lines, ICON)

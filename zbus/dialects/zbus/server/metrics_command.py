@@ -9,27 +9,27 @@ from zbus.dialects.zbus.documents.openmetrics import CONTENT_TYPE
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.access import Grant
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 
 class Scrape:
     """Plan of it."""
 
-    __slots__ = ("_face", "_params")
+    __slots__ = ("_dialect", "_params")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id)
-        known = self._face.metrics.known(peer.grant)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id)
+        known = self._dialect.metrics.known(peer.grant)
         if known is not None:
             reply.tell_raw(CONTENT_TYPE, known)
         else:
             peer.begin(self._steps(reply, peer.grant))
 
     def _steps(self, reply: NativeReply, grant: Grant | None) -> Iterator[int]:
-        face = self._face
-        text = yield from face.metrics.make(face.stats.rows(grant), grant)
+        dialect = self._dialect
+        text = yield from dialect.metrics.make(dialect.stats.rows(grant), grant)
         reply.tell_raw(CONTENT_TYPE, text)

@@ -47,8 +47,8 @@ from zbus.dialects.zbus.schema.parameters import (
 from zbus.dialects.zbus.server import openapi_parts as parts
 from zbus.dialects.zbus.server.openapi_parts import Schema, schema_of
 from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE, OF_BODIES, refusal_text
-from zbus.dialects.zbus.settings import NativeSettings
-from zbus.edge.connection import Peer
+from zbus.dialects.zbus.settings import ZbusSettings
+from zbus.edge.connection import Connection
 from zbus.edge.status import STATUS
 from zbus.wire.replies import REASONS
 
@@ -118,27 +118,27 @@ DAY_MS = 86_400_000
 class Describe:
     """Plan of `/_openapi.json`."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         self._command = params.text(b"command") or ""
         if self._command and self._command not in COMMANDS:
             raise BadRequest(400, f"400: Bad Format, command is one of {', '.join(COMMANDS)}")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face = self._face
-        day_ms = face.broker.now_ms // DAY_MS * DAY_MS
-        document = encoded(face.settings, face.broker.limits, day_ms, self._command)
-        NativeReply(face, self._params, peer, id).tell(200, JSON, document)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect = self._dialect
+        day_ms = dialect.broker.now_ms // DAY_MS * DAY_MS
+        document = encoded(dialect.settings, dialect.broker.limits, day_ms, self._command)
+        NativeReply(dialect, self._params, peer, id).tell(200, JSON, document)
 
 
 @lru_cache(maxsize=64)  # of one broker: each command's and the whole
-def encoded(settings: NativeSettings, limits: Limits, day_ms: int, command: str) -> bytes:
+def encoded(settings: ZbusSettings, limits: Limits, day_ms: int, command: str) -> bytes:
     """The description as JSON; of one command, or of all if it is empty."""
     return msgspec.json.encode(describe(settings, limits, day_ms, command))
 
 
-def describe(settings: NativeSettings, limits: Limits, now_ms: int, command: str = "") -> Schema:
+def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str = "") -> Schema:
     """The description; of one command, or of all if it is empty."""
     bounds = {
         "batch_messages_max": settings.batch_messages_max,

@@ -22,44 +22,46 @@ from zbus.dialects.zbus.request.event_stream import (
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.schema.parameters import STATS_INTERVAL_MS_MIN
 from zbus.edge.access import Bearer, Grant
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 
 class Report:
     """Plan of the command."""
 
-    __slots__ = ("_events", "_face", "_interval_ms", "_params", "_topics")
+    __slots__ = ("_dialect", "_events", "_interval_ms", "_params", "_topics")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         interval_ms = params.duration(b"interval")
         self._interval_ms = interval_ms or STATS_INTERVAL_MS_MIN
         self._topics = params.switch(b"topics") is not False
         self._events = wants_events(params)
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, params = self._face, self._params
-        rows = face.stats.rows(peer.grant)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect, params = self._dialect, self._params
+        rows = dialect.stats.rows(peer.grant)
         if not self._events:
-            reply = NativeReply(face, params, peer, id)
+            reply = NativeReply(dialect, params, peer, id)
             peer.begin(self._once(reply, rows, peer.grant))
         elif (problem := stream_problem(peer)) is not None:
-            NativeReply(face, params, peer, id).tell(problem.status, body=problem.text.encode())
+            NativeReply(dialect, params, peer, id).tell(problem.status, body=problem.text.encode())
         else:
-            id = id or params.id or face.broker.new_id()
+            id = id or params.id or dialect.broker.new_id()
             if not only_head(peer, params, id):
                 peer.begin(self._stream(peer, id, rows, peer.asker))
 
     def _once(self, reply: NativeReply, rows: Rows, grant: Grant | None) -> Iterator[int]:
         yield from rows.all()
-        document = self._face.stats.document(rows, grant)
+        document = self._dialect.stats.document(rows, grant)
         if self._topics:
             document["topics"] = rows.table()
         reply.tell_raw(JSON, encode_document(document))
 
-    def _stream(self, peer: Peer, id: bytes, rows: Rows, asker: Bearer | None) -> Iterator[int]:
+    def _stream(
+        self, peer: Connection, id: bytes, rows: Rows, asker: Bearer | None
+    ) -> Iterator[int]:
         yield from rows.all()
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self._params, id)
-        self._face.stats.follow(peer, rows, asker, self._interval_ms, self._topics)
+        self._dialect.stats.follow(peer, rows, asker, self._interval_ms, self._topics)

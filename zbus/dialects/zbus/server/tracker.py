@@ -7,33 +7,33 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.trackers import PUSHED
 from zbus.dialects.zbus.replies import JSON, TEXT, NativeReply
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 
 class Tracker:
     """`tracker`: all servers that are known here, this one included."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        document = self._face.tracking.tracker_answer(peer.grant)
-        NativeReply(self._face, self._params, peer, id).tell(200, JSON, document)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        document = self._dialect.tracking.tracker_answer(peer.grant)
+        NativeReply(self._dialect, self._params, peer, id).tell(200, JSON, document)
 
 
 class Follow:
     """`track_sub`: the same as a push, and again with every change. Plain HTTP would take a push
     for its next answer, so there it is one document."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._tracking = face.tracking
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._tracking = dialect.tracking
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         params = self._params
-        reply = NativeReply(self._face, params, peer, id)
+        reply = NativeReply(self._dialect, params, peer, id)
         if not params.multiplexed:
             reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
             return
@@ -46,16 +46,16 @@ class Follow:
 class TakeReport:
     """`track_pub`: another server reports to this one."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         self._quiet = not params.flag(b"ack")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id, self._quiet)
-        problem = self._face.tracking.report(peer, body)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id, self._quiet)
+        problem = self._dialect.tracking.report(peer, body)
         if problem is None:
-            reply.tell(200, body=b"%d" % self._face.broker.now_ms)
+            reply.tell(200, body=b"%d" % self._dialect.broker.now_ms)
         else:
             reply.tell(problem.status, body=problem.text.encode())
 
@@ -63,18 +63,18 @@ class TakeReport:
 class Ssl:
     """`ssl`: the certificate of this server, or of one that reported to it."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
-        self._address = params.text(b"server") or face.settings.address
+        self._address = params.text(b"server") or dialect.settings.address
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, address = self._face, self._address
-        reply = NativeReply(face, self._params, peer, id)
-        if address == face.settings.address:
-            certificate = face.settings.certificate()
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect, address = self._dialect, self._address
+        reply = NativeReply(dialect, self._params, peer, id)
+        if address == dialect.settings.address:
+            certificate = dialect.settings.certificate()
         else:
-            certificate = face.tracking.servers.certificate(address)
+            certificate = dialect.tracking.servers.certificate(address)
         if certificate:
             reply.tell(200, TEXT, certificate.encode())
         else:

@@ -12,7 +12,7 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply, forbidden_text
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.settings import Running
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 _COUNT_DEFAULT = 100
 _READS_MAX = 100
@@ -26,10 +26,10 @@ _json = msgspec.json.Encoder().encode
 class Connections:
     """Plan of the list."""
 
-    __slots__ = ("_after", "_count", "_face", "_params")
+    __slots__ = ("_after", "_count", "_dialect", "_params")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         count = params.number(b"count")
         if count == 0:
@@ -37,21 +37,21 @@ class Connections:
         self._count = count or _COUNT_DEFAULT
         self._after = params.fields.get(b"after", b"")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id)
         if not _sees_everything(peer):
             reply.tell(403, body=_forbidden("connections"))
             return
         peer.begin(self._list(reply))
 
     def _list(self, reply: NativeReply) -> Iterator[int]:
-        broker, running = self._face.broker, self._face.settings.running
+        broker, running = self._dialect.broker, self._dialect.settings.running
         ids = sorted(id for id in broker.sessions if id > self._after)
         yield len(ids) // 20
         rows = []
         for id in ids[: self._count]:
             peer = broker.sessions.get(id)
-            if isinstance(peer, Peer):  # it may have gone meanwhile
+            if isinstance(peer, Connection):  # it may have gone meanwhile
                 rows.append(_json(describe(peer, running, broker.now_ms)))
                 yield _ROW_WORK
         lines = JSON + b"count: %d\r\n" % len(rows)
@@ -63,30 +63,30 @@ class Connections:
 class Disconnect:
     """Plan of the end."""
 
-    __slots__ = ("_face", "_id", "_params")
+    __slots__ = ("_dialect", "_id", "_params")
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         self._id = params.fields.get(b"session", b"")
         if not self._id:
             raise BadRequest(400, "400: Bad Format, Missing session")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face = self._face
-        reply = NativeReply(face, self._params, peer, id)
-        running, other = face.settings.running, face.broker.sessions.get(self._id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect = self._dialect
+        reply = NativeReply(dialect, self._params, peer, id)
+        running, other = dialect.settings.running, dialect.broker.sessions.get(self._id)
         if not _sees_everything(peer):
             reply.tell(403, body=_forbidden("disconnect"))
-        elif running is None or not isinstance(other, Peer):
+        elif running is None or not isinstance(other, Connection):
             name = self._id[:100].decode("utf-8", "replace")
             reply.tell(404, body=f"404: Connection({name}) Not Found".encode())
         else:
             running.disconnect(other)
-            reply.tell(200, body=b"%d" % face.broker.now_ms)
+            reply.tell(200, body=b"%d" % dialect.broker.now_ms)
 
 
-def describe(peer: Peer, running: Running | None, now_ms: int) -> dict[str, Any]:
+def describe(peer: Connection, running: Running | None, now_ms: int) -> dict[str, Any]:
     """One connection, as JSON."""
     kind = "http"
     if peer.framing is not None:
@@ -118,7 +118,7 @@ def describe(peer: Peer, running: Running | None, now_ms: int) -> dict[str, Any]
     return told
 
 
-def _sees_everything(peer: Peer) -> bool:
+def _sees_everything(peer: Connection) -> bool:
     grant = peer.grant
     return grant is None or grant.sees_everything
 

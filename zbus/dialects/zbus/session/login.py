@@ -10,7 +10,7 @@ from urllib.parse import quote_from_bytes
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 from zbus.edge.forms import read_form
 from zbus.edge.guard import PAGE
 
@@ -43,18 +43,18 @@ FORM = b"location: /?cmd=login\r\n"
 class Login:
     """Without a body the form; with one, `token=<token>`, the cookie, or the form again."""
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         params.policy = PAGE
-        self._face = face
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._face, self._params, peer, id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id)
         if not body:
             reply.tell(200, _HTML, _PAGE % b"")
             return
         token = read_form(body).get(b"token", b"")
-        if token and self._face.rights.knows(token):
+        if token and self._dialect.rights.knows(token):
             value = quote_from_bytes(token, safe=_PLAIN).encode()
             secure = b"; Secure" if peer.secure else b""
             cookie = b"set-cookie: token=%b%b%b\r\n" % (value, _ATTRIBUTES, secure)
@@ -68,7 +68,7 @@ class Login:
 class Logout(Login):
     """The cookie ends."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         cookie = b"set-cookie: token=%b; Max-Age=0\r\n" % _ATTRIBUTES
-        reply = NativeReply(self._face, self._params, peer, id)
+        reply = NativeReply(self._dialect, self._params, peer, id)
         reply.tell(302, FORM + cookie)

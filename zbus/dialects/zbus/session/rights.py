@@ -10,7 +10,7 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.access import ALL, NEVER_MS, Grant
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 _json = msgspec.json.Encoder().encode
 
@@ -18,13 +18,13 @@ _json = msgspec.json.Encoder().encode
 class Rights:
     """Plan of `/_rights`."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         told = _json(_document(peer.grant))
-        NativeReply(self._face, self._params, peer, id).tell(200, JSON, told)
+        NativeReply(self._dialect, self._params, peer, id).tell(200, JSON, told)
 
 
 def _document(grant: Grant | None) -> dict[str, Any]:

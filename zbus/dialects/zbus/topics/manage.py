@@ -31,7 +31,7 @@ from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.topics.declared import first_place, read_mask, read_words
 from zbus.dialects.zbus.topics.webhooks import PushWords
 from zbus.edge.access import Grant
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 log = logging.getLogger("zbus")
 
@@ -42,10 +42,10 @@ _MAKING_WORK, _DISCARDING_WORK = 200, 20
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self.face = face
+        self.dialect = dialect
         self.params = params
         params.check_query()
         # How many there may be is the core's to judge.
@@ -81,12 +81,12 @@ class Declare:
         self.window = params.number(b"group_window")
         self.lease_ms = params.duration(b"group_lease")
         self.changes = group_changes(params)
-        self.push = PushWords(face, params)
+        self.push = PushWords(dialect, params)
         self.start = first_place(params)
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = DeclareReply(self.face, self.params, peer, id, self.params.group_wished)
-        broker, name = self.face.broker, self.params.topic
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.dialect, self.params, peer, id, self.params.group_wished)
+        broker, name = self.dialect.broker, self.params.topic
         topic, grant = broker.topic(name), peer.grant
         if topic is None:
             peer.work -= _MAKING_WORK * (self.partitions or 1)
@@ -148,7 +148,7 @@ class Declare:
         return options
 
     def _new_topic(self) -> TopicOptions:
-        settings, durability = self.face.settings, self.durability
+        settings, durability = self.dialect.settings, self.durability
         mask = masks.with_words(self.topic_mask or 0, self.topic_words)
         if self.topic_mask is None and durability is None and mask & (masks.RPC | masks.PROXY):
             durability = "memory"  # nobody waits for the answer to a call from before a restart
@@ -232,22 +232,22 @@ def find(
 class Query:
     """What the server, a topic or a group is like now."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
         self._server = not params.topic or params.cmd == b"server"
         self._names = params.flag(b"names")
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        face, params = self._face, self._params
-        reply = NativeReply(face, params, peer, id)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        dialect, params = self._dialect, self._params
+        reply = NativeReply(dialect, params, peer, id)
         if self._server:
             if self._names:
                 self._tell_names(reply, None, peer.grant)
                 return
-            reply.tell(200, JSON, face.tracking.server_answer(peer.grant))
+            reply.tell(200, JSON, dialect.tracking.server_answer(peer.grant))
             return
-        found = find(face.broker, params, peer.grant)
+        found = find(dialect.broker, params, peer.grant)
         if isinstance(found, BrokerError):
             reply.settle(found)
             return
@@ -256,27 +256,27 @@ class Query:
             self._tell_names(reply, topic, peer.grant)
             return
         document = (
-            topic_info(topic, face.settings, peer.grant) if group is None else group_info(group)
+            topic_info(topic, dialect.settings, peer.grant) if group is None else group_info(group)
         )
         reply.tell(200, JSON, encode_document(document))
 
     def _tell_names(self, reply: NativeReply, topic: Topic | None, grant: Grant | None) -> None:
-        found = names(self._face.broker, topic, grant)
+        found = names(self._dialect.broker, topic, grant)
         reply.tell(200, JSON, msgspec.json.encode(found))
 
 
 class Discard:
     """What `remove` and `empty` have in common: a topic, or one group of it."""
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         if not params.topic:
             raise BadRequest(400, "400: Bad Format, Missing topic")
-        self._face = face
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        reply = CountReply(self._face, self._params, peer, id)
-        found = find(self._face.broker, self._params)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = CountReply(self._dialect, self._params, peer, id)
+        found = find(self._dialect.broker, self._params)
         if isinstance(found, BrokerError):
             reply.settle(found)
         else:
@@ -285,7 +285,7 @@ class Discard:
             fields = {"topic": topic.name, "group": group.name if group else ""}
             log.debug(done, extra={"peer": peer.address, **fields})
             peer.work -= _DISCARDING_WORK * len(topic.partitions)
-            self.discard(self._face.broker, reply, topic, group)
+            self.discard(self._dialect.broker, reply, topic, group)
 
     def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
         raise NotImplementedError
@@ -304,8 +304,8 @@ class Remove(Discard):
 class Purge(Discard):
     """Empties it; offsets go on from where they are."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         self._keeps_leased = params.switch(b"keep_leased")
         if self._keeps_leased and not params.group:
             raise BadRequest(400, "400: Bad Format, keep_leased is of a consume_group")
@@ -324,8 +324,8 @@ class Pause(GroupPlan):
 
     __slots__ = ()
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = DeclareReply(self.face, self.params, peer, id, of_group=True)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.dialect, self.params, peer, id, of_group=True)
         found = self.find()
         if isinstance(found, BrokerError):
             ticket.settle(found)
@@ -333,36 +333,36 @@ class Pause(GroupPlan):
         topic, group = found
         options = attrs.evolve(group.options, paused=self.params.cmd == b"pause")
         wish = GroupWish(group.name, options)
-        self.face.broker.declare(ticket, topic.name, lambda _: (topic.options, wish))
+        self.dialect.broker.declare(ticket, topic.name, lambda _: (topic.options, wish))
 
 
 class Heartbeat:
     """Keeps a connection alive; never answered on the zbus protocol."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         if not self._params.multiplexed:
-            NativeReply(self._face, self._params, peer, id).tell(204)
+            NativeReply(self._dialect, self._params, peer, id).tell(204)
 
 
 class Ping:
     """Answers with the time."""
 
-    def __init__(self, face: Context, params: Params) -> None:
-        self._face = face
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
         self._params = params
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        body = b"%d" % self._face.broker.now_ms
-        NativeReply(self._face, self._params, peer, id).tell(200, TEXT, body)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        body = b"%d" % self._dialect.broker.now_ms
+        NativeReply(self._dialect, self._params, peer, id).tell(200, TEXT, body)
 
 
 class Version(Ping):
     """Answers with the broker's version."""
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        body = self._face.settings.version.encode()
-        NativeReply(self._face, self._params, peer, id).tell(200, TEXT, body)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        body = self._dialect.settings.version.encode()
+        NativeReply(self._dialect, self._params, peer, id).tell(200, TEXT, body)

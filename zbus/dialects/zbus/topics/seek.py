@@ -14,7 +14,7 @@ from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import DeclareReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.positions import FORMS
-from zbus.edge.connection import Peer
+from zbus.edge.connection import Connection
 
 _MOVING_WORK = 20
 """What each partition costs a connection of its turn, in microseconds or so."""
@@ -25,20 +25,20 @@ class Seek(GroupPlan):
 
     __slots__ = ("start",)
 
-    def __init__(self, face: Context, params: Params) -> None:
-        super().__init__(face, params)
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
         params.check_query()
         start = params.start(b"from")
         if start is None:
             raise BadRequest(400, f"400: Bad Format, Missing from: {FORMS}")
         self.start = attrs.evolve(start, partition=params.number(b"partition"))
 
-    def run(self, peer: Peer, id: bytes, body: bytes) -> None:
-        ticket = DeclareReply(self.face, self.params, peer, id, True)
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.dialect, self.params, peer, id, True)
         found = self.find()
         if isinstance(found, BrokerError):
             ticket.settle(found)
         else:
             topic, group = found
             peer.work -= _MOVING_WORK * len(topic.partitions)
-            self.face.broker.seek(ticket, group, self.start)
+            self.dialect.broker.seek(ticket, group, self.start)

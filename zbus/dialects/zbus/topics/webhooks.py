@@ -75,12 +75,12 @@ class PushWords:
 
     __slots__ = ("_changes", "_url")
 
-    def __init__(self, face: Context, params: Params) -> None:
+    def __init__(self, dialect: Context, params: Params) -> None:
         self._url = params.text(b"push_url")
         self._changes: dict[str, Any] = {}
         if params.fields.keys().isdisjoint(_PARAMETERS):
             return
-        settings = face.settings
+        settings = dialect.settings
         if self._url and self._url != NONE:
             if not settings.push_connections_max:
                 raise BadRequest(400, "400: Bad Format, this broker sends no webhooks")
