@@ -168,6 +168,12 @@ WIRE: list[Mutant] = [
             SHAPES,
         ),
         (
+            "shape-with-an-id-that-is-the-key-as-it-is-written",
+            'b"" if id.translate(None, OF_KEYS) else encode_header_value(id)',
+            'b"" if id.translate(None, OF_KEYS) else id',
+            SHAPES,
+        ),
+        (
             "shape-with-a-body-as-it-is-written",
             "        if self._decodes and (",
             "        if not self._decodes and (",

@@ -254,16 +254,18 @@ def round_of(random: Random, pair: Pair, count: int) -> int:
     return sent
 
 
-def run(seed: int, heads: int, tell: Callable[[str], None]) -> int:
-    """Send so many heads; returns how many shapes were learned."""
-    random, sent, began_s, learned = Random(seed), 0, time.monotonic(), 0
+def run(seed: int, heads: int, tell: Callable[[str], None], first: int = 0) -> int:
+    """Send `heads` heads, numbered from `first`; returns how many shapes were learned."""
+    sent, began_s, learned = 0, time.monotonic(), 0
     while sent < heads:
+        # Each pair has its own seed: `--seed 7 --first 120000` tries one again that differed.
+        random = Random(f"{seed}-{first + sent}")
         pair = Pair(guarded=random.random() < 0.5)
         for _ in range(20):
             sent += round_of(random, pair, 150)
         pair.check()
         learned += pair.shapes.count
-        tell(f"{sent} heads, {learned} shapes, {time.monotonic() - began_s:.0f} s")
+        tell(f"{first + sent} heads, {learned} shapes, {time.monotonic() - began_s:.0f} s")
     return learned
 
 
@@ -271,8 +273,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--heads", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first head")
     asked = parser.parse_args()
-    run(asked.seed, asked.heads, lambda text: print(text, flush=True))
+    run(asked.seed, asked.heads, lambda text: print(text, flush=True), asked.first)
 
 
 if __name__ == "__main__":

@@ -165,6 +165,17 @@ def test_every_value_of_every_name_is_taken_as_without_shapes(topic: bytes, in_q
     pair.check()
 
 
+@pytest.mark.parametrize("line", [b"id: %b", b"ID: %b", b"Idempotency-Key: %b", b"key: %b"])
+@pytest.mark.parametrize("flag", [b"idempotent: true", b"front: true", b"remote-addr: a"])
+def test_every_value_beside_a_flag_that_uses_it(line: bytes, flag: bytes) -> None:
+    """An idempotent put has its id as its key, percent-encoded as keys are."""
+    random, pair = Random(1), Pair(guarded=False)
+    head = b"GET /A HTTP/1.1\r\nhost: localhost\r\n%b\r\n" % flag
+    for value in (*[WORDS(random) for _ in range(4)], *NASTY):
+        pair.exchange([head + line % value + b"\r\n\r\n"])
+    pair.check()
+
+
 OTHERS = {
     "token": [b"token: one", b"token: two", b"token: no"],
     "authorization": [b"authorization: Bearer one", b"authorization: Bearer no"],

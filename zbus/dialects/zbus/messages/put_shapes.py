@@ -23,7 +23,7 @@ from zbus.dialects.zbus.request.stored import (
 from zbus.edge.connection import Connection
 from zbus.edge.shape_plans import Filled, Found, OfShape
 from zbus.wire.heads.shapes import BLOCK, TARGET, Slots
-from zbus.wire.target import decode_percent
+from zbus.wire.target import decode_percent, encode_header_value
 
 _LABELS = (b"id", b"tag", b"key", b"body", b"idempotency-key")
 _NUMBERS = (
@@ -159,7 +159,7 @@ class PutShape(OfShape):
         values = found.groups() + self._constants
         id, tag, key, text, once = self._pick(values)
         if plan.idempotent:
-            once = b"" if id.translate(None, OF_KEYS) else id
+            once = b"" if id.translate(None, OF_KEYS) else encode_header_value(id)
             if not once:
                 self._unshaped.run(peer, found, body)
                 return
