@@ -123,7 +123,7 @@ class TestHowAMessageCame:
 
     def test_older_topics_go_on_as_they_did(self) -> None:
         """Nothing is stored of the choice where it has not been made."""
-        assert not TopicOptions("T").bare
+        assert not TopicOptions("T").minimal_headers
         _, client = declared("T?sender_headers=1", "U")
         assert document(ok(client, http("/T?cmd=query")))["senderHeaders"] is True
         assert "senderHeaders" not in document(ok(client, http("/U?cmd=query")))

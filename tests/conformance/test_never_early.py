@@ -13,7 +13,7 @@ LATE_MS = 30
 def late(*group: str) -> tuple[World, Client]:
     """A world whose turns take long, on the clock of those who ask."""
     world, client = declared("T", *group)
-    world.broker.outside.asked_ms = lambda: world.now_ms + LATE_MS
+    world.broker.request_clock.received_ms = lambda: world.now_ms + LATE_MS
     return world, client
 
 
@@ -61,7 +61,7 @@ def leased() -> tuple[World, Client]:
 def test_a_lease_begins_when_it_is_told() -> None:
     world, client = leased()
     told_ms = iter([world.now_ms + 5, world.now_ms + 40])  # as it is written, and as it is sent
-    world.broker.outside.asked_ms = lambda: next(told_ms, world.now_ms)
+    world.broker.request_clock.received_ms = lambda: next(told_ms, world.now_ms)
     assert got(client, "/g") == b"x"
     world.advance(1_039)
     assert got(client, "/g") is None

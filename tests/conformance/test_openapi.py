@@ -154,8 +154,8 @@ def test_numbers_are_refused_outside_their_limits(
         return replies[0].body.decode("latin-1") if replies else ""
 
     assert "is a number from" not in text_for(limit)
-    outside = text_for(limit + step)
-    assert "is a number from" in outside or "is at least" in outside
+    request_clock = text_for(limit + step)
+    assert "is a number from" in request_clock or "is at least" in request_clock
 
 
 @pytest.mark.parametrize("partitions", [1, DEFAULT_LIMITS.partitions_max])

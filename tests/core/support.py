@@ -195,7 +195,7 @@ class Box:
         """`wait` makes an engine answer that does so later."""
         self.journal = journal
         self.memory = MemoryJournal(memory_bytes_max)
-        recorder = LogWriter(
+        storage = LogWriter(
             journal,
             self.memory,
             segment_bytes_max,
@@ -203,7 +203,7 @@ class Box:
         )
         serial = itertools.count()
         ids = (b"id-%d" % number for number in serial)
-        self.broker = Broker(recorder, ids, limits or Limits())
+        self.broker = Broker(storage, ids, limits or Limits())
         topics, time_ms = recover(journal, wait)
         self.broker.begin(max(now_ms, time_ms))
         for topic in topics:

@@ -361,10 +361,12 @@ class BrokerMachine(RuleBasedStateMachine):
     def keep_up(self, number: int, count: int, way: str, named: bool, released: int) -> None:
         """A group has what it is given as soon as it is durable."""
         pairs = [(record, name) for record in self.book.topics.values() for name in record.groups]
-        usual = [at for at, (record, name) in enumerate(pairs) if record.topic.groups[name].usual]
-        if not usual:
+        fast_path = [
+            at for at, (record, name) in enumerate(pairs) if record.topic.groups[name].fast_path
+        ]
+        if not fast_path:
             return
-        place = usual[number % len(usual)]
+        place = fast_path[number % len(fast_path)]
         at = list(self.book.topics.values()).index(pairs[place][0])
         for step in range(count):
             self.put(at, 0, 1 + step % 2, TAGS[step % 4], b"", 0, 0, way, named)

@@ -404,7 +404,7 @@ def test_a_look_at_one_message_makes_only_that() -> None:
     box.settle()
     cool(box)
     found: list[Found] = []
-    box.broker.recorder.fetch(box.partition(), 50, Size(1, 1), found.append)
+    box.broker.storage.fetch(box.partition(), 50, Size(1, 1), found.append)
     journal.answer()
     (chunk,) = found
     assert isinstance(chunk, Chunk)

@@ -19,7 +19,7 @@ from tests.dialects.dialects import (
     every_dialect_that_waits,
     with_toy,
 )
-from tests.dialects.toy import ToyRequest, ToyDialect
+from tests.dialects.toy import ToyDialect, ToyRequest
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
 from zbus.dialects import registry

@@ -303,7 +303,7 @@ WRITING: list[Mutant] = [
         "zbus/core/commit/tick.py",
         (
             "lost-told-twice",
-            "                backlog.untold = 0\n",
+            "                backlog.unreported = 0\n",
             "",
             "core/upkeep/test_retention.py conformance/test_retention.py",
         ),
@@ -689,8 +689,8 @@ SERVING: list[Mutant] = [
         "zbus/core/upkeep/retention.py",
         (
             "trimmed-before-it-is-said",
-            "            self._tick.confirm(partition, _Trim(self, self._recorder, partition))",
-            "            begin(self, partition, first)\n            self._recorder.trim(partition)",
+            "            self._tick.confirm(partition, _Trim(self, self._storage, partition))",
+            "            begin(self, partition, first)\n            self._storage.trim(partition)",
             "simulation/test_retention_crash.py core/upkeep/test_retention_model.py core/upkeep/test_retention.py",
         ),
         (
@@ -701,7 +701,7 @@ SERVING: list[Mutant] = [
         ),
         (
             "fallen-off-and-not-told",
-            "                group.untold = True\n                self._tick.change(partition, group)",
+            "                group.unreported = True\n                self._tick.change(partition, group)",
             "                self._tick.change(partition, group)",
             "core/upkeep/test_retention.py",
         ),
@@ -929,8 +929,8 @@ RETRIED: list[Mutant] = [
         ),
         (
             "settling-in-the-way",
-            "            self.settling.discard(offset)\n        if self.untold:",
-            "            pass\n        if self.untold:",
+            "            self.settling.discard(offset)\n        if self.unreported:",
+            "            pass\n        if self.unreported:",
             "core/cursor/test_leases.py",
         ),
         (
@@ -941,14 +941,14 @@ RETRIED: list[Mutant] = [
         ),
         (
             "unseen-ends-by-time",
-            "        others = self.settling.union(self.untold or ())\n",
+            "        others = self.settling.union(self.unreported or ())\n",
             "        others = self.settling\n",
             "core/delivery/test_durable.py",
         ),
         (
             "settling-ends-by-time",
-            "        others = self.settling.union(self.untold or ())\n",
-            "        others = set(self.untold or ())\n",
+            "        others = self.settling.union(self.unreported or ())\n",
+            "        others = set(self.unreported or ())\n",
             "core/cursor/test_leases.py",
         ),
     ),

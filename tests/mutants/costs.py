@@ -19,7 +19,7 @@ MISTAKES: list[Mutant] = [
         ),
         (
             "unborn-after-a-fault",
-            "        if partition.topic.born or self._recorder.holds(partition):",
+            "        if partition.topic.born or self._storage.holds(partition):",
             "        if True:",
             FAULTS,
         ),
@@ -37,7 +37,7 @@ MISTAKES: list[Mutant] = [
         "zbus/core/upkeep/fencing.py",
         (
             "faulty-session-stays",
-            "            self.doomed.append(culprit)\n",
+            "            self.to_drop.append(culprit)\n",
             "",
             FAULTS,
         ),

@@ -87,8 +87,8 @@ DIALECTS: list[Mutant] = [
         "zbus/dialects/camellia/messages.py",
         (
             "delay-a-little-short",
-            "due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0",
-            "due_ms = broker.outside.asked_ms() + delay_ms * 9 // 10 if delay_ms else 0",
+            "due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0",
+            "due_ms = broker.request_clock.received_ms() + delay_ms * 9 // 10 if delay_ms else 0",
             CAMELLIA,
         ),
         (

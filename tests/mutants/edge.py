@@ -151,14 +151,14 @@ WIRE: list[Mutant] = [
         ),
         (
             "shape-without-how-a-message-came",
-            " or topic.careful or not topic.bare:",
-            " or topic.careful:",
+            " or topic.has_put_hooks or not topic.minimal_headers:",
+            " or topic.has_put_hooks:",
             SHAPES,
         ),
         (
             "shape-that-stores-an-id-twice",
-            " or topic.careful or not topic.bare:",
-            " or not topic.bare:",
+            " or topic.has_put_hooks or not topic.minimal_headers:",
+            " or not topic.minimal_headers:",
             SHAPES,
         ),
         (
@@ -539,8 +539,8 @@ DIALECTS: list[Mutant] = [
         "zbus/dialects/zbus/request/stored.py",
         (
             "way-is-stored-unasked",
-            "        if bare:\n",
-            "        if bare and not self._way:\n",
+            "        if minimal_headers:\n",
+            "        if minimal_headers and not self._way:\n",
             "conformance/test_delivered_headers.py",
         ),
         (

@@ -257,15 +257,15 @@ class CamelliaClient(Stranger):
         self._post(Call("deleteMsg", done, attempt=attempt, topic=topic), {**fields})
 
     def _get(self, topic: Delays, id: str) -> None:
-        asked_ms = self.now_ms
+        received_ms = self.now_ms
         fenced = self.world.is_fenced(topic.name)
-        lived = [one for one in topic.named(id) if one.lives(asked_ms) and not fenced]
+        lived = [one for one in topic.named(id) if one.lives(received_ms) and not fenced]
 
         def done(code: int, found: Document) -> None:
             shown = found.get("delayMsg") if code == 200 else None
             assert shown is None or isinstance(shown, dict)
             if code in (200, 404):
-                topic.looked(id, lived, code, shown, asked_ms, self.now_ms)
+                topic.looked(id, lived, code, shown, received_ms, self.now_ms)
 
         self._post(Call("getMsg", done), {"topic": topic.name, "msgId": id})
 

@@ -73,12 +73,12 @@ class Mail:
         """For certain."""
         return self.leased_ms > now_ms and not self.nacking
 
-    def statuses(self, asked_ms: int, now_ms: int) -> set[int]:
+    def statuses(self, received_ms: int, now_ms: int) -> set[int]:
         """That it may have been shown with."""
-        if self.fate is Fate.GONE and self.gone_ms < asked_ms:
+        if self.fate is Fate.GONE and self.gone_ms < received_ms:
             return self.tried & {CONSUMED, DELETED}
         found = set(self.tried)
-        if asked_ms < self.due_ms:
+        if received_ms < self.due_ms:
             found.add(WAITING)
         if now_ms >= self.due_ms:
             found.add(READY)
@@ -158,7 +158,7 @@ class Delays:
             found.fate = Fate.LIVE if found.fate is Fate.ASKED else found.fate
         self._shows(found, shown, mail.sent_ms, now_ms)
 
-    def _shows(self, mail: Mail, shown: dict[str, object], asked_ms: int, now_ms: int) -> None:
+    def _shows(self, mail: Mail, shown: dict[str, object], received_ms: int, now_ms: int) -> None:
         """What is told of a message is right."""
         name = f"message {mail.serial} of {self.name}"
         produced_ms = shown["produceTime"]
@@ -173,7 +173,7 @@ class Delays:
         names = ("triggerTime", "expireTime", "maxRetry", "msgId", "topic")
         told = tuple(shown[name] for name in names)
         self.check(told == times, f"{name} is told to have {told}, and has {times}")
-        possible = mail.statuses(asked_ms, now_ms)
+        possible = mail.statuses(received_ms, now_ms)
         status = f"{name} has the status {shown['status']}, not one of {sorted(possible)}"
         self.check(shown["status"] in possible, status)
 
@@ -240,7 +240,7 @@ class Delays:
         lived: list[Mail],
         code: int,
         shown: dict[str, object] | None,
-        asked_ms: int,
+        received_ms: int,
         now_ms: int,
     ) -> None:
         """`getMsg` was answered."""
@@ -255,7 +255,7 @@ class Delays:
             return
         alive = [one.serial for one in lived if one.lives(now_ms) and one is not found]
         self.check(not alive, f"{name} is told to be {found.serial}, and is message {alive}")
-        self._shows(found, shown, asked_ms, now_ms)
+        self._shows(found, shown, received_ms, now_ms)
 
     def pulled(self, shown: dict[str, object]) -> None:
         """Somebody was told of a message that he has."""

@@ -45,7 +45,7 @@ class MistakenSimulation(Simulation):
         broker = self.machine.broker
         broker.faults.tell = self._tell
         for owner, name in (
-            (broker.recorder, "write"),
+            (broker.storage, "write"),
             (broker.dispatch, "_scan"),
             (broker.dispatch._wakes, "_call"),
             (broker.tick.retention_timer, "_call"),

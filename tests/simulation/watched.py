@@ -72,11 +72,11 @@ class WatchedBroker(Broker):
         gone: Callable[[Session], None],
         picked: Picked,
         undelivered: Picked,
-        recorder: Storage,
+        storage: Storage,
         ids: Iterator[bytes],
         limits: Limits,
     ) -> None:
-        super().__init__(recorder, ids, limits)
+        super().__init__(storage, ids, limits)
         self._delivered = delivered
         self._told_fenced, self._fence = fenced, self.tick.fence
         self.tick.fence = self._fenced

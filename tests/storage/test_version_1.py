@@ -89,7 +89,7 @@ LATER = {
     "one_batch",
     "rate_per_s",
     "settled_ms",
-    "bare",
+    "minimal_headers",
     "notes",
     "unclaimed",
     "dedupe_live",
@@ -102,7 +102,11 @@ LATER = {
 
 def options(known: dict[str, Any]) -> dict[str, Any]:
     """With the names that they had then, and without later ones."""
-    names = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
+    names = {
+        "opaque": "mask",
+        "calls": "rpc",
+        "temporary": "delete_on_exit",
+    }
     assert all(known.get(name) in (None, 0, "", "keep") for name in LATER)
     plain = {names.get(name, name): known[name] for name in known if name not in LATER}
     return {**plain, "mask": json.loads(plain["mask"] or b"0")}
@@ -119,6 +123,7 @@ def state(change: StateChange) -> Any:
         del group["delayed"]
         assert not group.pop("incarnation")
         assert not group.pop("dead")
+        group["untold"] = group.pop("unreported")
         del group["fates"]
         assert not known.fates
         assert not group.pop("origin")

@@ -59,31 +59,33 @@ class Broker:
     """See the module."""
 
     def __init__(
-        self, recorder: Storage, ids: Iterator[bytes], limits: Limits = DEFAULT_LIMITS
+        self, storage: Storage, ids: Iterator[bytes], limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        self.recorder = recorder
+        self.storage = storage
         self.limits = limits
         self.topics: dict[str, Topic] = {}  # by lower-case name
-        self._fetch: Fetch = lambda *wanted: recorder.fetch(*wanted)
+        self._fetch: Fetch = lambda *wanted: storage.fetch(*wanted)
         self.sessions: dict[bytes, Session] = {}
         self.now_ms = 0
-        self.outside = RequestClock(lambda: self.now_ms)
+        self.request_clock = RequestClock(lambda: self.now_ms)
         self.faults = Containment()  # what mistakes of the program cost
         self.timers = timers = Timers(self.faults)
         self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes(self.faults)  # of topics, groups and readers
         self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
-        self.dispatch = Dispatch(recorder, timers, self.outside, limits.waiting_max, self.calls)
+        self.dispatch = Dispatch(
+            storage, timers, self.request_clock, limits.waiting_max, self.calls
+        )
         self.tick = self.dispatch.tick
         self.following = self.dispatch.following
-        self.retention = Retention(recorder, self.dispatch, timers)
-        self.fencing = Fencing(self, self.dispatch, recorder, self.retention, self.changes, timers)
+        self.retention = Retention(storage, self.dispatch, timers)
+        self.fencing = Fencing(self, self.dispatch, storage, self.retention, self.changes, timers)
         # Temporary groups found at recovery.
         self._orphans = timers.timer(self._abandon, lambda group: group)
         self.turns, self.stopping = 0, False
         self.removed = 0  # partitions, ever: they and their topics know each other
         self.puts = puts = make_puts(self.tick, limits)
-        self._bind(recorder)
+        self._bind(storage)
         # Its verbs are the broker's.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_plain_along = puts.put_plain_along
@@ -92,7 +94,7 @@ class Broker:
         self.settling = PutAndAck(self.topics, self.dispatch, puts, timers)
         DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
         self.redrive = Redriver(self.dispatch, self.settling, puts, timers).redrive
-        seeking = Seeker(self.outside, self.dispatch, self.changes)
+        seeking = Seeker(self.request_clock, self.dispatch, self.changes)
         self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
         declaring = Declarations(
             self.topics,
@@ -108,7 +110,7 @@ class Broker:
         self.declare, self.seek = declaring.declare, seeking.seek
         self.transactions = Transactions(
             self.topics,
-            recorder,
+            storage,
             self.dispatch,
             self.settling,
             puts,
@@ -119,15 +121,15 @@ class Broker:
         )
         self.schedules = Schedules(self)
 
-    def _bind(self, recorder: Storage) -> None:
+    def _bind(self, storage: Storage) -> None:
         """Verbs that are functions of other modules."""
         # Emptying.
         self.drop_waiting = partial(purging.drop_waiting, self.tick)
         self.purge_group = partial(purging.purge_group, self.tick)
-        self.purge_topic = partial(purging.purge_topic, self.tick, self.retention, recorder)
+        self.purge_topic = partial(purging.purge_topic, self.tick, self.retention, storage)
         # Looking at what is stored, which changes nothing.
         self.peek = reads.peek
-        self.browse, self.read = partial(reads.browse, recorder), partial(reads.read, recorder)
+        self.browse, self.read = partial(reads.browse, storage), partial(reads.read, storage)
 
     # -- the turn -------------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ class Broker:
         due_ms = tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             tick.commit()
-        if tick.unborn:
+        if tick.not_created:
             self.faults.guard(self.fencing.undo)
         self.dispatch.run()
         if tick.awaited:  # deliveries, see `zbus.core.delivery.durable`
@@ -167,7 +169,7 @@ class Broker:
             self.faults.guard(self.memory.sweep)
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
-        if self.fencing.doomed:
+        if self.fencing.to_drop:
             self.fencing.drop_doomed()
 
     def sent(self) -> None:
@@ -224,7 +226,7 @@ class Broker:
         self.settling.found.append(partition)
         remind(self.tick, partition)
         expiring.arm(self.tick, partition)
-        if partition.topic_changed or not self.recorder.holds(partition):
+        if partition.topic_changed or not self.storage.holds(partition):
             self.tick.touch(partition)
 
     def stop(self) -> None:
@@ -291,7 +293,7 @@ class Broker:
         self.tick.forget(topic)
         self.retention.forget(topic)
         self.fencing.forget(topic)
-        self.recorder.remove(topic, lambda: ticket.settle(DONE))
+        self.storage.remove(topic, lambda: ticket.settle(DONE))
 
     def remove_group(self, ticket: Ticket, group: Group) -> None:
         """Delete a group; the messages stay."""
@@ -386,7 +388,7 @@ class Broker:
         """The next message of a group, at once: its chunk and row. What is durable may be handed
         out at any time. None if that needs a `pull`: nothing is at hand, others wait, or the group
         does more than read one log in order."""
-        if group.waiting or group.untold or session not in group.readers or not group.usual:
+        if group.waiting or group.unreported or session not in group.readers or not group.fast_path:
             return None
         backlog, partition = group.backlogs[0], group.topic.partitions[0]
         cursor = backlog.cursor

@@ -438,7 +438,7 @@ class Answering:
             peer.answer_next()
 
     def failed(self, error: Exception) -> None:
-        self.peer.blame(error)
+        self.peer.quarantine(error)
 
     def _is_next(self, peer: Connection, data: bytes) -> bool:
         """It is this reply's turn. If not, it is kept until it is."""

@@ -157,7 +157,7 @@ class Rights:
                 try:
                     self._expel(peer)
                 except Exception as error:
-                    self.broker.faults.blame(peer, error)
+                    self.broker.faults.quarantine(peer, error)
 
     def _expel(self, peer: Connection) -> None:
         """End the reading of what it may not read any more; it is told so."""

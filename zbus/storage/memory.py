@@ -126,7 +126,7 @@ class MemoryJournal:
         known = self._lanes.get(lane)
         return 0 if known is None else known.size
 
-    def fullest(self) -> Lane | None:
+    def largest(self) -> Lane | None:
         """The lane whose messages take most, of those that `trim` can make smaller."""
         sizes = [(known.size, lane) for lane, known in self._lanes.items() if len(known.data) > 1]
         return max(sizes, default=(0, None), key=itemgetter(0))[1]

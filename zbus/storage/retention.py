@@ -36,7 +36,7 @@ _SHARE = 4
 _base = attrgetter("base")
 
 
-def expendable(partition: Partition, now_ms: int) -> int:
+def trim_before(partition: Partition, now_ms: int) -> int:
     """The offset before which the topic's options let go of everything: where some segment
     begins that is whole and durable."""
     options = partition.topic.options

@@ -136,7 +136,7 @@ class LogWriter:
         self._segment_bytes_max = segment_bytes_max
 
     @property
-    def sure(self) -> bool:
+    def synchronous(self) -> bool:
         return not (self._durable.late or self._durable.verdicts)
 
     @property
@@ -228,14 +228,14 @@ class LogWriter:
     def holds(self, partition: Partition) -> bool:
         return state_of(partition).segment_bytes > 0
 
-    def ripen(self, partition: Partition, now_ms: int) -> bool:
+    def roll_segment(self, partition: Partition, now_ms: int) -> bool:
         ripe = retention.is_ripe(partition, now_ms)
         if ripe:
             self._roll(partition, now_ms)
         return ripe
 
-    def expendable(self, partition: Partition, now_ms: int) -> int:
-        return retention.expendable(partition, now_ms)
+    def trim_before(self, partition: Partition, now_ms: int) -> int:
+        return retention.trim_before(partition, now_ms)
 
     def next_expiry_ms(self, partition: Partition) -> int | None:
         return retention.next_expiry_ms(partition)
@@ -363,15 +363,15 @@ class LogWriter:
 
         self._engine(partition).read(partition.lane, offset, bytes_max, got)
 
-    def fullest(self, chunk: Chunk) -> tuple[Partition, int] | None:
+    def largest(self, chunk: Chunk) -> tuple[Partition, int] | None:
         memory = self._memory
-        lane, size = memory.fullest(), chunk.stored_bytes
+        lane, size = memory.largest(), chunk.stored_bytes
         if lane is None or (memory.bytes_max is not None and size >= memory.bytes_max):
             return None
         part = max(size, memory.size_of(lane) // _RING_SHARE)
         return self._rings[lane], memory.oldest(lane, min(part, memory.size_of(lane)))
 
-    def surplus(self, partition: Partition) -> int:
+    def over_limit(self, partition: Partition) -> int:
         lane = partition.lane
         size_max = self._ring_bytes_max // len(partition.topic.partitions)
         size = self._memory.size_of(lane)
@@ -443,5 +443,5 @@ class LogWriter:
         partition.first = max(partition.first, done)
         for group in partition.topic.groups.values():
             if group.backlogs[partition.index].fall_off(partition.first):  # nobody has read it yet
-                group.untold = True
+                group.unreported = True
         self.trim(partition)

@@ -180,8 +180,8 @@ class World:
         serial = itertools.count(1)
         ids = (b"id-%d" % n for n in serial)
         self.broker = make_broker(self.journal, ids, limits, segment_bytes=segment_bytes_max)
-        self.broker.outside.ahead_ms = lambda: self.ahead_ms
-        self.broker.outside.drift_ms = lambda: self.ahead_ms
+        self.broker.request_clock.ahead_ms = lambda: self.ahead_ms
+        self.broker.request_clock.drift_ms = lambda: self.ahead_ms
         self._assembly = Assembly(
             self.broker,
             settings={"native": settings or ZbusSettings(), "pages": pages, **(dialects or {})},

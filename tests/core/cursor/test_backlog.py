@@ -248,10 +248,10 @@ class BacklogMachine(RuleBasedStateMachine):
         """The log begins later. A change says only how much was lost: recovery is told the rest."""
         first = number % (self.told_end + 1)
         self.log_first = max(self.log_first, first)
-        expected = self.backlog.skipped, self.backlog.untold
+        expected = self.backlog.skipped, self.backlog.unreported
         lost = self.model.fall_off(first)
         assert self.backlog.fall_off(first) == lost
-        assert (self.backlog.skipped, self.backlog.untold) == tuple(n + lost for n in expected)
+        assert (self.backlog.skipped, self.backlog.unreported) == tuple(n + lost for n in expected)
         assert self.backlog.fall_off(first) == 0
         self.shadow.fall_off(first)
         self.jumped()

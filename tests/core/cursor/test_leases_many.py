@@ -130,7 +130,7 @@ def test_the_floor_goes_up_with_what_is_finished(step: int) -> None:
 
 def test_what_a_long_turn_leased_ends_later_as_a_whole() -> None:
     box = leasing(5_000)
-    backlog, outside = box.group().backlogs[0], box.broker.outside
+    backlog, request_clock = box.group().backlogs[0], box.broker.request_clock
     box.nack(7)
     box.settle(1_000)
     before = dict(backlog.leased.dues)
@@ -138,7 +138,7 @@ def test_what_a_long_turn_leased_ends_later_as_a_whole() -> None:
     box.broker.finish()
     assert probe.bodies == [b"7"]
     begun_ms = box.now_ms
-    outside.asked_ms = lambda: begun_ms + 30
+    request_clock.received_ms = lambda: begun_ms + 30
     box.broker.sent()
     assert backlog.leased.due_of(7) == begun_ms + 30 + LEASE_MS
     assert {**before, 7: 0} == {**backlog.leased.dues, 7: 0}, "those of other turns do not"

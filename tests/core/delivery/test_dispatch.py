@@ -320,11 +320,11 @@ def test_so_many_pulls_wait_and_one_more_is_refused() -> None:
     session = box.session()
     waiting = [pull(box, session=session) for _ in range(2)] + [box.pull("h", wait=True)]
     box.settle()
-    surplus = [pull(box) for _ in range(2)]
+    over_limit = [pull(box) for _ in range(2)]
     now = box.pull("h")
     box.settle()
     box.settle(1)
-    for one in surplus:
+    for one in over_limit:
         error = refusal(one)
         assert error.refusal is Refusal.TOO_MANY
         assert error.text == "3 requests for messages wait on this broker already"

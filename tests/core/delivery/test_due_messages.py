@@ -165,7 +165,7 @@ def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
     box.put(long)
     box.settle()
     asked: list[tuple[int, Size]] = []
-    fetch = box.broker.recorder.fetch
+    fetch = box.broker.storage.fetch
 
     def watched(
         partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
@@ -173,7 +173,7 @@ def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
         asked.append((offset, portion))
         fetch(partition, offset, portion, done)
 
-    box.broker.recorder.fetch = watched  # type: ignore[method-assign]
+    box.broker.storage.fetch = watched  # type: ignore[method-assign]
     assert box.take() == [long]
     assert {portion for _, portion in asked} == {PORTION}
     asked.clear()

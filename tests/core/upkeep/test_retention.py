@@ -29,7 +29,7 @@ from zbus.core.upkeep.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.verbs.seek import Start
 from zbus.storage.lane_state import state_of
 from zbus.storage.port import JournalError, Lane
-from zbus.storage.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX, expendable
+from zbus.storage.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX, trim_before
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
@@ -358,7 +358,7 @@ def test_what_is_not_synced_is_not_forgotten() -> None:
         box.put(BODY)
         box.turn()
     assert state_of(partition).segments[-1].base > partition.visible
-    assert expendable(partition, box.now_ms) <= partition.visible
+    assert trim_before(partition, box.now_ms) <= partition.visible
 
 
 def test_segments_that_are_gone_without_a_word_are_counted_at_the_start() -> None:

@@ -110,7 +110,7 @@ class RetentionMachine(RuleBasedStateMachine):
         group = self.box.group(name)
         if known is None or zero:
             book = self.books.setdefault(name, Book())
-            book.lost, book.told = group.skipped_count(), group.skipped_count() - untold(group)
+            book.lost, book.told = group.skipped_count(), group.skipped_count() - unreported(group)
             self.copy(group, book)
 
     def copy(self, group: Group, book: Book) -> None:
@@ -205,10 +205,10 @@ class RetentionMachine(RuleBasedStateMachine):
             skipped = group.skipped_count()
             if not power:
                 assert skipped == before[group.name]
-                assert skipped - untold(group) <= book.told, "told at least once"
+                assert skipped - unreported(group) <= book.told, "told at least once"
             else:
                 self.copy(group, book)
-            book.lost, book.told = skipped, skipped - untold(group)
+            book.lost, book.told = skipped, skipped - unreported(group)
 
     def names(self) -> set[str]:
         return {group.name for group in self.groups}
@@ -226,8 +226,8 @@ class RetentionMachine(RuleBasedStateMachine):
                     book.lost += (index, offset) not in book.finished
                 book.first[index] = max(book.first[index], first)
             assert group.skipped_count() == book.lost
-            assert untold(group) == book.lost - book.told
-            assert group.untold == (untold(group) > 0)
+            assert unreported(group) == book.lost - book.told
+            assert group.unreported == (unreported(group) > 0)
 
     def teardown(self) -> None:
         """In the end everybody has had everything, or was told how much not."""
@@ -256,8 +256,8 @@ class RetentionMachine(RuleBasedStateMachine):
                     assert (partition.index, offset) in book.finished
 
 
-def untold(group: Group) -> int:
-    return sum(backlog.untold for backlog in group.backlogs)
+def unreported(group: Group) -> int:
+    return sum(backlog.unreported for backlog in group.backlogs)
 
 
 RetentionMachine.TestCase.settings = settings(

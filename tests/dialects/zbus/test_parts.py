@@ -47,7 +47,7 @@ def test_stored_lines_can_be_read_back() -> None:
     fields = {b"x": b" 1\t", b"y": b"%41 \xe9", b"topic": b"T", b"cookie": b"token=1; a=2"}
     said = RequestLines(fields, False, None, 1_000, 0)
     head, own = params(b"/").head, {"x": "1", "y": "%41 é", "origin_method": "GET"}
-    assert split_lines(said.of_topic(head, bare=False)) == own
+    assert split_lines(said.of_topic(head, minimal_headers=False)) == own
     assert split_lines(said.of_call(head, tokens=True)) == {**own, "cookie": "a=2"}
 
 

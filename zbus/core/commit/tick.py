@@ -54,7 +54,7 @@ class Tick:
 
     def __init__(
         self,
-        recorder: Storage,
+        storage: Storage,
         visible: Callable[[Partition], None],
         faults: Containment | None = None,
     ) -> None:
@@ -64,11 +64,11 @@ class Tick:
         # Partitions in which `zbus.core.commit.idempotent_put` or `zbus.core.delivery.expiry` was
         # at work in this turn.
         self.forgotten = 0
-        self._recorder = recorder
+        self._storage = storage
         self._visible = visible  # called when more of a partition may be handed out
         self.touched: list[Partition] = []
         # Their beginning was not written, and why: mostly there was no room.
-        self.unborn: dict[Topic, BrokerError] = {}
+        self.not_created: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
         self.awaited = False  # somebody waits for what is to be written
@@ -142,7 +142,7 @@ class Tick:
                 if group.backlogs[index].lengthen(offsets, ms):
                     self.change(group.topic.partitions[index], group)
             except Exception as error:
-                self.faults.blame(group, error)
+                self.faults.quarantine(group, error)
 
     def touch(self, partition: Partition) -> None:
         if not partition.touched:
@@ -151,12 +151,12 @@ class Tick:
 
     def take_untold(self, group: Group) -> int:
         """How many messages the group has lost that no delivery has told of yet."""
-        group.untold = False
+        group.unreported = False
         count = 0
         for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
-            if backlog.untold:
-                count += backlog.untold
-                backlog.untold = 0
+            if backlog.unreported:
+                count += backlog.unreported
+                backlog.unreported = 0
                 self.change(partition, group)
         return count
 
@@ -216,13 +216,13 @@ class Tick:
                 after_sync.append(written)
             else:
                 at_once.append(written)
-        if self.unborn:
+        if self.not_created:
             at_once = self._refuse_unborn(at_once)
             after_sync = self._refuse_unborn(after_sync)
         if after_sync:
             self._ask(after_sync, True)
         if at_once:
-            if self._recorder.sure:
+            if self._storage.synchronous:
                 self._durable(at_once)
             else:
                 self._ask(at_once, False)
@@ -237,11 +237,11 @@ class Tick:
             if chunk.expires is not None and not topic.options.calls:
                 self.expiring(partition, chunk)  # a call that is over is withdrawn anyway
         change = take_changes(partition, self.now_ms)
-        stored = self._recorder.write(partition, chunk, change, self.now_ms)
+        stored = self._storage.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
             while not stored and self.make_room(chunk):
                 chunk.stored_bytes = 0
-                stored = self._recorder.write(partition, chunk, change, self.now_ms)
+                stored = self._storage.write(partition, chunk, change, self.now_ms)
             self.keep_ring(partition)
         puts, partition.puts = partition.puts, []
         if stored:
@@ -262,11 +262,11 @@ class Tick:
                 ticket.settle(FULL)
             puts = []
             change = None if change is None else change.truncated(first)
-            if not self._recorder.write(partition, None, change, self.now_ms):
-                if self._recorder.holds(partition) or topic.born:
+            if not self._storage.write(partition, None, change, self.now_ms):
+                if self._storage.holds(partition) or topic.born:
                     confirms = self._refuse_change(partition, confirms)
                 else:
-                    self.unborn[topic] = FULL
+                    self.not_created[topic] = FULL
             else:
                 self.behind.pop(partition, None)
                 self._decide(partition, confirms)
@@ -280,11 +280,11 @@ class Tick:
         why = fenced(*partition.lane, INTERNAL)
         partition.staged = partition.last = None
         partition.puts, partition.confirms = [], []
-        if partition.topic.born or self._recorder.holds(partition):
-            self.faults.blame(partition, error)
+        if partition.topic.born or self._storage.holds(partition):
+            self.faults.quarantine(partition, error)
         else:
-            self.faults.blame(None, error)
-            self.unborn[partition.topic] = why
+            self.faults.quarantine(None, error)
+            self.not_created[partition.topic] = why
         for ticket in tickets:
             if ticket.open:
                 ticket.settle(why)
@@ -330,7 +330,7 @@ class Tick:
         alive = []
         for one in written:
             partition, _, puts, confirms, _ = one
-            why = self.unborn.get(partition.topic)
+            why = self.not_created.get(partition.topic)
             if why is not None:
                 for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
                     ticket.settle(why)
@@ -362,7 +362,7 @@ class Tick:
             if partition.index and partition.topic.undecided:
                 zero = partition.topic.partitions[0]  # a change may build on what it decides
                 partitions += [] if zero in partitions else [zero]
-        self._recorder.commit(partitions, synced, partial(self._answered, written))
+        self._storage.commit(partitions, synced, partial(self._answered, written))
 
     def _answered(self, written: list[Written], failed: Failed) -> None:
         self.open_commits -= 1
@@ -402,19 +402,19 @@ class Tick:
                 if confirms:
                     partition.topic.born = True
             except Exception as error:
-                self.faults.blame(partition, error)
+                self.faults.quarantine(partition, error)
             if puts:
                 stored = Stored(partition)
                 for ticket in puts:
                     try:
                         ticket.settle(stored)
                     except Exception as error:  # a ticket of nobody in particular
-                        self.faults.blame(partition, error)
+                        self.faults.quarantine(partition, error)
             for ticket, outcome in confirms:
                 try:
                     ticket.settle(outcome)
                 except Exception as error:
-                    self.faults.blame(partition, error)
+                    self.faults.quarantine(partition, error)
 
 
 class Decided(Ticket):

@@ -81,7 +81,7 @@ def renew(tick: Tick, group: Group, places: list[int]) -> None:
         new = group.backlogs[index] = Backlog(place)
         new.tell_all()
         new.keep_fates(old.fates is not None)
-        new.dirty, new.skipped, new.untold = old.dirty, old.skipped, old.untold
+        new.dirty, new.skipped, new.unreported = old.dirty, old.skipped, old.unreported
     topic.partitions[0].options_changed[group] = None
     for partition in topic.partitions:
         tick.change(partition, group)

@@ -370,7 +370,7 @@ class Backlog(CursorState):
             self.ahead = left
             self.cursor = first
         self.skipped += lost
-        self.untold += lost
+        self.unreported += lost
         self._touch_keyed()
         return lost
 
@@ -502,7 +502,7 @@ class Backlog(CursorState):
         assert all(offset >= self.cursor for offset in self.ahead)
         assert set(self.attempts) <= exceptions, "attempts of something finished"
         assert self.floor() == min((self.cursor, *exceptions))
-        assert self.untold <= self.skipped
+        assert self.unreported <= self.skipped
         self.leased.check()
         self.delayed.check()
         self.overdue.check()

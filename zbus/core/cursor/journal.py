@@ -42,7 +42,7 @@ class CursorState(ReadyQueue):
         "returns",
         "skipped",
         "tally",
-        "untold",
+        "unreported",
         "wake_ms",
     )
 
@@ -59,7 +59,7 @@ class CursorState(ReadyQueue):
         self._reset = False
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
-        self.untold = 0  # those of them that the group has not been told of
+        self.unreported = 0  # those of them that the group has not been told of
         self.fates: Dispositions | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
         self.tally = Lateness()
@@ -104,7 +104,7 @@ class CursorState(ReadyQueue):
 
     def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
         change = GroupChange(name, self.cursor, entries=entries, delayed=delayed)
-        change.skipped, change.untold, change.dead = self.skipped, self.untold, self.dead
+        change.skipped, change.unreported, change.dead = self.skipped, self.unreported, self.dead
         change.incarnation = number
         return change
 
@@ -115,7 +115,7 @@ class CursorState(ReadyQueue):
         self.cursor = change.cursor
         self._lowest = -1
         self.skipped = change.skipped
-        self.untold = change.untold
+        self.unreported = change.unreported
         self.dead = change.dead
         if self.ahead:
             self.ahead = {offset for offset in self.ahead if offset >= self.cursor}

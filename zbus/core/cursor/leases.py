@@ -27,7 +27,7 @@ _NONE: Final[set[int]] = set()
 class OpenLeases(Deadlines):
     """See the module."""
 
-    __slots__ = ("holders", "limits", "places", "settling", "untold")
+    __slots__ = ("holders", "limits", "places", "settling", "unreported")
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class OpenLeases(Deadlines):
         self.settling = _NONE
         # Offset -> who of the broker itself has it, which nobody outside has seen yet: a delivery
         # that is being written (`zbus.core.delivery.durable`), or who redrives it.
-        self.untold: dict[int, object] | None = None
+        self.unreported: dict[int, object] | None = None
 
     def discard(self, offset: int) -> bool:
         if self.dues.pop(offset, None) is None:
@@ -51,8 +51,8 @@ class OpenLeases(Deadlines):
             self.places.pop(offset, None)
         if self.settling:
             self.settling.discard(offset)
-        if self.untold:
-            self.untold.pop(offset, None)
+        if self.unreported:
+            self.unreported.pop(offset, None)
         return True
 
     def lengthen(self, offsets: Iterable[int], ms: int) -> list[int]:
@@ -76,9 +76,9 @@ class OpenLeases(Deadlines):
         due = self.pop_due(now_ms, count_max)
         for offset in due:
             self.set(offset, now_ms + SETTLE_MS)
-        if not (self.settling or self.untold):
+        if not (self.settling or self.unreported):
             return due
-        others = self.settling.union(self.untold or ())
+        others = self.settling.union(self.unreported or ())
         return [offset for offset in due if offset not in others]
 
     def settle_later(self, offset: int) -> None:
@@ -95,8 +95,8 @@ class OpenLeases(Deadlines):
 
     def keep(self, offsets: Iterable[int], holder: object) -> None:
         """These, which are leased, are with somebody of the broker itself."""
-        self.untold = self.untold or {}
-        self.untold.update(dict.fromkeys(offsets, holder))
+        self.unreported = self.unreported or {}
+        self.unreported.update(dict.fromkeys(offsets, holder))
 
     def held_by(self, holder: bytes, count_max: int = maxsize) -> list[int]:
         """What a session holds, at most so many, in the order in which it was handed out."""
@@ -109,5 +109,5 @@ class OpenLeases(Deadlines):
         assert not _NONE
         assert self.holders.keys() <= self.dues.keys(), "somebody holds what is not leased"
         assert self.limits.keys() <= self.dues.keys(), "a limit of what is not leased"
-        assert (self.untold or {}).keys() <= self.dues.keys(), "untold is what is leased"
+        assert (self.unreported or {}).keys() <= self.dues.keys(), "untold is what is leased"
         assert self.settling <= self.dues.keys(), "what is settling is leased"

@@ -146,7 +146,9 @@ class TopicOptions:
         0  # how long it is known what became of a message (`zbus.core.model.dispositions`)
     )
     notes: str = ""  # what a dialect keeps along with the topic: JSON
-    bare: bool = False  # a message has what its producer chose to say, and nothing of how it came
+    minimal_headers: bool = (
+        False  # a message has what its producer chose to say, and nothing of how it came
+    )
 
     @property
     def remembers_ids(self) -> bool:
@@ -218,7 +220,7 @@ class GroupChange:
     entries: Entries = NO_ENTRIES
     delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
-    untold: int = 0  # those of them that no delivery has told the group of
+    unreported: int = 0  # those of them that no delivery has told the group of
     dead: int = 0  # messages that were given up, ever
     incarnation: int = 0  # what partition 0 calls it; of any other, nothing counts
     origin: Origin | None = None  # in partition 0, until all partitions have told of the group

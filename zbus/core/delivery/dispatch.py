@@ -15,7 +15,7 @@ from zbus.core.commit.tick import Tick
 from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery import retries
 from zbus.core.delivery.cancel_pulls import PullCancellation
-from zbus.core.delivery.durable import tell_recorded
+from zbus.core.delivery.durable import deliver_when_durable
 from zbus.core.delivery.group_rate import GroupRate
 from zbus.core.delivery.prefetch import Prefetch
 from zbus.core.fanout.follow import FanOut
@@ -58,19 +58,19 @@ class Dispatch:
 
     def __init__(
         self,
-        recorder: Storage,
+        storage: Storage,
         timers: Timers,
-        outside: RequestClock,
+        request_clock: RequestClock,
         waiting_max: int,
         calls: Calls,
     ) -> None:
         self.calls = calls
-        self._outside = outside
-        self.tick = Tick(recorder, self.wake_readers, timers.faults)
+        self._outside = request_clock
+        self.tick = Tick(storage, self.wake_readers, timers.faults)
         self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
         self.tick.expiry_timer = timers.timer(partial(expiring.sweep, self), lambda place: place)
         self.tick.expiring = partial(expiring.note, self.tick)
-        self._blame = timers.faults.blame
+        self._blame = timers.faults.quarantine
         self.following = FanOut(timers)
         self.active: list[Group] = []
         self.waiting, self._waiting_max = 0, waiting_max  # pulls, of all groups
@@ -165,7 +165,7 @@ class Dispatch:
     def lengthen_leases(self) -> None:
         """The leases of this turn begin now, which is later than was reckoned."""
         leased, self.leased = self.leased, {}
-        ms = self._outside.asked_ms() - self._leased_ms
+        ms = self._outside.received_ms() - self._leased_ms
         if ms > 0:
             self.tick.lengthen(leased, ms)
 
@@ -208,8 +208,8 @@ class Dispatch:
         if ending:
             self.endings.run()
         if self._sated:
-            sated, self._sated = self._sated, []
-            for group in sated:
+            over_budget, self._sated = self._sated, []
+            for group in over_budget:
                 self.activate(group)
         if self.reach.failed:
             failed, self.reach.failed = self.reach.failed, []
@@ -269,10 +269,10 @@ class Dispatch:
             if group.rate is not None and self._pace.waits(group, self.tick.now_ms):
                 return False
             if session.stalled or session.leaving:
-                group.set_aside(pull).stall(pull)
+                group.park(pull).stall(pull)
                 continue
             if pull.handed is not None and pull.full(group):
-                group.set_aside(pull).fill(pull)
+                group.park(pull).fill(pull)
                 continue
             index = wants.partition if choosy else None
             if index is not None and group.aside is not None and index in group.aside.lines:
@@ -289,7 +289,7 @@ class Dispatch:
             elif index is None:
                 return True
             else:
-                group.set_aside(pull).line_up(pull, index)
+                group.park(pull).line_up(pull, index)
         return True
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Slice]) -> None:
@@ -299,7 +299,9 @@ class Dispatch:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
                 pull.handed.update((index, chunk.first + at) for at in range(start, stop))
-        delivered = Delivered(group, pieces, self.tick.take_untold(group) if group.untold else 0)
+        delivered = Delivered(
+            group, pieces, self.tick.take_untold(group) if group.unreported else 0
+        )
         pull.credit -= 1
         if pull.credit > 0:
             line.move_to_end(pull.key)
@@ -312,7 +314,7 @@ class Dispatch:
         if self.calls.placed and group.topic.options.calls and not group.lease:
             self._note_calls(group, pull.session, pieces)
         if group.recorded:
-            tell_recorded(self, pull, delivered)
+            deliver_when_durable(self, pull, delivered)
         else:
             pull.receive(delivered)
 
@@ -417,7 +419,7 @@ class Dispatch:
     def _lease_until(self, group: Group, index: int, wants: PullOptions) -> int:
         """When a lease ends that begins now."""
         if not self.leased:
-            self._leased_ms = self._outside.asked_ms()
+            self._leased_ms = self._outside.received_ms()
         if (group, index) not in self.leased:
             self.leased[group, index] = []
         return self._leased_ms + (wants.lease_ms or group.options.lease_ms)
@@ -460,8 +462,8 @@ class Dispatch:
 
     def _refuse_surplus(self) -> None:
         """There was nothing for them at once, and more wait than may."""
-        surplus, self._surplus = self._surplus, []
-        for pull in surplus:
+        over_limit, self._surplus = self._surplus, []
+        for pull in over_limit:
             if pull.open and pull.credit and self.waiting > self._waiting_max:
                 self.end(pull, too_many_wait(self._waiting_max))
 

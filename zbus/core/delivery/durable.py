@@ -41,7 +41,7 @@ class Dispatching(Protocol):
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
 
 
-def tell_recorded(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
+def deliver_when_durable(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
     """Tell the pull of messages that it was just given, when that is written. Without credit that
     ends it, and it waits in no line any more."""
     # What the pieces are of may be emptied at the end of this turn.
@@ -124,8 +124,8 @@ class Recorded(Ticket):
         late = now_ms > self._since_ms
         for index, offset in held:
             backlog = group.backlogs[index]
-            if backlog.leased.untold:
-                backlog.leased.untold.pop(offset, None)
+            if backlog.leased.unreported:
+                backlog.leased.unreported.pop(offset, None)
             if late:  # whoever has the lease has it from here on
                 backlog.extend(offset, now_ms + self._lease_ms)
                 dispatch.tick.change(group.topic.partitions[index], group)
@@ -190,11 +190,11 @@ class Recorded(Ticket):
             backlog, partition = group.backlogs[index], group.topic.partitions[index]
             if partition.removed or partition.fenced is not None:
                 continue  # it is read again, as it is stored
-            untold = backlog.leased.untold or {}
+            unreported = backlog.leased.unreported or {}
             found += [
                 (index, offset)
                 for offset in range(chunk.first + start, chunk.first + stop)
-                if untold.get(offset) is self and offset not in backlog.leased.settling
+                if unreported.get(offset) is self and offset not in backlog.leased.settling
             ]
         return found
 

@@ -146,7 +146,7 @@ def may_retry(group: Group, backlog: Backlog, at_once: bool) -> bool:
     """Whether `retry` may have something to say of any message; mostly it has not."""
     options, leased = group.options, backlog.leased
     pauses = options.backoff_ms and not at_once
-    return bool(options.attempts_max or pauses or leased.limits or leased.untold)
+    return bool(options.attempts_max or pauses or leased.limits or leased.unreported)
 
 
 def retry(
@@ -160,7 +160,7 @@ def retry(
     if not attempts:
         return False  # nobody has had it: it was to be redriven
     leased = backlog.leased
-    if leased.untold and offset in leased.untold:
+    if leased.unreported and offset in leased.unreported:
         backlog.undo_lease(offset)
         return True
     limit = leased.limits.get(offset) or options.attempts_max

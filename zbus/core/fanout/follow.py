@@ -56,7 +56,7 @@ class FanOut:
         self.now_ms = 0
         self.awake: deque[Subscription] = deque()  # their live cohorts have something to do
         self.queue: deque[CaughtUpGroup] = deque()  # those behind, in turn
-        self._blame = timers.faults.blame
+        self._blame = timers.faults.quarantine
         self._due = timers.timer(self._expire, lambda watch: watch.topic)
         self.failed: list[tuple[CaughtUpGroup, BrokerError]] = []  # to be ended
         self._work_left = 0  # of this turn

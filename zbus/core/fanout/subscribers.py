@@ -53,7 +53,7 @@ class Subscriber(Ticket):
         self.cohort: CaughtUpGroup | None = None  # None until it has begun
 
     def failed(self, error: Exception) -> None:
-        self.session.blame(error)
+        self.session.quarantine(error)
 
     def begin(self, position: list[int]) -> None:
         """Called before anything is told, with the offsets that come next."""

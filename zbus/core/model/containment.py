@@ -39,7 +39,7 @@ class Containment:
         # nothing more all the same.
         self.doubt: InDoubt | None = None
 
-    def blame(self, culprit: object, error: Exception) -> None:
+    def quarantine(self, culprit: object, error: Exception) -> None:
         """An exception came from there. Raises it, or InDoubt, if that must not be contained."""
         if self.tell is None or isinstance(error, InDoubt):
             raise error
@@ -60,4 +60,4 @@ class Containment:
         try:
             call()
         except Exception as error:
-            self.blame(None, error)
+            self.quarantine(None, error)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 class RequestClock:
     """Whoever drives the broker says what these are; a broker under virtual time needs neither."""
 
-    __slots__ = ("ahead_ms", "asked_ms", "drift_ms")
+    __slots__ = ("ahead_ms", "drift_ms", "received_ms")
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         # The broker's time right now, rounded up: what is read now was sent no later.
-        self.asked_ms = now_ms
+        self.received_ms = now_ms
         # How far the broker's clock is ahead of those outside, rounded up; negative = behind.
         self.ahead_ms: Callable[[], int] = lambda: 0
         self.drift_ms: Callable[[], int] = lambda: 0  # the same, to the nearest millisecond

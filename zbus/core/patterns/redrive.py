@@ -220,7 +220,7 @@ class _Job:
     def _has(self, partition: Partition, offset: int) -> bool:
         """It is leased by this still: the group was not read again meanwhile."""
         leased = self.group.backlogs[partition.index].leased
-        return partition.fenced is None and (leased.untold or {}).get(offset) is self
+        return partition.fenced is None and (leased.unreported or {}).get(offset) is self
 
     def put(self, partition: Partition, offset: int, outcome: Outcome) -> None:
         """The end of one."""

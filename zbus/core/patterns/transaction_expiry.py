@@ -34,13 +34,13 @@ class Lapsing:
 
     def __init__(
         self,
-        recorder: Storage,
+        storage: Storage,
         dispatch: Dispatch,
         timers: Timers,
         ttl_ms: int,
         look: Callable[[str], None],
     ) -> None:
-        self._recorder = recorder
+        self._storage = storage
         self._tick = dispatch.tick
         self._ttl_ms = ttl_ms
         self._used_ms: dict[str, int] = {}  # since the start
@@ -91,7 +91,7 @@ class Lapsing:
         if partition.fenced is None and partition.first == partition.visible:
             return 0
         if partition.fenced is None:
-            found = yield partial(self._recorder.fetch, partition, partition.visible - 1, _ONE)
+            found = yield partial(self._storage.fetch, partition, partition.visible - 1, _ONE)
             if isinstance(found, Chunk):
                 return found.time_ms
         return self._tick.now_ms

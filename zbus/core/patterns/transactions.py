@@ -71,7 +71,7 @@ class Transactions:
     def __init__(
         self,
         topics: dict[str, Topic],
-        recorder: Storage,
+        storage: Storage,
         dispatch: Dispatch,
         settling: PutAndAck,
         puts: Puts,
@@ -81,7 +81,7 @@ class Transactions:
         ttl_ms: int,
     ) -> None:
         self._topics = topics
-        self._recorder = recorder
+        self._storage = storage
         self._dispatch = dispatch
         self._settling = settling
         self._puts = puts
@@ -89,7 +89,7 @@ class Transactions:
         self._remove = remove
         self._apps: dict[str, Producer] = {}
         self._timer = timers.timer(self._go_on, lambda name: topics.get(f"{PREFIX}{name}"))
-        self._lapsing = Lapsing(recorder, dispatch, timers, ttl_ms, self._look)
+        self._lapsing = Lapsing(storage, dispatch, timers, ttl_ms, self._look)
 
     # -- verbs ----------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class Transactions:
             if partition.fenced is not None or at in backlog.leased.settling:
                 app.problem = partition.fenced or _busy()
                 return moved
-            found = yield partial(self._recorder.fetch, partition, at, _PORTION)
+            found = yield partial(self._storage.fetch, partition, at, _PORTION)
             if found is None or isinstance(found, BrokerError):
                 app.problem = found or _not_staged(at, stage.end)
                 return moved

@@ -72,7 +72,7 @@ class Timers:
             try:
                 timer._call(item)
             except Exception as error:
-                self.faults.blame(timer._culprit(item), error)
+                self.faults.quarantine(timer._culprit(item), error)
         for entry in later:
             heapq.heappush(heap, entry)
 

@@ -22,7 +22,7 @@ class Storage(Protocol):
     """Turns a tick's messages and changes into batches, and batches back into messages."""
 
     @property
-    def sure(self) -> bool:
+    def synchronous(self) -> bool:
         """What is written is out of this process's hands: only for `synced` need one ask."""
 
     @property
@@ -72,22 +72,22 @@ class Storage(Protocol):
     def holds(self, partition: Partition) -> bool:
         """Whether anything of the partition is stored."""
 
-    def ripen(self, partition: Partition, now_ms: int) -> bool:
+    def roll_segment(self, partition: Partition, now_ms: int) -> bool:
         """End the newest segment if that serves the topic's retention and there is room for
         another; whether it was to end."""
 
-    def expendable(self, partition: Partition, now_ms: int) -> int:
+    def trim_before(self, partition: Partition, now_ms: int) -> int:
         """The offset before which the topic's retention lets go of everything: where some segment
         begins that is whole and durable. 0 = of nothing."""
 
     def next_expiry_ms(self, partition: Partition) -> int | None:
-        """When time alone makes a difference to `ripen` or `expendable`; None = never."""
+        """When time alone makes a difference to `roll_segment` or `trim_before`; None = never."""
 
-    def fullest(self, chunk: Chunk) -> tuple[Partition, int] | None:
+    def largest(self, chunk: Chunk) -> tuple[Partition, int] | None:
         """There was no room in memory for these messages: the partition in memory that takes most,
         and the offset before which a part of it goes first. None = that would not help."""
 
-    def surplus(self, partition: Partition) -> int:
+    def over_limit(self, partition: Partition) -> int:
         """The offset before which a partition in memory is more than one may keep; 0 = it is
         not."""
 

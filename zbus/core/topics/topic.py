@@ -77,11 +77,11 @@ class Session:
         if call not in self.left:
             self.left += (call,)
 
-    def blame(self, error: Exception) -> None:
+    def quarantine(self, error: Exception) -> None:
         """A mistake of the program came to light while this session was answered."""
         if self.faults is None:
             raise error
-        self.faults.blame(self, error)
+        self.faults.quarantine(self, error)
 
 
 class Pull(Ticket):
@@ -129,7 +129,7 @@ class Pull(Ticket):
             self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        self.session.blame(error)
+        self.session.quarantine(error)
 
     def full(self, group: Group) -> bool:
         """It holds as many messages as it may."""
@@ -155,6 +155,7 @@ class Group:
         "backlogs",
         "chunks",
         "exclusive",
+        "fast_path",
         "had_reader",
         "incarnation",
         "lease",
@@ -172,9 +173,8 @@ class Group:
         "temporary",
         "topic",
         "turn",
-        "untold",
+        "unreported",
         "updated_ms",
-        "usual",
         "waiting",
     )
 
@@ -201,7 +201,7 @@ class Group:
         self.chunks = [NO_CHUNK] * len(topic.partitions)  # where each partition was read last
         self.turn = 0  # the partition to look at first
         self.active = False  # the broker's mark: will be served in this tick
-        self.untold = False  # some backlog has skipped messages that the group is to be told of
+        self.unreported = False  # some backlog has skipped messages that the group is to be told of
         self.updated_ms = options.created_ms
         self.rate: TokenBucket | None = None  # what is left of its messages a second
         self.pushed: PushState | None = None  # of a webhook, since the start
@@ -231,7 +231,7 @@ class Group:
         # It does nothing but read one log, and hand out one message at a time, perhaps leased.
         special = self.paused or self.rate is not None or len(self.backlogs) > 1
         leases = self.recorded or options.one_batch or options.on_loss != "keep"
-        self.usual = not (special or (leases if self.lease else kept))
+        self.fast_path = not (special or (leases if self.lease else kept))
 
     @property
     def gone(self) -> bool:
@@ -259,7 +259,7 @@ class Group:
         self.aside = self.aside or None
         return True
 
-    def set_aside(self, pull: Pull) -> ParkedPulls[Pull]:
+    def park(self, pull: Pull) -> ParkedPulls[Pull]:
         """Take it out of its line, to be put into another one of these."""
         self.forget_pull(pull)
         if self.aside is None:
@@ -442,9 +442,7 @@ class Topic:
     """A name, options, partitions, groups. Group names are compared without regard to case."""
 
     __slots__ = (
-        "bare",
         "born",
-        "careful",
         "competing",
         "decided",
         "departing",
@@ -453,7 +451,9 @@ class Topic:
         "fetch",
         "followed",
         "groups",
+        "has_put_hooks",
         "incarnation",
+        "minimal_headers",
         "name",
         "number",
         "options",
@@ -492,8 +492,10 @@ class Topic:
             partition.last = None
             if options.dedupe_live is not (partition.ids is not None):
                 partition.ids = ActiveIds() if options.dedupe_live else None
-        self.careful = options.calls or options.remembers_ids  # a put is not just stored
-        self.bare = options.bare and not options.calls  # a service may need to know who asks
+        self.has_put_hooks = options.calls or options.remembers_ids  # a put is not just stored
+        self.minimal_headers = (
+            options.minimal_headers and not options.calls
+        )  # a service may need to know who asks
         self.retains = options.retains
         self.competing = options.competing
 

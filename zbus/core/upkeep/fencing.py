@@ -56,7 +56,7 @@ class Fencing:
         self,
         verbs: Verbs,
         dispatch: Dispatch,
-        recorder: Storage,
+        storage: Storage,
         retention: Retention,
         changes: Changes,
         timers: Timers,
@@ -64,12 +64,12 @@ class Fencing:
         self._verbs = verbs
         self._dispatch = dispatch
         self._tick = dispatch.tick
-        self._recorder = recorder
+        self._storage = storage
         self._retention = retention
         self._changes = changes
         self._retries = timers.timer(self._reopen, lambda partition: partition)
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
-        self.doomed: list[Session] = []  # to be dropped at the end of the turn
+        self.to_drop: list[Session] = []  # to be dropped at the end of the turn
         self.drop: Callable[[Session], object] = verbs.leave  # or whoever has the connection
         dispatch.tick.fence = self.fence
         dispatch.tick.faults.cost = self._cost
@@ -93,7 +93,7 @@ class Fencing:
         broker knows of it may be wrong, so it is dropped or read again."""
         if isinstance(culprit, Session):
             culprit.stalled = True  # it is given nothing more
-            self.doomed.append(culprit)
+            self.to_drop.append(culprit)
         elif isinstance(culprit, Partition):
             self._read_again(culprit)
         elif isinstance(culprit, Group):
@@ -112,14 +112,14 @@ class Fencing:
 
     def drop_doomed(self) -> None:
         """The sessions from which a fault of this turn came."""
-        doomed, self.doomed = self.doomed, []
-        for session in doomed:
+        to_drop, self.to_drop = self.to_drop, []
+        for session in to_drop:
             self._tick.faults.guard(partial(self.drop, session))
 
     def undo(self) -> None:
         """Topics whose beginning was not written were never there."""
-        while self._tick.unborn:
-            topic, _ = self._tick.unborn.popitem()
+        while self._tick.not_created:
+            topic, _ = self._tick.not_created.popitem()
             if not topic.partitions[0].removed:
                 self._verbs.remove_topic(Silent(), topic)
 
@@ -152,7 +152,7 @@ class Fencing:
                 self._tick.refuse(one, why)
             return True
 
-        self._recorder.reopen(partitions, ready, partial(self._reopened, partitions))
+        self._storage.reopen(partitions, ready, partial(self._reopened, partitions))
 
     def _reopened(self, partitions: list[Partition], outcome: BrokerError | list[Group]) -> None:
         topic = partitions[0].topic
@@ -168,7 +168,7 @@ class Fencing:
         for partition in partitions:
             self._serve(partition)
         for group in topic.groups.values():
-            group.untold = any(backlog.untold for backlog in group.backlogs)
+            group.unreported = any(backlog.unreported for backlog in group.backlogs)
             if group.origin is not None:
                 deciding.tell(self._tick, group)
             self._verbs.take_up(group)

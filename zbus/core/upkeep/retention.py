@@ -35,8 +35,8 @@ WORKS_PER_TURN_MAX = 4
 class Retention:
     """See the module. `Tick.retention_timer` says when which partition is to be checked."""
 
-    def __init__(self, recorder: Storage, dispatch: Dispatch, timers: Timers) -> None:
-        self._recorder = recorder
+    def __init__(self, storage: Storage, dispatch: Dispatch, timers: Timers) -> None:
+        self._storage = storage
         self._dispatch = dispatch
         self._tick = dispatch.tick
         self._tick.retention_timer = timers.timer(self._due, lambda partition: partition)
@@ -61,7 +61,7 @@ class Retention:
     def restore(self, topic: Topic) -> None:
         """A topic was recovered."""
         for group in topic.groups.values():
-            group.untold = any(backlog.untold for backlog in group.backlogs)
+            group.unreported = any(backlog.unreported for backlog in group.backlogs)
         for partition in topic.partitions:
             self.restore_partition(partition)
 
@@ -69,7 +69,7 @@ class Retention:
         """A partition was read."""
         self._refused.pop(partition, None)
         if partition.first:
-            self._recorder.trim(partition)  # a crash may have come before
+            self._storage.trim(partition)  # a crash may have come before
         if partition.topic.retains:
             self._tick.check_later(partition)
 
@@ -91,26 +91,26 @@ class Retention:
         """Messages below `first` are no more: groups that have not finished them fall off."""
         for group in partition.topic.groups.values():
             if group.backlogs[partition.index].fall_off(first):
-                group.untold = True
+                group.unreported = True
                 self._tick.change(partition, group)
                 self._dispatch.activate(group)  # its window may have opened
 
     def make_room(self, chunk: Chunk) -> bool:
         """Memory is full: the oldest messages of the partition that takes most of it go, whether or
         not a group has read them. Whether there were any."""
-        found = self._recorder.fullest(chunk)
+        found = self._storage.largest(chunk)
         return found is not None and self._drop(*found)
 
     def keep_ring(self, partition: Partition) -> None:
         """A partition in memory was written to: it keeps so much and no more."""
-        if first := self._recorder.surplus(partition):
+        if first := self._storage.over_limit(partition):
             self._drop(partition, first)
 
     def _drop(self, partition: Partition, first: int) -> bool:
         """Forget at once what is before this offset and may be handed out; whether it was any."""
         before = partition.first
         begin(self, partition, first)
-        self._recorder.trim(partition)
+        self._storage.trim(partition)
         return partition.first > before
 
     def _check(self, partition: Partition, now_ms: int) -> bool:
@@ -120,14 +120,14 @@ class Retention:
             self._tick.confirm(partition, refused())
         if not partition.topic.retains:
             return refused is not None
-        ripe = self._recorder.ripen(partition, now_ms)
-        first = self._recorder.expendable(partition, now_ms)
+        ripe = self._storage.roll_segment(partition, now_ms)
+        first = self._storage.trim_before(partition, now_ms)
         forgets = first > max(partition.first, partition.purged_to)
         if forgets:
             # As with a purge, what is forgotten is removed when it is durable that it is.
             partition.purged_to = first
             self.advance(partition, first)
-            self._tick.confirm(partition, _Trim(self, self._recorder, partition))
+            self._tick.confirm(partition, _Trim(self, self._storage, partition))
         self._check_again(partition, now_ms)
         return ripe or forgets or refused is not None
 
@@ -136,7 +136,7 @@ class Retention:
         if partition.visible < partition.end:
             self._tick.check_later(partition)  # what is on its way to the disk counts later
         if partition not in self._tick.retention_timer:
-            due_ms = self._recorder.next_expiry_ms(partition)
+            due_ms = self._storage.next_expiry_ms(partition)
             if due_ms is not None:
                 self._tick.retention_timer.set(partition, max(due_ms, now_ms + CHECK_MS))
 
@@ -144,12 +144,12 @@ class Retention:
 class _Trim(Ticket):
     """The second half of forgetting: it is durable where the partition begins."""
 
-    __slots__ = ("_first", "_partition", "_recorder", "_retention")
+    __slots__ = ("_first", "_partition", "_retention", "_storage")
 
-    def __init__(self, retention: Retention, recorder: Storage, partition: Partition) -> None:
+    def __init__(self, retention: Retention, storage: Storage, partition: Partition) -> None:
         super().__init__()
         self._retention = retention
-        self._recorder = recorder
+        self._storage = storage
         self._partition = partition
         self._first = partition.purged_to  # it may be more when this is durable
 
@@ -157,13 +157,13 @@ class _Trim(Ticket):
         partition = self._partition
         if isinstance(outcome, BrokerError):
             if outcome.refusal is Refusal.FULL:
-                again = partial(_Trim, self._retention, self._recorder, partition)
+                again = partial(_Trim, self._retention, self._storage, partition)
                 self._retention.refused(partition, again)
             return  # else the topic is gone
         if partition.removed:
             return
         begin(self._retention, partition, self._first)
-        self._recorder.trim(partition)
+        self._storage.trim(partition)
         self._retention.check_later(partition)  # there may be more to forget
 
 

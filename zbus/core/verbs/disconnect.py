@@ -68,14 +68,14 @@ def leave(broker: Verbs, session: Session, most: int) -> bool:
         except Exception as error:
             groups.pop(group, None)
             group.readers.pop(session, None)
-            broker.faults.blame(group, error)
+            broker.faults.quarantine(group, error)
     while session.held and most > 0:
         group = next(iter(session.held))
         try:
             count = give_back(broker.dispatch, session, group, most)
         except Exception as error:
             count = 0
-            broker.faults.blame(group, error)
+            broker.faults.quarantine(group, error)
         most -= count or 1
         if not count:
             session.held.pop(group, None)

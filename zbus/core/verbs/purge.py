@@ -37,7 +37,7 @@ def drop_waiting(tick: Tick, ticket: Ticket, group: Group) -> None:
 
 
 def purge_topic(
-    tick: Tick, retention: Retention, recorder: Storage, ticket: Ticket, topic: Topic
+    tick: Tick, retention: Retention, storage: Storage, ticket: Ticket, topic: Topic
 ) -> None:
     """Forget everything stored; offsets go on from where they are."""
     for group in topic.groups.values():
@@ -45,7 +45,7 @@ def purge_topic(
     # What this turn has staged so far is part of what is purged, so it is written first.
     for partition in topic.partitions:
         partition.purged_to = partition.end
-    emptied = _Emptied(tick, retention, recorder, topic)
+    emptied = _Emptied(tick, retention, storage, topic)
     for partition in topic.partitions:
         tick.confirm(partition, _Discard(emptied, partition))
     tick.confirm_all(topic, ticket)
@@ -54,10 +54,10 @@ def purge_topic(
 class _Emptied:
     """A topic that is being emptied. With several partitions, it is when partition 0 says so."""
 
-    def __init__(self, tick: Tick, retention: Retention, recorder: Storage, topic: Topic) -> None:
+    def __init__(self, tick: Tick, retention: Retention, storage: Storage, topic: Topic) -> None:
         self.retention = retention
         self._tick = tick
-        self._recorder = recorder
+        self._storage = storage
         self.topic = topic
         self.number = 0
         self._decided = len(topic.partitions) == 1
@@ -87,7 +87,7 @@ class _Emptied:
             for number in [number for number in one.purges if number < self.number]:
                 del one.purges[number]
             begin(self.retention, one, place)
-            self._recorder.discard(one, self._tick.now_ms)
+            self._storage.discard(one, self._tick.now_ms)
 
 
 class _Discard(Ticket):

@@ -29,7 +29,7 @@ def peek(ticket: Ticket, partition: Partition, offset: int, group: Group | None 
 
 
 def browse(
-    recorder: Storage, ticket: Ticket, partition: Partition, offset: int, count_max: int
+    storage: Storage, ticket: Ticket, partition: Partition, offset: int, count_max: int
 ) -> None:
     """Stored messages from an offset on; settles with Peeked."""
     if not _readable(ticket, partition, offset):
@@ -51,11 +51,11 @@ def browse(
     if offset == partition.visible:
         done(None)
     else:
-        recorder.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
+        storage.fetch(partition, offset, Size(BROWSE_BYTES, count_max), done)
 
 
 def read(
-    recorder: Storage, ticket: Ticket, partition: Partition, offset: int, bytes_max: int
+    storage: Storage, ticket: Ticket, partition: Partition, offset: int, bytes_max: int
 ) -> None:
     """Stored batches as they are, from the one that holds `offset` on; settles with Raw."""
     if not _readable(ticket, partition, offset):
@@ -71,7 +71,7 @@ def read(
     if offset == end:
         done(b"")
     else:
-        recorder.fetch_raw(partition, offset, bytes_max, done)
+        storage.fetch_raw(partition, offset, bytes_max, done)
 
 
 def _readable(ticket: Ticket, partition: Partition, offset: int) -> bool:

@@ -72,8 +72,8 @@ Found = Callable[[list[int] | BrokerError], None]
 class Seeker:
     """See the module."""
 
-    def __init__(self, outside: RequestClock, dispatch: Dispatch, changes: Changes) -> None:
-        self._outside = outside
+    def __init__(self, request_clock: RequestClock, dispatch: Dispatch, changes: Changes) -> None:
+        self._outside = request_clock
         self._dispatch = dispatch
         self._changes = changes
 
@@ -114,7 +114,7 @@ class Seeker:
             if place >= 0:
                 # While the place was looked for the log may have forgotten it.
                 if group.backlogs[partition.index].fall_off(partition.first):
-                    group.untold = True
+                    group.unreported = True
                 dispatch.tick.change(partition, group)
             dispatch.schedule(group, partition.index)
         dispatch.activate(group)
@@ -139,12 +139,14 @@ def _fenced(topic: Topic) -> BrokerError | None:
 class _Places:
     """Looks for a position in each partition."""
 
-    def __init__(self, outside: RequestClock, topic: Topic, start: Start, done: Found) -> None:
+    def __init__(
+        self, request_clock: RequestClock, topic: Topic, start: Start, done: Found
+    ) -> None:
         self._done = done
         self._topic = topic
         self._start = start
         self._places = [-1] * len(topic.partitions)
-        self._drift_ms = outside.drift_ms()
+        self._drift_ms = request_clock.drift_ms()
         chosen = topic.partitions
         problem = start.problem(len(chosen)) or _fenced(topic)
         self._left = len(chosen) if start.partition is None else 1

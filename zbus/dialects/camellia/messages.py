@@ -247,7 +247,7 @@ def _put(
     dialect = reply.dialect
     broker, partition = dialect.broker, topic.partitions[0]
     # The delay counts from when the broker has the request, which may be late in a turn.
-    due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
+    due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)
     row = make_row(
         id,

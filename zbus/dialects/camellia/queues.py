@@ -113,7 +113,7 @@ class Queues:
             dedupe_live=True,
             settled_ms=settings.camellia_ended_ms,
             retention_done=True,
-            bare=True,
+            minimal_headers=True,
         )
         lease_ms = settings.camellia_ack_timeout_ms
         attempts_max = settings.camellia_max_retry + 1  # of messages that say nothing themselves

@@ -262,10 +262,10 @@ class Consumption:
         self._lock = lock = Lock(broker.now_ms, broker.now_ms + self._lease_ms)
         if not self._client.pop:
             queue.lock = lock
-        if backlog.untold:
+        if backlog.unreported:
             # The log has forgotten messages that this group had not finished: it goes on behind.
-            before = backlog.reached() - backlog.untold
-            backlog.untold = 0
+            before = backlog.reached() - backlog.unreported
+            backlog.unreported = 0
             broker.dispatch.tick.change(partition, group)
             self._force(OFFSET_ILLEGAL, max(0, before), backlog.floor())
             return

@@ -110,7 +110,7 @@ def _put(
     """Store a message; give its id."""
     broker = dialect.broker
     id = dialect.ids.message_id(partition.index, broker.now_ms)
-    if partition.topic.careful or due_ms:
+    if partition.topic.has_put_hooks or due_ms:
         chunk = Chunk()
         chunk.add(id, b"", body, key=keys, due_ms=due_ms)
         if partition.topic.options.remembers_ids:
@@ -131,7 +131,7 @@ def _due_ms(params: Params, dialect: Context) -> int:
     if given and not 1 <= level < len(_LEVELS_MS):
         raise BadParameter(f"delayLevel must be between 1 and {len(_LEVELS_MS) - 1}")
     at_ms = params.number(b"deliveryTimestamp", LONG_MAX, 0)
-    now_ms = dialect.broker.outside.asked_ms()
+    now_ms = dialect.broker.request_clock.received_ms()
     if at_ms < 0 or at_ms > now_ms + DELAY_MS_MAX:
         raise BadParameter("deliveryTimestamp is at most ten years from now")
     if level:

@@ -203,4 +203,6 @@ class Telling:
 
     def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
         """As that of a reply."""
-        return guarded(call, self._call.peer.blame if self._reply is None else self._reply.failed)
+        return guarded(
+            call, self._call.peer.quarantine if self._reply is None else self._reply.failed
+        )

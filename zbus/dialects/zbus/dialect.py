@@ -142,12 +142,12 @@ class ZbusDialect:
         return b"cmd" in head.fields  # its URL may be one of elsewhere, which a proxy passes on
 
     def read(self, head: Head) -> ZbusRequest:
-        cmd, skip, stray = b"", 0, b""
+        cmd, skip, reserved_path = b"", 0, b""
         if head.target.startswith(b"/") and not (b"cmd" in head.fields or b"topic" in head.fields):
             first = first_segment(head)
             cmd, skip = MOUNTED.get(first, (b"", 0))
             if not cmd and (first.startswith(b"_") or first in RESERVED):
-                stray = first
+                reserved_path = first
         params = Params(head, cmd, skip)
         params.browser = None if head.contained else self.guard.browser(head)
         if params.browser is not None:
@@ -156,7 +156,7 @@ class ZbusDialect:
             return OpenRequest(self, params, TO_CONSOLE)
         if params.implied and head.target == b"*":  # the wire takes it with OPTIONS alone
             return OpenRequest(self, params, OF_ALL)
-        return ZbusRequest(self, params, stray)
+        return ZbusRequest(self, params, reserved_path)
 
     def prepare(self, params: Params) -> Plan:
         """The plan of a command."""
@@ -220,11 +220,11 @@ class ZbusRequest:
 
     __slots__ = ("_dialect", "_params", "_stray")
 
-    def __init__(self, dialect: ZbusDialect, params: Params, stray: bytes) -> None:
+    def __init__(self, dialect: ZbusDialect, params: Params, reserved_path: bytes) -> None:
         """`stray` is the first segment of its path if that is reserved, yet leads nowhere."""
         self._dialect = dialect
         self._params = params
-        self._stray = stray
+        self._stray = reserved_path
 
     def changes(self) -> bool:
         params = self._params

@@ -58,7 +58,7 @@ class Clock:
     def now_ms(self) -> int:
         return (self._zero_ns + self._elapsed_ns()) // 1_000_000
 
-    def asked_ms(self) -> int:
+    def received_ms(self) -> int:
         """The same, rounded up: what is counted from it never ends early."""
         return -(-(self._zero_ns + self._elapsed_ns()) // 1_000_000)
 

@@ -59,4 +59,4 @@ class FaultyLinks:
         try:
             self._drop(session)
         except Exception as error:
-            self._faults.blame(None, error)
+            self._faults.quarantine(None, error)

@@ -63,8 +63,11 @@ class Loop:
         """`readiness` is how a simulation says which of its sockets are ready."""
         self._clock = clock
         self._broker = broker
-        broker.outside.asked_ms, broker.outside.ahead_ms = clock.asked_ms, clock.ahead_ms
-        broker.outside.drift_ms = clock.drift_ms
+        broker.request_clock.received_ms, broker.request_clock.ahead_ms = (
+            clock.received_ms,
+            clock.ahead_ms,
+        )
+        broker.request_clock.drift_ms = clock.drift_ms
         faulty = FaultyLinks(self.drop, broker.faults)
         self.failed, broker.fencing.drop = faulty.failed, faulty.drop
         self._mailbox = mailbox

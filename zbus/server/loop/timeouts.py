@@ -74,7 +74,7 @@ class ConnectionTimeouts:
                 try:
                     self._look(link, now_ms)
                 except Exception as error:
-                    self._faults.blame(link, error)
+                    self._faults.quarantine(link, error)
 
     def _share_output(self, count: int) -> None:
         """With much untaken, each connection may leave less."""

@@ -239,13 +239,13 @@ def clock_state() -> int:
 def tokens(config: Config) -> Iterator[Finding]:
     """Whether the wrong people may do everything."""
     if not config.token_file:
-        outside: list[Address] = []
+        request_clock: list[Address] = []
         with suppress(BadAddress):
-            outside = exposed(addresses_of(config))
-        if outside and not config.insecure:
-            text = f"{outside[0]} may be reached from other machines, and there are no tokens"
+            request_clock = exposed(addresses_of(config))
+        if request_clock and not config.insecure:
+            text = f"{request_clock[0]} may be reached from other machines, and there are no tokens"
             yield Finding("tokens", "problem", text, "name a file of tokens: docs/howto/tokens.md")
-        elif outside:
+        elif request_clock:
             text = "whoever reaches this machine may do everything (insecure)"
             yield Finding("tokens", "warning", text, "name a file of tokens: docs/howto/tokens.md")
         else:

@@ -68,6 +68,6 @@ def count_holdings(holdings: MemoryUsage, loop: Loop, assembly: Assembly) -> Non
     holdings.add("calls", lambda: CALL_BYTES * len(broker.calls))
     holdings.add("cache", lambda: broker.memory.recent_bytes)
     holdings.add("history", lambda: broker.memory.replayed_bytes)
-    holdings.add("memoryTopics", lambda: broker.recorder.memory_bytes)
+    holdings.add("memoryTopics", lambda: broker.storage.memory_bytes)
     for kind, bytes_used in assembly.front.holds().items():
         holdings.add(kind, bytes_used)

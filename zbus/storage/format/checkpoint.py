@@ -85,7 +85,12 @@ _Options = TypeVar("_Options", TopicOptions, GroupOptions)
 _Fields: TypeAlias = dict[str, Any]
 """Of options, by their names in the format."""
 
-_NAMES = {"opaque": "mask", "calls": "rpc", "temporary": "delete_on_exit"}
+_NAMES = {
+    "opaque": "mask",
+    "calls": "rpc",
+    "temporary": "delete_on_exit",
+    "minimal_headers": "bare",
+}
 """Fields that the format calls otherwise than the program does today."""
 
 _TOPIC, _GROUP = (
@@ -243,8 +248,8 @@ def _group_fields(group: GroupChange) -> dict[str, Any]:
         stored["fates"] = len(group.fates)
     if group.skipped:
         stored["skipped"] = group.skipped
-    if group.untold:
-        stored["untold"] = group.untold
+    if group.unreported:
+        stored["untold"] = group.unreported
     if group.dead:
         stored["dead"] = group.dead
     if group.incarnation:
@@ -286,7 +291,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
                 entries=entries,
                 delayed=delayed,
                 skipped=group.skipped,
-                untold=group.untold,
+                unreported=group.untold,
                 dead=group.dead,
                 incarnation=group.incarnation,
                 origin=group.origin,

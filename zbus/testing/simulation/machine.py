@@ -69,7 +69,7 @@ class VirtualClock(Clock):
     def now_ms(self) -> int:
         return self.time_ms
 
-    def asked_ms(self) -> int:
+    def received_ms(self) -> int:
         return self.time_ms
 
     def ahead_ms(self) -> int:

@@ -194,7 +194,7 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
         options.retention_done or msgspec.UNSET,
         options.retention_ms or msgspec.UNSET,
         options.calls or msgspec.UNSET,
-        not topic.bare or msgspec.UNSET,
+        not topic.minimal_headers or msgspec.UNSET,
         _address_json(settings.address, settings.tls),
         settings.version,
         options.settled_ms or msgspec.UNSET,

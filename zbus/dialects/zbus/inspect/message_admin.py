@@ -140,11 +140,11 @@ def reschedule(dialect: Context, params: Params) -> Order:
         partition: Partition,
         ranges: Ranges,
     ) -> None:
-        outside, now_ms = dialect.broker.outside, dialect.broker.now_ms
+        request_clock, now_ms = dialect.broker.request_clock, dialect.broker.now_ms
         # Whoever names a time goes by a clock outside.
-        due_ms = (deliver_at_ms or 0) + outside.ahead_ms()
+        due_ms = (deliver_at_ms or 0) + request_clock.ahead_ms()
         if delay_ms is not None:
-            due_ms = outside.asked_ms() + delay_ms if delay_ms else 0
+            due_ms = request_clock.received_ms() + delay_ms if delay_ms else 0
         if due_ms > now_ms + DELAY_MS_MAX and delay_ms is None:
             text = "deliver_at is more than ten years ahead"
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))

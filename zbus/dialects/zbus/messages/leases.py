@@ -157,7 +157,7 @@ class Nack(Leased):
             return
         ticket, group, partition = begun
         broker = self.dialect.broker
-        due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
+        due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0
         ticket.count = broker.nack(ticket, group, partition, offsets, self.front, due_ms)
         peer.work -= ticket.count + looks
 
@@ -206,6 +206,6 @@ class Extend(Leased):
         ticket, group, partition = begun
         broker = self.dialect.broker
         lease_ms = group.options.lease_ms if lease_ms is None else lease_ms
-        deadline_ms = broker.outside.asked_ms() + lease_ms
+        deadline_ms = broker.request_clock.received_ms() + lease_ms
         ticket.count = broker.extend(ticket, group, partition, offsets, deadline_ms)
         peer.work -= ticket.count + looks

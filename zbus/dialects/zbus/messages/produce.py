@@ -47,7 +47,6 @@ class Produce:
     """Plan of a produce: everything about the message that the head alone tells."""
 
     __slots__ = (
-        "bare",
         "body",
         "broker",
         "careful",
@@ -59,6 +58,7 @@ class Produce:
         "key",
         "kind",
         "lines",
+        "minimal_headers",
         "misplaced",
         "multiplexed",
         "once",
@@ -102,7 +102,7 @@ class Produce:
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
         self.said = self._said(params.fields, params.head.contained, self.tag, self.key)
         # What is stored of how it came: the topic's choice, see `know`.
-        self.bare: bool | None = None
+        self.minimal_headers: bool | None = None
         self.lines = b""
         self.multiplexed = params.multiplexed
         self.silent = self.quiet and params.multiplexed  # not even a reply
@@ -145,7 +145,7 @@ class Produce:
                 if known is not None and known[0] == lines:
                     lines = known[1]
                 else:
-                    lines = self.with_sender(peer, lines, self.bare)
+                    lines = self.with_sender(peer, lines, self.minimal_headers)
                 if self.broker.put_plain_along(place, puts, id, lines, body or self.body):
                     puts.peers.append(peer)  # as `add` does, without a call
                     puts.ids.append(id)
@@ -160,9 +160,9 @@ class Produce:
     def _run_first(self, peer: Connection, id: bytes, body: bytes) -> None:
         """What is not as the put before it."""
         topic = self.broker.topics.get(self.topic_key)
-        if topic is not None and topic.bare is not self.bare:
+        if topic is not None and topic.minimal_headers is not self.minimal_headers:
             self.know(topic)
-        if topic is None or topic.careful or self.careful or len(id) > ID_BYTES_MAX:
+        if topic is None or topic.has_put_hooks or self.careful or len(id) > ID_BYTES_MAX:
             self._run_with_care(peer, id, body, topic)
             return
         id, once = id or self.id, self.once
@@ -175,7 +175,7 @@ class Produce:
         if known is not None and known[0] == lines:
             lines = known[1]
         else:
-            lines = self.with_sender(peer, lines, self.bare)
+            lines = self.with_sender(peer, lines, self.minimal_headers)
         labels = self.tag, self.key, once, self.rare
         place = self.put(topic, peer, id, lines, body or self.body, *labels)
         if not any(labels):
@@ -263,15 +263,15 @@ class Produce:
 
     def know(self, topic: Topic) -> None:
         """Which lines are stored is the topic's choice."""
-        self.bare = topic.bare
-        self.lines = self.said.of_topic(self.params.head, topic.bare)
+        self.minimal_headers = topic.minimal_headers
+        self.lines = self.said.of_topic(self.params.head, topic.minimal_headers)
 
-    def with_sender(self, peer: Connection, lines: bytes, bare: bool | None) -> bytes:
+    def with_sender(self, peer: Connection, lines: bytes, minimal_headers: bool | None) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
         and what is one object is kept in memory once."""
         known = peer.put_lines
         if known is None or known[0] != lines:
-            known = peer.put_lines = (lines, lines + self.sender_lines(peer, bare))
+            known = peer.put_lines = (lines, lines + self.sender_lines(peer, minimal_headers))
         return known[1]
 
     def _said(
@@ -281,14 +281,14 @@ class Produce:
         used_bytes = labels_bytes(tag, key, self.once)
         return RequestLines(fields, contained, browser, bytes_max, used_bytes)
 
-    def sender_lines(self, peer: Connection, bare: bool | None) -> bytes:
+    def sender_lines(self, peer: Connection, minimal_headers: bool | None) -> bytes:
         """The header lines that say who sent a message; the same for all of a connection."""
         lines = peer.lines
         if lines is None:
             address, sender = self.dialect.settings.address.encode(), b"sender: %b\r\n" % peer.id
             way = b"host: %b\r\nremote-addr: /%b\r\n" % (address, peer.address.encode())
             lines = peer.lines = sender + way, sender
-        return lines[bool(bare)]
+        return lines[bool(minimal_headers)]
 
     def _refuse(self, peer: Connection, id: bytes, error: BadRequest) -> None:
         reply = NativeReply(self.dialect, self.params, peer, id, self.quiet)
@@ -303,7 +303,7 @@ class Produce:
                 self._refuse_topic(peer, id)
                 return
             if self.schedule is not None:
-                lines = self.with_sender(peer, self.lines, self.bare)
+                lines = self.with_sender(peer, self.lines, self.minimal_headers)
                 self.schedule.put(self, topic, peer, id, lines, body or self.body)
             elif topic.options.calls:
                 call_service(self, topic, peer, id, body)  # its method is the service's business
@@ -322,7 +322,7 @@ class Produce:
                         params.head, peer.address, broker.now_ms, broker.new_id
                     )
                 ticket = PutReply(dialect, params, peer, id, self.quiet)
-                chunk, lines = Chunk(), self.with_sender(peer, self.lines, self.bare)
+                chunk, lines = Chunk(), self.with_sender(peer, self.lines, self.minimal_headers)
                 body = body or self.body
                 labels = self.tag, self.key, due_ms, expires_ms, once, rare.attempts_max
                 chunk.add(ticket.id, lines, body, *labels)
@@ -412,7 +412,8 @@ class Produce:
     ) -> Generator[int, None, Chunk]:
         """A batch as it is stored. What a head says is worked out once for all that have it."""
         shared = (
-            self.sender_lines(peer, self.bare) + b"origin_method: %b\r\n" % self.params.head.method
+            self.sender_lines(peer, self.minimal_headers)
+            + b"origin_method: %b\r\n" % self.params.head.method
         )
         rows: dict[int, tuple[bytes, bytes, bytes]] = {}
         different = dict(zip(map(id_of, columns.fields), columns.fields, strict=True))

@@ -73,9 +73,9 @@ class Put(Protocol):
         rare: Rare | None,
     ) -> object: ...
 
-    def with_sender(self, peer: Connection, lines: bytes, bare: bool) -> bytes: ...
+    def with_sender(self, peer: Connection, lines: bytes, minimal_headers: bool) -> bytes: ...
 
-    def sender_lines(self, peer: Connection, bare: bool) -> bytes: ...
+    def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
 
 
 def slots_of_put(params: Params, said: RequestLines) -> Slots | None:
@@ -153,7 +153,7 @@ class PutShape(OfShape):
     def run(self, peer: Connection, found: Found, body: bytes) -> None:
         plan = self.plan
         topic = plan.broker.topics.get(plan.topic_key)
-        if topic is None or topic.careful or not topic.bare:
+        if topic is None or topic.has_put_hooks or not topic.minimal_headers:
             self._unshaped.run(peer, found, body)
             return
         values = found.groups() + self._constants

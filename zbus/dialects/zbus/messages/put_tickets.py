@@ -60,14 +60,17 @@ class Rare(NamedTuple):
         """When the message is due and when it expires; 0 = at once, never."""
         now_ms = broker.now_ms
         # The sender goes by a clock outside, which may have been set since the broker's was.
-        due_ms = self.deliver_at_ms + broker.outside.ahead_ms() if self.deliver_at_ms else 0
+        due_ms = self.deliver_at_ms + broker.request_clock.ahead_ms() if self.deliver_at_ms else 0
         if due_ms > now_ms + DELAY_MS_MAX:
             raise BadRequest(400, "400: Bad Format, deliver_at is more than ten years ahead")
         if self.delay_ms is not None:
             due_ms = due_after(broker, self.delay_ms)
         if due_ms <= now_ms:
             due_ms = 0
-        return due_ms, 0 if self.ttl_ms is None else broker.outside.asked_ms() + self.ttl_ms
+        return (
+            due_ms,
+            0 if self.ttl_ms is None else broker.request_clock.received_ms() + self.ttl_ms,
+        )
 
 
 NOT_RARE = Rare()
@@ -75,7 +78,7 @@ NOT_RARE = Rare()
 
 def due_after(broker: Broker, delay_ms: int) -> int:
     """When a message is due that waits for so long; 0 = at once."""
-    due_ms = broker.outside.asked_ms() + delay_ms if delay_ms else 0
+    due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0
     return due_ms if due_ms > broker.now_ms else 0
 
 
@@ -205,11 +208,11 @@ class Puts(Ticket):
                 peer.out.append(data)
                 peer.out_bytes += len(data)
             except Exception as error:  # one who cannot be told must not keep others from it
-                peer.blame(error)
+                peer.quarantine(error)
 
     def failed(self, error: Exception) -> None:
         for peer in self.peers:
-            peer.blame(error)
+            peer.quarantine(error)
 
     def _answer_each(self, outcome: Outcome) -> None:
         """Each by a reply of its own."""
@@ -224,4 +227,4 @@ class Puts(Ticket):
                 reply.offset = self.offset + at
                 reply.settle(outcome)
             except Exception as error:
-                peer.blame(error)
+                peer.quarantine(error)

@@ -37,7 +37,7 @@ class Called(Protocol):
     silent: bool
     said: RequestLines
 
-    def sender_lines(self, peer: Connection, bare: bool) -> bytes: ...
+    def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
 
 
 def request_from_url(params: Params, form: str) -> bytes:

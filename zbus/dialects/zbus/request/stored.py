@@ -121,10 +121,10 @@ class RequestLines:
         """In a topic, of a message in a container."""
         return b"".join(self._own.values())
 
-    def of_topic(self, head: Head, bare: bool) -> bytes:
+    def of_topic(self, head: Head, minimal_headers: bool) -> bytes:
         """In a topic; `bare`: it does not store how messages came."""
         lines = b"".join(self._own.values())
-        if bare:
+        if minimal_headers:
             return lines + origin_lines(head, ORIGIN_URL_BYTES_MAX)
         way, left_bytes = self._fitting(self._left_bytes)
         way_lines = b"".join(way.values())

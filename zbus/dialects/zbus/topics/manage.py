@@ -72,9 +72,9 @@ class Declare:
         if b"dedupe_live" in params.fields:
             self.dedupe_live = params.flag(b"dedupe_live")
         self.settled_ms = params.duration(b"settled_ms")
-        self.bare: bool | None = None
+        self.minimal_headers: bool | None = None
         if b"sender_headers" in params.fields:
-            self.bare = not params.flag(b"sender_headers")
+            self.minimal_headers = not params.flag(b"sender_headers")
         self.group_words = read_words(params, masks.GROUP_WORDS)
         self.group_mask = read_mask(params, b"group_mask", masks.GROUP_WORDS, self.group_words)
         self.filter = params.text(b"group_filter")
@@ -131,8 +131,8 @@ class Declare:
                 options = masks.with_topic_mask(options, masks.with_words(mask, self.topic_words))
         else:
             options = self._new_topic()
-        if self.bare is not None:
-            options = attrs.evolve(options, bare=self.bare)
+        if self.minimal_headers is not None:
+            options = attrs.evolve(options, minimal_headers=self.minimal_headers)
         if self.partitions is not None:
             options = attrs.evolve(options, partitions=self.partitions)
         if self.durability is not None:
@@ -161,7 +161,7 @@ class Declare:
             retention_bytes=settings.retention_bytes,
         )
         options = masks.with_topic_mask(options, mask)
-        return attrs.evolve(options, bare=not options.calls)
+        return attrs.evolve(options, minimal_headers=not options.calls)
 
     def _wish(self, topic: Topic | None) -> GroupWish | None:
         params = self.params
