@@ -90,6 +90,7 @@ FLOORS: dict[str, list[str]] = {
         "verbs",
         "patterns",
         "broker diagnosis",
+        "api",
     ],
     "dialects.zbus": [
         "schema settings",
@@ -111,6 +112,23 @@ FLOORS: dict[str, list[str]] = {
         "tools writer",
     ],
     "semq": ["protocol", "endpoint", "program", "app"],
+}
+
+# What may be used of the core from above: verbs, outcomes, options, views.
+BEHIND_THE_API = ("dialects", "server", "config", "testing")
+# Parts of the broker and of a group that only the core touches; `Group.progress` shows the latter.
+PARTS_OF_THE_CORE = {
+    "backlogs",
+    "_calls",
+    "_dispatch",
+    "_fencing",
+    "_following",
+    "_memory",
+    "_put_and_ack",
+    "_puts",
+    "_retention",
+    "_standbys",
+    "_tick",
 }
 
 ASSEMBLY = ("zbus.server.assembly", "zbus.dialects.registry")
@@ -265,6 +283,26 @@ def test_imports_follow_the_arrows() -> None:
         for path in MODULES
         for name, line in imports(path)
         if name.split(".")[0] == "zbus" and not may_import(module_name(path), name)
+    ]
+    assert not wrong
+
+
+def test_the_core_is_used_through_its_api() -> None:
+    above = [path for path in MODULES if part_of(module_name(path)) in BEHIND_THE_API]
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in above
+        for name, line in imports(path)
+        if name.startswith("zbus.core") and name != "zbus.core.api"
+    ]
+    edge = [path for path in MODULES if part_of(module_name(path)) == "edge"]
+    wrong += [
+        f"{name_of(path)}:{node.lineno} reaches into {ast.unparse(node)}"
+        for path in (*above, *edge)
+        for node in walked(path)
+        if isinstance(node, ast.Attribute)
+        and node.attr in PARTS_OF_THE_CORE
+        and ast.unparse(node.value).endswith(("broker", "group", "_broker", "_group", "topic"))
     ]
     assert not wrong
 

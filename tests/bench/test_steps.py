@@ -76,9 +76,9 @@ class Bench:
             for peer, request in zip(self.peers, requests, strict=True):
                 peer.receive(request)
             marks.append(time.perf_counter())
-            broker.tick.commit()
+            broker._tick.commit()
             marks.append(time.perf_counter())
-            broker.dispatch.run()
+            broker._dispatch.run()
             marks.append(time.perf_counter())
             for peer in self.peers:
                 peer.out.clear()

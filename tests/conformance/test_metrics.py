@@ -332,7 +332,7 @@ def health(client: Client, check: str = "ready") -> tuple[int, list[str]]:
 def test_ready_and_not() -> None:
     world, client = declared("T")
     assert health(client) == health(client, "live") == (200, [])
-    puts = world.broker.puts
+    puts = world.broker._puts
     puts.refusing = BrokerError(Refusal.FULL, "the disk has 3 MiB free")
     assert health(client) == (503, ["the disk has 3 MiB free"])
     assert health(client, "live") == (200, [])

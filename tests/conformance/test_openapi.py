@@ -110,7 +110,7 @@ def test_every_refusal_is_somebodys(refusal: Refusal) -> None:
 
 def test_what_any_request_can_get_is_described() -> None:
     """The statuses of the wire, of its connections and of the guard, as they stand in the code."""
-    sources = [*(ROOT / "zbus/wire").glob("*.py"), *(ROOT / "zbus/server").glob("*.py")]
+    sources = [*(ROOT / "zbus/wire").rglob("*.py"), *(ROOT / "zbus/server").rglob("*.py")]
     said: set[str] = set()
     for path in (*sources, ROOT / "zbus/edge/guard.py"):
         source = path.read_text(encoding="utf-8")

@@ -47,7 +47,7 @@ def test_a_call_too_many_leaves_nothing_behind() -> None:
     world.turn()
     for _ in range(5):
         assert refused(world.connect(), http("/S/m"))[0] == 429
-    assert len(world.broker.calls._open) == 1
+    assert len(world.broker._calls._open) == 1
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ class TestNoAnswer:
 
     def test_a_call_that_is_too_large(self, scene: Scene) -> None:
         assert refused(scene.caller, http("/S/m", body=b"x" * 10_001))[0] == 413
-        assert not len(scene.world.broker.calls)
+        assert not len(scene.world.broker._calls)
 
     def test_the_same_id_twice(self, scene: Scene) -> None:
         assert scene.caller.exchange(cmd("produce", "topic: S", "id: c")) == []

@@ -242,11 +242,11 @@ def test_another_time_while_nothing_can_be_put() -> None:
     """It is tried again, and stands for the same time."""
     world, client = world_at(2026, 1, 1, 0, 30)
     schedule(client, "0 * * * *", "id=a")
-    world.broker.puts.refusing = BrokerError(Refusal.FULL, "the disk is full")
+    world.broker._puts.refusing = BrokerError(Refusal.FULL, "the disk is full")
     ok(client, http("/cron.T?cmd=fire&id=a"))
     world.advance(3 * AGAIN_MS)
     assert pull(client).status == 204
-    world.broker.puts.refusing = None
+    world.broker._puts.refusing = None
     world.advance(2 * AGAIN_MS)
     assert times(client) == ["01 01:30+0100"]
     world.advance(30 * MINUTE_MS)
@@ -298,11 +298,11 @@ def test_what_is_no_schedule() -> None:
 def test_the_disk_is_full() -> None:
     world, client = world_at(2026, 1, 1)
     schedule(client, "0 * * * *")
-    why = world.broker.puts.too_large()
-    world.broker.puts.refusing = why
+    why = world.broker._puts.too_large()
+    world.broker._puts.refusing = why
     world.advance(60 * MINUTE_MS + 5 * AGAIN_MS)
     assert times(client) == []
-    world.broker.puts.refusing = None
+    world.broker._puts.refusing = None
     world.advance(AGAIN_MS)
     assert times(client) == ["01 02:00+0100"]
     world.advance(60 * MINUTE_MS)

@@ -62,8 +62,8 @@ def test_the_caller_is_answered_at_once(take: Taker, topic: str) -> None:
     leave(world, service)
     assert [(reply.status, reply.body.decode()) for reply in caller.replies()] == [(502, TEXT)]
     assert not caller.closed
-    assert not world.broker.calls.placed
-    assert len(world.broker.calls) == 0
+    assert not world.broker._calls.placed
+    assert len(world.broker._calls) == 0
     world.advance(1_000)
     assert caller.replies() == []
 
@@ -128,7 +128,7 @@ def test_a_caller_that_goes_first_leaves_nothing_behind() -> None:
     world, service, caller = called("", _by_cmd)
     leave(world, caller)
     assert not service.peer.taken
-    assert not world.broker.calls.placed
+    assert not world.broker._calls.placed
     leave(world, service)
 
 

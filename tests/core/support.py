@@ -224,7 +224,7 @@ class Box:
     def check(self) -> None:
         """Assert the invariants, those of memory too."""
         self.broker.check()
-        memory = self.broker.memory
+        memory = self.broker._memory
         recent, replayed = list(memory._recent), [(log, c) for c, log in memory._replayed.items()]
         assert memory.recent_bytes == sum([chunk.held_bytes for _, chunk in recent])
         assert memory.recent_bytes <= memory.recent_max or len(recent) == 1
@@ -299,7 +299,7 @@ class Box:
 
     def take(self, group: str = "g", count: int = 1000, topic: str = "T") -> list[bytes]:
         """What a pull gets now, as if nobody had put for a while: then answers are long."""
-        self.broker.tick.put_ms = 0
+        self.broker._tick.put_ms = 0
         probe = self.pull(group, count, topic)
         self.settle()
         for _ in range(1_000):
@@ -345,7 +345,7 @@ def ranges(offsets: Iterable[int]) -> list[range]:
 
 def cool(box: Box) -> None:
     """Nothing is at hand: what is read now comes from storage."""
-    memory = box.broker.memory
+    memory = box.broker._memory
     while memory._recent:
         log, chunk = memory._recent.popleft()
         memory.recent_bytes -= chunk.held_bytes
@@ -366,7 +366,7 @@ def refusal(probe: Remembers) -> BrokerError:
 def again(box: Box, segment_bytes_max: int = 64 << 20) -> Box:
     """Recovery of the same bytes, once everything is written."""
     assert isinstance(box.journal, CrashJournal)
-    box.broker.tick.commit()
+    box.broker._tick.commit()
     journal = box.journal.crash(lambda lane, unsynced: unsynced)
     return Box(journal, now_ms=box.now_ms, segment_bytes_max=segment_bytes_max)
 

@@ -164,13 +164,13 @@ def test_the_limit_holds_and_nothing_is_lost_by_it() -> None:
     turn(box, journal)
     assert slow.bodies == [b"000"]
     assert read_all(box, journal) == numbers(60)
-    assert box.broker.memory.replayed_bytes < 1_000
+    assert box.broker._memory.replayed_bytes < 1_000
     assert read_all(box, journal, "slow") == numbers(60)[1:]
 
 
 def test_what_is_recent_is_not_displaced_by_history() -> None:
     box, journal = cold_box(60)
-    memory, log = box.broker.memory, box.partition().log
+    memory, log = box.broker._memory, box.partition().log
     memory.recent_max = 1 << 20
     memory.replayed_max = 500
     box.put(b"060")
@@ -186,7 +186,7 @@ def test_what_is_recent_is_not_displaced_by_history() -> None:
 
 def test_what_is_put_does_not_displace_what_is_read_back() -> None:
     box, journal = cold_box(60)
-    box.broker.memory.recent_max = 500
+    box.broker._memory.recent_max = 500
     first = box.pull(wait=True)
     box.turn()
     turn(box, journal)
@@ -257,7 +257,7 @@ def test_a_quarter_of_all_gives_way() -> None:
     for _ in range(100):
         box.put(bytes(70_000))
         box.settle()
-    memory = box.broker.memory
+    memory = box.broker._memory
     for _ in range(3):
         before = memory.bytes_used
         memory.give_way()
@@ -404,7 +404,7 @@ def test_a_look_at_one_message_makes_only_that() -> None:
     box.settle()
     cool(box)
     found: list[Found] = []
-    box.broker.storage.fetch(box.partition(), 50, Size(1, 1), found.append)
+    box.broker._storage.fetch(box.partition(), 50, Size(1, 1), found.append)
     journal.answer()
     (chunk,) = found
     assert isinstance(chunk, Chunk)
@@ -415,7 +415,7 @@ def test_a_look_at_one_message_makes_only_that() -> None:
     (answer,) = peeked.answers
     assert isinstance(answer, Peeked)
     assert [record.message.body for record in records_of(answer.pieces)] == [b"49"]
-    assert box.broker.memory.bytes_used == 0, "and it is not kept"
+    assert box.broker._memory.bytes_used == 0, "and it is not kept"
 
 
 def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
@@ -444,7 +444,7 @@ def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
         asked.append(len(journal.asked) - before)
     assert asked[0] >= len(names)
     assert asked[3:] == [0, 0, 0]
-    assert box.broker.memory.replayed_bytes <= limit
+    assert box.broker._memory.replayed_bytes <= limit
 
 
 @settings(max_examples=60, deadline=None)
@@ -452,7 +452,7 @@ def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
 def test_a_place_by_time(data: st.DataObject) -> None:
     """The first message put at or after a time, some of the log at hand and some not."""
     box, journal = cold_box(0)
-    box.broker.memory.recent_max = 1 << 20
+    box.broker._memory.recent_max = 1 << 20
     times = []
     for ms, count in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)))):
         box.settle(ms)

@@ -185,12 +185,12 @@ def test_what_is_put_back_again_in_one_turn_goes_behind_the_others() -> None:
     box.put(b"0", b"1")
     box.settle()
     assert len(box.take()) == 2
-    box.broker.tick.commit()
+    box.broker._tick.commit()
     backlog = box.group().backlogs[0]
     backlog.put_end(0, 2)
     backlog.put_end(1, 2)
     backlog.put_end(0, 2)
-    box.broker.tick.change(box.partition(), box.group())
+    box.broker._tick.change(box.partition(), box.group())
     after = again(box)
     assert after.take() == [b"1", b"0"]
     assert box.take() == [b"1", b"0"]
@@ -389,7 +389,7 @@ def test_a_group_that_was_declared_in_part(kept: dict[int, int]) -> None:
         box.put(b"%d" % index, index=index)
     box.settle()
     assert len(box.take("old")) == 3
-    box.broker.tick.commit()
+    box.broker._tick.commit()
     box.settle()
     assert isinstance(box.journal, CrashJournal)
     box.declare(TopicOptions("T", partitions=3), "new", LEASES)

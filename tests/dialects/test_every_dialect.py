@@ -237,7 +237,7 @@ def test_when_disk_or_memory_are_short(dialect: DialectCase, refusal: str, statu
     world = World()
     client = declared(world)
     dialect.ok(client, dialect.put("T", b"before"))
-    world.broker.puts.refusing = BrokerError(Refusal[refusal], "there is no room")
+    world.broker.refuse_puts(BrokerError(Refusal[refusal], "there is no room"), None)
     reply = dialect.ask(client, dialect.put("T", b"x"))
     if dialect.tells_why:
         assert (reply.status, reply.headers["retry-after"]) == (status, "1")

@@ -914,7 +914,7 @@ RETRIED: list[Mutant] = [
         "zbus/core/broker.py",
         (
             "dies-before-it-is-settled",
-            "            if self.settling.found:  #",
+            "            if self._put_and_ack.found:  #",
             "            if False:  #",
             "core/patterns/test_dead_letters.py",
         ),

@@ -812,8 +812,8 @@ SERVER: list[Mutant] = [
         ),
         (
             "full-disk-refuses-in-memory",
-            "        self._broker.puts.refusing_in_memory = self._memory",
-            "        self._broker.puts.refusing_in_memory = refusing",
+            "self._broker.refuse_puts(refusing, self._memory)",
+            "self._broker.refuse_puts(refusing, refusing)",
             "server/test_pressure.py",
         ),
         (

@@ -37,7 +37,7 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "ack-settles-after-a-reset",
-            "mine = lock.open(group.backlogs[partition.index])",
+            "mine = lock.open(group.progress(partition.index))",
             "mine = list(lock.offsets)",
             SIMULATED,
         ),
@@ -55,7 +55,7 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "unlock-gives-nothing-back",
-            "    release(dialect, group, partition, lock.open(group.backlogs[partition.index]))\n",
+            "    release(dialect, group, partition, lock.open(group.progress(partition.index)))\n",
             "",
             SIMULATED,
         ),

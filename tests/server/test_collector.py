@@ -211,7 +211,7 @@ def test_a_topic_that_was_set_aside_leaves_memory_when_it_is_removed(tmp_path: P
         left.append(ref(witness))
         topic.fetch = witness
         del topic, witness
-        collector.removed(turns.server.broker.removed)
+        collector.removed(turns.server.broker.partitions_removed())
     now_s += 1_000_000
     collector.look()
     assert [witness() for witness in left] == [None] * len(left)

@@ -19,7 +19,8 @@ from zbus.core.fanout.follow import FanOut
 from zbus.core.log import Log
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Fault
-from zbus.core.verbs import disconnect as leaving
+from zbus.core.verbs import disconnect
+from zbus.core.verbs.disconnect import Departures
 from zbus.server.loop.faults import each, names, tell
 from zbus.server.process.logs import TextFormatter
 from zbus.storage.port import JournalError
@@ -178,8 +179,8 @@ def fail_in_watcher(rig: Rig) -> None:
 
 
 def fail_in_memory(rig: Rig) -> None:
-    rig.plant(type(rig.broker.memory), "sweep")
-    rig.broker.memory.gone.append(Chunk())
+    rig.plant(type(rig.broker._memory), "sweep")
+    rig.broker._memory.gone.append(Chunk())
 
 
 class Row(NamedTuple):
@@ -201,7 +202,7 @@ ROWS = {
         lambda rig: rig.plant(Log, "append", lambda log, _: of_a(log._partition)), put, TOPIC, 503
     ),
     "what becomes visible": Row(
-        lambda rig: rig.plant(rig.broker.tick, "_visible", of_a), put, TOPIC, 200
+        lambda rig: rig.plant(rig.broker._tick, "_visible", of_a), put, TOPIC, 200
     ),
     "the ticket of a put": Row(
         lambda rig: rig.plant(culprits(rig), "_ready"), put, PEER, None, True
@@ -216,29 +217,29 @@ ROWS = {
         lambda rig: rig.plant(culprits(rig), "_ready"), pull, PEER, None, True
     ),
     "a pull whose time is up": Row(
-        lambda rig: rig.plant(rig.broker.dispatch._pulls, "_call"),
+        lambda rig: rig.plant(rig.broker._dispatch._pulls, "_call"),
         wait_for_more,
         PEER,
         None,
         True,
     ),
     "a lease that ends": Row(
-        fail_in_timer(lambda broker: broker.dispatch._wakes),
+        fail_in_timer(lambda broker: broker._dispatch._wakes),
         lease_and_let_it_end,
         {"topic": "A", "group": "leased"},
         None,
     ),
     "retention": Row(
-        fail_in_timer(lambda broker: broker.tick.retention_timer),
-        lambda rig: rig.broker.tick.retention_timer.set(
+        fail_in_timer(lambda broker: broker._tick.retention_timer),
+        lambda rig: rig.broker._tick.retention_timer.set(
             rig.broker.topics["a"].partitions[0], rig.machine.now_ms + 1
         ),
         TOPIC,
         None,
     ),
     "keys that are forgotten": Row(
-        fail_in_timer(lambda broker: broker.tick.dedup_timer),
-        lambda rig: rig.broker.tick.dedup_timer.set(
+        fail_in_timer(lambda broker: broker._tick.dedup_timer),
+        lambda rig: rig.broker._tick.dedup_timer.set(
             rig.broker.topics["a"].partitions[0], rig.machine.now_ms + 1
         ),
         TOPIC,
@@ -252,14 +253,14 @@ ROWS = {
     ),
     "one follower": Row(nothing, follow_and_fail, PEER, 0, True),
     "the end of a session": Row(
-        lambda rig: rig.plant(leaving, "_forget", lambda _broker, _peer, group: of_a(group)),
+        lambda rig: rig.plant(Departures, "_forget", lambda _departures, _peer, group: of_a(group)),
         hang_up,
         {"topic": "A", "group": "leased"},
         None,
         True,
     ),
     "leases that are given back": Row(
-        lambda rig: rig.plant(leaving, "give_back", lambda *args: of_a(args[2])),
+        lambda rig: rig.plant(disconnect, "give_back", lambda *args: of_a(args[2])),
         hang_up_with_a_lease,
         {"topic": "A", "group": "leased"},
         None,
@@ -407,7 +408,7 @@ def test_what_goes_wrong_again_and_again_is_read_once_a_second(
 def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth about what is stored is in doubt: nothing of that turn is told."""
     rig = Rig(monkeypatch, "disk")
-    rig.plant(rig.broker.tick, "_visible", of_a)
+    rig.plant(rig.broker._tick, "_visible", of_a)
 
     def no_way(*_: object) -> None:
         raise Planted
@@ -423,7 +424,7 @@ def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatc
 def test_nor_while_a_connection_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose guard catches everything else."""
     rig = Rig(monkeypatch, "disk")
-    rig.plant(leaving, "_forget", lambda _broker, _peer, group: of_a(group))
+    rig.plant(Departures, "_forget", lambda _departures, _peer, group: of_a(group))
 
     def no_way(*_: object) -> None:
         raise Planted

@@ -66,7 +66,7 @@ class Squeeze:
     @property
     def refusing(self) -> str:
         self.pressure.look()
-        refusing = self.world.broker.puts.refusing
+        refusing = self.world.broker.refusing()
         return "" if refusing is None else refusing.text
 
     def disk(self, free_mib: int) -> str:
@@ -162,7 +162,7 @@ def test_the_limit_of_memory_is_an_option() -> None:
 def test_what_can_be_read_again_gives_way_before_anybody_is_refused() -> None:
     squeeze = Squeeze()
     put(squeeze.client, "T", *[b"x" * 10_000] * 40)
-    memory = squeeze.world.broker.memory
+    memory = squeeze.world.broker._memory
     before = memory.bytes_used
     assert squeeze.memory(360) == ""
     assert memory.bytes_used == before
@@ -210,7 +210,7 @@ def test_a_call_is_refused_as_a_put_is() -> None:
     squeeze.disk(1)
     reply = squeeze.client.request(http("/S/method"))
     assert reply.status == 507
-    assert len(squeeze.world.broker.calls) == 0
+    assert len(squeeze.world.broker._calls) == 0
 
 
 def trims(*free_mib: int) -> list[int]:

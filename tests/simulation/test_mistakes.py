@@ -45,10 +45,10 @@ class MistakenSimulation(Simulation):
         broker = self.machine.broker
         broker.faults.tell = self._tell
         for owner, name in (
-            (broker.storage, "write"),
-            (broker.dispatch, "_scan"),
-            (broker.dispatch._wakes, "_call"),
-            (broker.tick.retention_timer, "_call"),
+            (broker._storage, "write"),
+            (broker._dispatch, "_scan"),
+            (broker._dispatch._wakes, "_call"),
+            (broker._tick.retention_timer, "_call"),
         ):
             setattr(owner, name, self._sabotaged(getattr(owner, name)))
 

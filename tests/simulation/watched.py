@@ -78,11 +78,11 @@ class WatchedBroker(Broker):
     ) -> None:
         super().__init__(storage, ids, limits)
         self._delivered = delivered
-        self._told_fenced, self._fence = fenced, self.tick.fence
-        self.tick.fence = self._fenced
+        self._told_fenced, self._fence = fenced, self._tick.fence
+        self._tick.fence = self._fenced
         self._told_moved, self._told_left = moved, left
         self._told_gone, self._picked, self._undelivered = gone, picked, undelivered
-        dispatch: Any = self.dispatch
+        dispatch: Any = self._dispatch
         self._hand_over, dispatch._hand_over = dispatch._hand_over, self._handed_over
         seeking: Any = self.seek.__self__  # type: ignore[attr-defined]
         self._move, seeking.move = seeking.move, self._moved

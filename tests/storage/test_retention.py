@@ -132,7 +132,7 @@ class Desk:
         return probe.records[0].offset, answer.skipped
 
     def close(self) -> None:
-        self.broker.tick.commit()
+        self.broker._tick.commit()
         self.journal.close()
 
 

@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from zbus.config.server import LoopLimits, Marks, ServerOptions, Timeouts
-from zbus.core.model.limits import DEFAULT_LIMITS, Limits
+from zbus.core.api import DEFAULT_LIMITS, Limits
 from zbus.dialects.adf.settings import AdfOptions
 from zbus.dialects.camellia.settings import CamelliaOptions
 from zbus.dialects.mqcloud.settings import MqcloudOptions

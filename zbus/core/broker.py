@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from sys import maxsize
+from typing import NamedTuple
 
-from zbus.core.commit import topic_changes as deciding
+from zbus.core.commit import topic_changes
 from zbus.core.commit.idempotent_put import remind
-from zbus.core.cursor.ranges import Ranges
-from zbus.core.delivery import expiry as expiring
-from zbus.core.delivery import retries
-from zbus.core.delivery import settle as leases
+from zbus.core.delivery import expiry, retries, settle
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.standby import Standbys
 from zbus.core.fanout.follow import ENDED_STOPPING
@@ -47,142 +45,182 @@ from zbus.core.topics.topic import Fetch, Group, Partition, Pull, Session, Topic
 from zbus.core.upkeep.fencing import Fencing
 from zbus.core.upkeep.invariants import check_topics
 from zbus.core.upkeep.retention import Retention
-from zbus.core.verbs import disconnect as leaving
-from zbus.core.verbs import purge as purging
-from zbus.core.verbs import reads
+from zbus.core.verbs import message_admin, purge, put_delayed, reads
 from zbus.core.verbs.declare import Declarations, claim
+from zbus.core.verbs.disconnect import ORPHAN_MS, Departures
 from zbus.core.verbs.rate_limited_puts import make_puts
-from zbus.core.verbs.seek import Seeker
+from zbus.core.verbs.seek import Seeker, rewind
+
+
+class MemoryUse(NamedTuple):
+    """What the broker holds in memory. Pulls and calls are counted, the rest is in bytes."""
+
+    pulls: int
+    calls: int
+    recent_bytes: int
+    replayed_bytes: int
+    topics_bytes: int  # of topics that are in memory alone
 
 
 class Broker:
-    """See the module."""
+    """All that can be asked of a broker: verbs, topics, sessions, and turns.
+
+    A turn begins with `begin`, has any number of verbs, and ends with `finish`. Verbs never wait:
+    they settle tickets, now or in a later turn.
+    """
 
     def __init__(
         self, storage: Storage, ids: Iterator[bytes], limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        self.storage = storage
         self.limits = limits
         self.topics: dict[str, Topic] = {}  # by lower-case name
-        self._fetch: Fetch = lambda *wanted: storage.fetch(*wanted)
         self.sessions: dict[bytes, Session] = {}
         self.now_ms = 0
+        self.stopping = False
         self.request_clock = RequestClock(lambda: self.now_ms)
         self.faults = Containment()  # what mistakes of the program cost
         self.timers = timers = Timers(self.faults)
-        self.calls = Calls(limits.calls_max, timers)
         self.changes = Changes(self.faults)  # of topics, groups and readers
-        self.memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
-        self.dispatch = Dispatch(
-            storage, timers, self.request_clock, limits.waiting_max, self.calls
-        )
-        self.tick = self.dispatch.tick
-        self.following = self.dispatch.following
-        self.retention = Retention(storage, self.dispatch, timers)
-        self.fencing = Fencing(self, self.dispatch, storage, self.retention, self.changes, timers)
+        self._storage = storage
+        self._fetch: Fetch = lambda *wanted: storage.fetch(*wanted)
+        self._turns = 0
+        self._removed = 0  # partitions, ever: they and their topics know each other
         # Temporary groups found at recovery.
         self._orphans = timers.timer(self._abandon, lambda group: group)
-        self.turns, self.stopping = 0, False
-        self.removed = 0  # partitions, ever: they and their topics know each other
-        self.puts = puts = make_puts(self.tick, limits)
-        self._bind(storage)
-        # Its verbs are the broker's.
-        self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
-        self.put_plain_along = puts.put_plain_along
-        self.put_once, self.put_front = puts.put_once, puts.put_front
-        self.new_id: Callable[[], bytes] = ids.__next__
-        self.settling = PutAndAck(self.topics, self.dispatch, puts, timers)
-        DeadLetters(self.topics, self.dispatch, self.settling, puts, timers)
-        self.redrive = Redriver(self.dispatch, self.settling, puts, timers).redrive
-        seeking = Seeker(self.request_clock, self.dispatch, self.changes)
-        self.standbys = Standbys(self.dispatch, timers, limits.waiting_max, self.register)
-        declaring = Declarations(
-            self.topics,
-            limits,
-            puts,
-            self.dispatch,
-            self.changes,
-            seeking,
-            self.new_id,
-            self.adopt,
-            self.standbys.admit,
+        self._calls = Calls(limits.calls_max, timers)
+        self._memory = Memory(limits.cache_bytes_max, limits.history_bytes_max)
+        self._dispatch = dispatch = Dispatch(
+            storage, timers, self.request_clock, limits.waiting_max, self._calls
         )
-        self.declare, self.seek = declaring.declare, seeking.seek
+        self._tick, self._following = dispatch.tick, dispatch.following
+        self._retention = Retention(storage, dispatch, timers)
+        self._puts = puts = make_puts(self._tick, limits)
+        self._put_and_ack = PutAndAck(self.topics, dispatch, puts, timers)
+        self._standbys = Standbys(dispatch, timers, limits.waiting_max, self.register)
+        DeadLetters(self.topics, dispatch, self._put_and_ack, puts, timers)
+        self._departures = Departures(
+            self.sessions,
+            self._calls,
+            self.changes,
+            dispatch,
+            self._following,
+            self._standbys,
+            self.remove_group,
+        )
+        self._bind(storage, ids)
+        self._fencing = Fencing(self, dispatch, storage, self._retention, self.changes, timers)
         self.transactions = Transactions(
             self.topics,
             storage,
-            self.dispatch,
-            self.settling,
+            dispatch,
+            self._put_and_ack,
             puts,
             timers,
             self.declare,
             self.remove_topic,
             limits.txn_ttl_ms,
         )
-        self.schedules = Schedules(self)
+        self.schedules = Schedules(self, dispatch, puts)
 
-    def _bind(self, storage: Storage) -> None:
-        """Verbs that are functions of other modules."""
+    def _bind(self, storage: Storage, ids: Iterator[bytes]) -> None:
+        """Verbs that are those of a part: to call them costs no step more."""
+        dispatch, tick, puts = self._dispatch, self._tick, self._puts
+        self.new_id: Callable[[], bytes] = ids.__next__
+        # Putting.
+        self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
+        self.put_plain_along = puts.put_plain_along
+        self.put_once, self.put_front = puts.put_once, puts.put_front
+        self.put_delayed = partial(put_delayed.put, dispatch, puts)
+        self.put_and_ack = self._put_and_ack.put
+        self.put_refusal, self.too_large = puts.refusal, puts.too_large
+        # Settling deliveries, of many as one change.
+        self.ack = partial(settle.ack, dispatch)
+        self.nack = partial(settle.nack, dispatch)
+        self.extend = partial(settle.extend, dispatch)
+        self.lose, self.undo = partial(settle.lose, dispatch), partial(settle.undo, dispatch)
+        self.confirm, self.commit = tick.confirm, tick.commit
+        self.serve, self.activate = dispatch.serve, dispatch.activate
+        # Single messages.
+        self.delete = partial(message_admin.delete, dispatch)
+        self.cancel = partial(message_admin.cancel, dispatch)
+        self.reschedule = partial(message_admin.reschedule, dispatch)
+        self.again = partial(message_admin.again, dispatch)
         # Emptying.
-        self.drop_waiting = partial(purging.drop_waiting, self.tick)
-        self.purge_group = partial(purging.purge_group, self.tick)
-        self.purge_topic = partial(purging.purge_topic, self.tick, self.retention, storage)
+        self.drop_waiting = partial(purge.drop_waiting, tick)
+        self.purge_group = partial(purge.purge_group, tick)
+        self.purge_topic = partial(purge.purge_topic, tick, self._retention, storage)
         # Looking at what is stored, which changes nothing.
         self.peek = reads.peek
         self.browse, self.read = partial(reads.browse, storage), partial(reads.read, storage)
+        # Topics, groups and sessions.
+        seeker = Seeker(self.request_clock, dispatch, self.changes)
+        self.seek, self.rewind = seeker.seek, partial(rewind, dispatch)
+        self.declare = Declarations(
+            self.topics,
+            self.limits,
+            puts,
+            dispatch,
+            self.changes,
+            seeker,
+            self.new_id,
+            self.adopt,
+            self._standbys.admit,
+        ).declare
+        self.redrive = Redriver(dispatch, self._put_and_ack, puts, self.timers).redrive
+        self.expel = self._following.expel
 
     # -- the turn -------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:
         """Start a turn. Time never goes back here, whatever the clock does."""
         if now_ms > self.now_ms:
-            self.now_ms = self.tick.now_ms = self.following.now_ms = now_ms
-        self.turns += 1
-        if self.dispatch.leased:
-            self.dispatch.leased = {}  # nobody says when replies are sent
+            self.now_ms = self._tick.now_ms = self._following.now_ms = now_ms
+        self._turns += 1
+        if self._dispatch.leased:
+            self._dispatch.leased = {}  # nobody says when replies are sent
         heap = self.timers.heap
         if heap and heap[0][0] <= self.now_ms:
-            self.tick.forgotten = 0
-            self.retention.begin()
-            if self.settling.found:  # what is settled must not die, too, because a lease is over
-                self.settling.recover()
+            self._tick.forgotten = 0
+            self._retention.begin()
+            if self._put_and_ack.found:  # what is settled must not die, too, as its lease is over
+                self._put_and_ack.recover()
             self.timers.run(self.now_ms)
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
         if self.faults.doubt is not None:
             raise self.faults.doubt
-        if self.settling.found:
-            self.settling.recover()
-        tick, following = self.tick, self.following
+        if self._put_and_ack.found:
+            self._put_and_ack.recover()
+        tick, following = self._tick, self._following
         due_ms = tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             tick.commit()
         if tick.not_created:
-            self.faults.guard(self.fencing.undo)
-        self.dispatch.run()
+            self.faults.guard(self._fencing.undo)
+        self._dispatch.run()
         if tick.awaited:  # deliveries, see `zbus.core.delivery.durable`
             tick.commit()
         if following.awake or following.queue or following.failed:
             following.run()
-        if self.memory.gone:
-            self.faults.guard(self.memory.sweep)
+        if self._memory.gone:
+            self.faults.guard(self._memory.sweep)
         if self.changes.due_ms is not None:
             self.changes.tell(self.now_ms)
-        if self.fencing.to_drop:
-            self.fencing.drop_doomed()
+        if self._fencing.to_drop:
+            self._fencing.drop_doomed()
 
     def sent(self) -> None:
         """The replies of a turn are on their way. Leases begin now, or some would be too short."""
-        if self.dispatch.leased:
-            self.dispatch.lengthen_leases()
+        if self._dispatch.leased:
+            self._dispatch.lengthen_leases()
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
-        if self.dispatch.active or self.following.busy:
+        if self._dispatch.active or self._following.busy:
             return self.now_ms
         due_ms = self.timers.next_due()
-        for other_ms in (self.tick.due_ms(), self.changes.due_ms):
+        for other_ms in (self._tick.due_ms(), self.changes.due_ms):
             if other_ms is not None and (due_ms is None or other_ms < due_ms):
                 due_ms = other_ms
         return due_ms
@@ -191,7 +229,7 @@ class Broker:
         """A topic is new here."""
         self._keep(topic)
         for partition in topic.partitions:
-            partition.log = Log(partition, self.memory)
+            partition.log = Log(partition, self._memory)
 
     def _keep(self, topic: Topic) -> None:
         topic.fetch = self._fetch
@@ -206,41 +244,41 @@ class Broker:
         """Take over a topic that recovery rebuilt."""
         self._keep(topic)
         topic.born = True
-        self.retention.restore(topic)
+        self._retention.restore(topic)
         self.transactions.found(topic)
         self.schedules.found(topic)
         for partition in topic.partitions:
             self.begin_partition(partition)
         for group in topic.groups.values():
             if group.origin is not None:
-                deciding.tell(self.tick, group)
+                topic_changes.tell(self._tick, group)
             self._take_back(group)
             if group.temporary:
                 # Its readers did not outlive the broker; they may be on their way back.
-                self._orphans.set(group, self.now_ms + leaving.ORPHAN_MS)
+                self._orphans.set(group, self.now_ms + ORPHAN_MS)
 
     def begin_partition(self, partition: Partition) -> None:
         """It was read from storage, at the start or again."""
-        partition.log = Log(partition, self.memory)
+        partition.log = Log(partition, self._memory)
         partition.recovered = partition.end
-        self.settling.found.append(partition)
-        remind(self.tick, partition)
-        expiring.arm(self.tick, partition)
-        if partition.topic_changed or not self.storage.holds(partition):
-            self.tick.touch(partition)
+        self._put_and_ack.found.append(partition)
+        remind(self._tick, partition)
+        expiry.arm(self._tick, partition)
+        if partition.topic_changed or not self._storage.holds(partition):
+            self._tick.touch(partition)
 
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""
         self.stopping = True
-        for partition in self.tick.behind:
-            self.tick.touch(partition)  # there may be room by now
+        for partition in self._tick.behind:
+            self._tick.touch(partition)  # there may be room by now
         for topic in self.topics.values():
             for group in topic.groups.values():
                 for pull in list(group.pulls()):
-                    self.dispatch.end(pull, EmptyReason.STOPPING)
-                self.standbys.end_all(group, EmptyReason.STOPPING)
-            self.following.end(topic, ENDED_STOPPING)
-        self.calls.stop()
+                    self._dispatch.end(pull, EmptyReason.STOPPING)
+                self._standbys.end_all(group, EmptyReason.STOPPING)
+            self._following.end(topic, ENDED_STOPPING)
+        self._calls.stop()
         self.changes.tell_at_once(self.now_ms)
 
     # -- sessions -------------------------------------------------------------------------
@@ -254,15 +292,15 @@ class Broker:
         """The peer takes what it is sent again."""
         session.stalled = False
         for group in session.groups or ():
-            self.dispatch.resume(group, session)
+            self._dispatch.resume(group, session)
         if session.follower is not None:
-            self.following.resume(session)
+            self._following.resume(session)
 
     def leave(self, session: Session, most: int = maxsize) -> bool:
-        """A peer is gone: its pulls, calls and registrations end, at most so many of them now. Says
-        whether that is all; until then, call again. It gets no message from the first call on. Its
-        leases run out by time."""
-        return leaving.leave(self, session, most)
+        """A peer is gone: its pulls, calls and registrations end, at most `most` of them now.
+        Returns whether that is all; until then, call again. It gets no message from the first call
+        on. Its leases run out by time."""
+        return self._departures.leave(session, most)
 
     def leave_group(
         self,
@@ -272,9 +310,9 @@ class Broker:
         *,
         stay: bool = False,
     ) -> None:
-        """The session reads this group no more; its pulls there end, and are told the reason. With
-        `stay` only the pulls end."""
-        leaving.leave_group(self, session, group, reason, stay)
+        """The session reads this group no more; its pulls there end with the reason. With `stay`
+        only the pulls end."""
+        self._departures.leave_group(session, group, reason, stay=stay)
 
     # -- topics and groups ----------------------------------------------------------------
 
@@ -284,16 +322,16 @@ class Broker:
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
         """Delete a topic, its groups and its messages."""
         del self.topics[topic.name.lower()]
-        self.removed += len(topic.partitions)
+        self._removed += len(topic.partitions)
         self.changes.note_gone(self.now_ms, topic.options.created_ms)
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self.dissolve(group, gone)
-        self.following.end(topic, gone)
-        self.tick.forget(topic)
-        self.retention.forget(topic)
-        self.fencing.forget(topic)
-        self.storage.remove(topic, lambda: ticket.settle(DONE))
+        self._following.end(topic, gone)
+        self._tick.forget(topic)
+        self._retention.forget(topic)
+        self._fencing.forget(topic)
+        self._storage.remove(topic, lambda: ticket.settle(DONE))
 
     def remove_group(self, ticket: Ticket, group: Group) -> None:
         """Delete a group; the messages stay."""
@@ -301,19 +339,19 @@ class Broker:
         del topic.groups[group.name.lower()]
         self.changes.note_gone(self.now_ms, group.options.created_ms)
         self.dissolve(group, group_unknown(group.name))
-        deciding.depart(topic, group)
+        topic_changes.depart(topic, group)
         decides = topic.partitions[0]  # the others have nothing to say
         if group in decides.changed:
             decides.changed.remove(group)
         decides.options_changed.pop(group, None)
         decides.removed_groups.append(group.name)
-        self.tick.confirm(decides, ticket)
+        self._tick.confirm(decides, ticket)
 
     def dissolve(self, group: Group, gone: BrokerError) -> None:
         """A group is no more: whoever waits there is told why."""
-        self.dispatch.end_waiting(group, gone)
-        self.standbys.end_all(group, gone)
-        self.dispatch.forget(group)
+        self._dispatch.end_waiting(group, gone)
+        self._standbys.end_all(group, gone)
+        self._dispatch.forget(group)
         self._orphans.discard(group)
         for session in group.readers:
             if session.groups is not None:
@@ -324,15 +362,15 @@ class Broker:
     def take_up(self, group: Group) -> None:
         """The group was read again, and its options with it: some may have been lost."""
         if group.options.unclaimed and group.readers:
-            claim(self.tick, group)
+            claim(self._tick, group)
         self._take_back(group)
-        self.standbys.admit(group)
+        self._standbys.admit(group)
 
     def _take_back(self, group: Group) -> None:
         """It was read from storage, and its leases with it."""
         retries.lose(group, self.now_ms)
         for index in range(len(group.backlogs)):
-            self.dispatch.schedule(group, index)
+            self._dispatch.schedule(group, index)
 
     # -- messages -------------------------------------------------------------------------
 
@@ -347,17 +385,17 @@ class Broker:
         """Put a request (one message, with an id) that a service answers with `route`: settles with
         Routed, UNANSWERED at the deadline, or SERVICE_GONE. When its session leaves, no service
         gets it any more."""
-        withdraw = partial(leases.withdraw, self.dispatch, partition)
-        call = self.calls.expect(session.id, chunk.ids[0], ticket, deadline_ms, withdraw)
+        withdraw = partial(settle.withdraw, self._dispatch, partition)
+        call = self._calls.expect(session.id, chunk.ids[0], ticket, deadline_ms, withdraw)
         if isinstance(call, BrokerError):
             ticket.settle(call)
         else:
             self.put_all(partition, chunk, call)
-            self.calls.place(call, partition)
+            self._calls.place(call, partition)
 
     def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:
         """Send a message straight to a session, as the answer to its call of that id if any."""
-        if not self.calls.settle(target, routed.id, routed):
+        if not self._calls.settle(target, routed.id, routed):
             session = self.sessions.get(target)
             if session is None or not session.push(routed):
                 text = f"there is no session {target.decode('utf-8', 'replace')} that would take it"
@@ -373,14 +411,14 @@ class Broker:
         session = pull.session
         if session not in group.readers and (taken := self.register(session, group)) is not None:
             if pull.wants.standby and not self.stopping:
-                self.standbys.wait(group, pull, deadline_ms)
+                self._standbys.wait(group, pull, deadline_ms)
             else:
                 pull.settle(taken)
             return
         if self.stopping:
             pull.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
             return
-        self.dispatch.pull(group, pull, deadline_ms)
+        self._dispatch.pull(group, pull, deadline_ms)
 
     def take(
         self, group: Group, session: Session, wants: PullOptions = ONE
@@ -399,7 +437,7 @@ class Broker:
         chunk = group.chunks[0]
         at = cursor - chunk.first
         if not 0 <= at < len(chunk.bodies):
-            found = self.dispatch.at_hand(group, 0, partition, cursor)
+            found = self._dispatch.at_hand(group, 0, partition, cursor)
             if found is None:
                 return None
             chunk, at = found, cursor - found.first
@@ -410,10 +448,10 @@ class Broker:
             return None
         if not group.lease:
             backlog.cursor = cursor + 1
-        elif not self.dispatch.lease_next(group, session, wants, chunk):
+        elif not self._dispatch.lease_next(group, session, wants, chunk):
             return None
         if not backlog.dirty:
-            self.tick.change(partition, group)
+            self._tick.change(partition, group)
         return chunk, at
 
     def register(self, session: Session, group: Group) -> BrokerError | None:
@@ -425,7 +463,7 @@ class Broker:
         if session not in group.readers:
             self.changes.note(self.now_ms)
             if group.options.unclaimed:
-                claim(self.tick, group)
+                claim(self._tick, group)
         group.readers[session] = None
         group.had_reader = True
         if session.groups is None:
@@ -447,44 +485,57 @@ class Broker:
         if self.stopping:
             follower.settle(ENDED_STOPPING)
         else:
-            self.following.follow(follower, form, partitions, filter, position, since_ms)
+            self._following.follow(follower, form, partitions, filter, position, since_ms)
 
-    # -- what becomes of deliveries, of many as one change (`zbus.core.delivery.settle`) ---
+    def take_gap(self, group: Group, partition: Partition) -> tuple[int, int] | None:
+        """Messages that the log dropped before the group had finished them, if it was not told of
+        them yet: the offset where it was, and the one where it goes on."""
+        backlog = group.backlogs[partition.index]
+        if not backlog.unreported:
+            return None
+        before = backlog.reached() - backlog.unreported
+        backlog.unreported = 0
+        self._tick.change(partition, group)
+        return max(0, before), backlog.floor()
 
-    def ack(self, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> int:
-        """Settle messages that were handed out, also those whose lease has ended since. Whoever
-        asks, and asked for twice, it is the same. What was never handed out is not settled, but
-        of messages from before the start that is not known for certain: a crash forgets leases.
-        Says how many were not settled before."""
-        return leases.ack(self.dispatch, ticket, group, partition, ranges)
+    # -- what the process around the broker asks and decides --------------------------------
 
-    def nack(
-        self,
-        ticket: Ticket,
-        group: Group,
-        partition: Partition,
-        ranges: Ranges,
-        front: bool = True,
-        due_ms: int = 0,
-    ) -> int:
-        """Give back those that are leased: in front, at the end, or (due_ms) for later. They come
-        again in the given order, those for later in that of the log. Says how many; if none is,
-        the ticket has OFFSET_UNKNOWN."""
-        return leases.nack(self.dispatch, ticket, group, partition, ranges, front, due_ms)
+    def refuse_puts(self, error: BrokerError | None, in_memory: BrokerError | None) -> None:
+        """Refuse what is put from now on, in topics on disk and in those in memory; None = accept
+        it again. Consumes, acknowledgements and everything else go on."""
+        self._puts.refusing, self._puts.refusing_in_memory = error, in_memory
 
-    def extend(
-        self,
-        ticket: Ticket,
-        group: Group,
-        partition: Partition,
-        ranges: Ranges,
-        deadline_ms: int,
-    ) -> int:
-        """Move the deadline of those that are leased. Says how many; if none is, the ticket has
-        OFFSET_UNKNOWN."""
-        return leases.extend(self.dispatch, ticket, group, partition, ranges, deadline_ms)
+    def refusing(self) -> BrokerError | None:
+        """Why puts into topics on disk are refused, if they are."""
+        return self._puts.refusing
+
+    def memory_use(self) -> MemoryUse:
+        memory = self._memory
+        return MemoryUse(
+            self._dispatch.waiting,
+            len(self._calls),
+            memory.recent_bytes,
+            memory.replayed_bytes,
+            self._storage.memory_bytes,
+        )
+
+    def free_memory(self) -> None:
+        """Drop cached messages; they are read from storage when they are needed."""
+        self._memory.give_way()
+
+    def has_unwritten(self) -> bool:
+        """Changes wait to be written or synced."""
+        return bool(self._tick.touched or self._tick.open_commits)
+
+    def partitions_removed(self) -> int:
+        """Since the start: a topic and its partitions refer to each other, so they are garbage."""
+        return self._removed
+
+    def drop_sessions_by(self, drop: Callable[[Session], object]) -> None:
+        """How a session that a bug has broken is dropped: by closing its connection."""
+        self._fencing.drop = drop
 
     def check(self) -> None:
         """Assert the invariants of everything."""
-        self.standbys.check()
-        check_topics(self.topics.values(), self.dispatch)
+        self._standbys.check()
+        check_topics(self.topics.values(), self._dispatch)

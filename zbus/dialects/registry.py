@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.adf.dialect import build as build_adf
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.camellia.dialect import CamelliaDialect

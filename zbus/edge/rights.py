@@ -165,7 +165,7 @@ class Rights:
         if isinstance(follower, PeerFollower) and follower.bearer is not None:
             needs = Needs("consume", follower.topic, whole=True)
             if not self._may_still(follower.bearer, needs):
-                broker.following.expel(follower, forbidden(follower.topic))
+                broker.expel(follower, forbidden(follower.topic))
         if not peer.admitted:
             return
         for group, bearer in list(peer.admitted.items()):

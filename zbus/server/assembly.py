@@ -11,9 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from zbus.config.server import LoopLimits, Timeouts
-from zbus.core.broker import Broker
-from zbus.core.model.limits import DEFAULT_LIMITS, Limits
-from zbus.core.topics.topic import Topic
+from zbus.core.api import DEFAULT_LIMITS, Broker, Limits, Topic
 from zbus.dialects.registry import MARKS, build_router
 from zbus.dialects.zbus.request.slots import may_differ
 from zbus.edge.access import Access

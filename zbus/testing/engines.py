@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Collection
 
-from zbus.core.cursor.state import GroupChange, StateChange, TopicOptions
-from zbus.core.model.chunk import Chunk
+from zbus.core.api import Chunk, GroupChange, StateChange, TopicOptions
 from zbus.storage.format.batch import Batch, Kind, decode_chunk, encode_chunk, encode_state, iterate
 from zbus.storage.format.checkpoint import encode_change
 from zbus.storage.port import Journal, JournalError, Lane, StoredLane, Verdicts

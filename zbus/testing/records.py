@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from zbus.core.model.message import Message
-from zbus.core.topics.outcomes import Slice
+from zbus.core.api import Message, Slice
 
 
 class Record(NamedTuple):

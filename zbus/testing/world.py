@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import h11
 
-from zbus.core.model.limits import DEFAULT_LIMITS, Limits
+from zbus.core.api import DEFAULT_LIMITS, Limits
 from zbus.dialects.zbus.dialect import ZbusDialect
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Access
@@ -250,7 +250,7 @@ class World:
 
     def flush(self) -> None:
         """Write what nobody waits for, too; without it, a restart is a crash."""
-        self.broker.tick.commit()
+        self.broker.commit()
 
     def advance(self, ms: int) -> None:
         """Let time pass, stopping wherever the broker has something to do."""

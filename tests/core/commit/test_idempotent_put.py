@@ -212,7 +212,7 @@ def test_who_refuses_what_is_new_answers_what_was_stored(
     box = new_box()
     put(box, *ids, key=key)
     box.settle()
-    box.broker.puts.refusing = BrokerError(Refusal.FULL, "the disk is nearly full")
+    box.broker._puts.refusing = BrokerError(Refusal.FULL, "the disk is nearly full")
     known, new = put(box, *ids, key=key), put(box, b"new")
     box.settle()
     assert duplicate(known) == (0, len(ids))

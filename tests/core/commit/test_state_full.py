@@ -95,7 +95,7 @@ def test_traffic_elsewhere_does_not_put_off_the_next_try() -> None:
     for _ in range(8):
         assert settled(box, box.put(b"x", topic="Busy")).fine
         box.settle(250)
-    assert not box.broker.tick.behind
+    assert not box.broker._tick.behind
     same_state(box, again(box))
 
 
@@ -158,7 +158,7 @@ def test_a_purge_without_room_is_done_whole_when_there_is_some() -> None:
     assert settled(box, box.put(b"new")).fine
     assert box.take() == [b"new"]
     same_state(box, again(box))
-    assert not len(box.broker.tick.retention_timer), "and then there is peace"
+    assert not len(box.broker._tick.retention_timer), "and then there is peace"
 
 
 def test_a_topic_that_goes_is_not_tried_again() -> None:

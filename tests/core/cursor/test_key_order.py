@@ -144,7 +144,7 @@ class KeyedMachine(RuleBasedStateMachine):
         """Everything that may be handed out is."""
         if self.waiting:
             return
-        self.box.broker.tick.put_ms = 0
+        self.box.broker._tick.put_ms = 0
         expected = self.book.deliverable(self.box.now_ms)
         probe = self.box.pull(count=1_000)
         self.box.settle()
@@ -390,7 +390,7 @@ def test_a_message_that_nobody_wants_any_more_frees_its_key() -> None:
     waiting = box.pull(wait=True)
     box.settle()
     assert waiting.open
-    leases.withdraw(box.broker.dispatch, box.partition(), 0)
+    leases.withdraw(box.broker._dispatch, box.partition(), 0)
     box.settle()
     assert [record.offset for record in waiting.records] == [1]
 

@@ -165,7 +165,7 @@ def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
     box.put(long)
     box.settle()
     asked: list[tuple[int, Size]] = []
-    fetch = box.broker.storage.fetch
+    fetch = box.broker._storage.fetch
 
     def watched(
         partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
@@ -173,14 +173,14 @@ def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
         asked.append((offset, portion))
         fetch(partition, offset, portion, done)
 
-    box.broker.storage.fetch = watched  # type: ignore[method-assign]
+    box.broker._storage.fetch = watched  # type: ignore[method-assign]
     assert box.take() == [long]
     assert {portion for _, portion in asked} == {PORTION}
     asked.clear()
     box.put(b"z" * 100)
     log = box.partition().log
     for chunk in [chunk for chunk in log.chunks if not chunk.recent]:
-        box.broker.memory.drop(log, chunk)
+        box.broker._memory.drop(log, chunk)
     box.settle(100)
     assert box.take() == [b"z" * 100, *NAMES]
     assert all(portion.count_max <= len(NAMES) for _, portion in asked)

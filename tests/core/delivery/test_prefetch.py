@@ -55,7 +55,7 @@ def cold_box(late: bool, partitions: int = 1) -> tuple[Box, ColdJournal]:
     journal = ColdJournal(late=late)
     box = Box(journal)
     box.declare(TopicOptions("T", partitions=partitions))
-    box.broker.memory.recent_max = 0
+    box.broker._memory.recent_max = 0
     for index in range(partitions):
         for number in range(10):
             box.put(b"%d-%d" % (index, number), index=index)
@@ -83,7 +83,7 @@ LATE = pytest.mark.parametrize("late", [False, True])
 def test_many_groups_read_old_messages_with_memory_for_one(late: bool) -> None:
     """What is read back for one group must not push out another's before its turn, for ever."""
     box, journal = cold_box(late)
-    box.broker.memory.replayed_max = 0
+    box.broker._memory.replayed_max = 0
     groups = [f"g{number}" for number in range(5)]
     for number, group in enumerate(groups):
         box.declare("T", group)
@@ -164,7 +164,7 @@ def test_what_is_in_a_delivery_stays_while_memory_lets_go_of_it(late: bool) -> N
     """Reading on makes room by what the reader has passed, and that is in its hands."""
     box, journal = cold_box(late)
     box.declare("T", "g")
-    box.broker.memory.replayed_max = 0
+    box.broker._memory.replayed_max = 0
     got = []
     for _ in range(10):
         probe = pull(box, "g", 10)

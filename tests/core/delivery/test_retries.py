@@ -48,7 +48,7 @@ def hear_of_the_dead(box: Box) -> list[tuple[int, str]]:
         assert offset in group.backlogs[index].leased.settling
         heard.append((offset, reason))
 
-    box.broker.dispatch.dead = dead
+    box.broker._dispatch.dead = dead
     return heard
 
 
@@ -515,7 +515,7 @@ class Retrying(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def take(self, count: int) -> None:
-        self.box.broker.tick.put_ms = 0
+        self.box.broker._tick.put_ms = 0
         pull = self.box.pull(count=count)
         self.box.settle()
         self.pass_time()

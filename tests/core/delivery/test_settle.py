@@ -145,7 +145,7 @@ def test_an_ack_of_ranges_is_that_of_their_offsets(
         box.broker.nack(Probe(), box.group(), box.partition(), [range(2, 4)], due_ms=box.now_ms + 9)
         ack(box, *settled)
         if first:
-            box.broker.retention.advance(box.partition(), first)
+            box.broker._retention.advance(box.partition(), first)
             box.partition().first = first
         boxes.append(box)
     one, other = boxes

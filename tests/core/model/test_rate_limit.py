@@ -103,7 +103,7 @@ class LimitedBox(Box):
         partition, broker = self.partition(topic), self.broker
         probes: list[Probe] = []
         for number in range(count):
-            body, once = b"%d" % number, b"key %d" % broker.turns + b"%d" % number
+            body, once = b"%d" % number, b"key %d" % broker._turns + b"%d" % number
             row = make_row(b"1", b"", body, once=once if verb.endswith("with key") else b"")
             along = probes and verb.startswith("along")
             if along and broker.put_along(partition, probes[-1], row):
@@ -156,6 +156,6 @@ def test_a_batch_passes_as_a_whole_and_others_wait_for_it() -> None:
 
 def test_without_a_limit_nobody_looks() -> None:
     box = LimitedBox()
-    assert type(box.broker.puts).__name__ == "Puts"
+    assert type(box.broker._puts).__name__ == "Puts"
     assert all(probe.fine for probe in box.puts("put", 1_000))
     assert box.topic().quota is None

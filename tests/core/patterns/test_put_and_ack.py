@@ -44,7 +44,7 @@ def source(box: Box, *offsets: int, index: int = 0, group: str = "g") -> Source:
 def transform(box: Box, *bodies: bytes, sources: Sequence[Source]) -> Probe:
     probe = Probe()
     chunk = Chunk.of([Message(body, body=body) for body in bodies])
-    box.broker.settling.put(box.partition("Out"), chunk, probe, sources)
+    box.broker._put_and_ack.put(box.partition("Out"), chunk, probe, sources)
     return probe
 
 
@@ -124,7 +124,7 @@ def test_a_crash_leaves_both_or_neither(synced: int, segment_bytes: int) -> None
 def test_what_is_not_told_yet_is_settled_by_the_next_start() -> None:
     box = prepared("os")
     transform(box, b"a", sources=[source(box, 0)])
-    box.broker.tick.commit()  # and no turn after it
+    box.broker._tick.commit()  # and no turn after it
     after = again(box)
     after.settle()
     assert lives(after) == [MessageState.DONE, MessageState.LEASED, MessageState.LEASED]
@@ -253,7 +253,7 @@ def test_stored_before_it_settles_as_well() -> None:
     for offset, settled in ((0, MessageState.DONE), (1, MessageState.DONE)):
         chunk = Chunk.of([Message(b"", body=b"a", once=b"key")])
         probe = Probe()
-        box.broker.settling.put(box.partition("Out"), chunk, probe, [source(box, offset)])
+        box.broker._put_and_ack.put(box.partition("Out"), chunk, probe, [source(box, offset)])
         box.settle()
         assert not probe.open
         assert lives(box)[offset] is settled

@@ -42,13 +42,13 @@ class Counting:
 
     def __init__(self, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = 0
-        take = box.broker.dispatch._take
+        take = box.broker._dispatch._take
 
         def counted(*args: object) -> object:
             self.looks += 1
             return take(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(box.broker.dispatch, "_take", counted)
+        monkeypatch.setattr(box.broker._dispatch, "_take", counted)
 
 
 def test_a_put_does_not_look_at_those_who_want_another_partition(
@@ -62,7 +62,7 @@ def test_a_put_does_not_look_at_those_who_want_another_partition(
     for number in range(3):
         box.put(b"%d" % number, index=0)
         box.settle()
-        assert not box.broker.dispatch.active, "there is nothing to do"
+        assert not box.broker._dispatch.active, "there is nothing to do"
     assert wanting.bodies == [b"0"]
     assert counting.looks < 10
     box.put(b"x", b"y", index=1)
@@ -84,7 +84,7 @@ def test_a_put_does_not_look_at_those_who_take_nothing(monkeypatch: pytest.Monke
     box.settle()
     assert waiting.bodies == [b"0"]
     assert counting.looks < 10
-    assert not box.broker.dispatch.active
+    assert not box.broker._dispatch.active
     sessions[7].stalled = False
     box.broker.resume(sessions[7])
     box.settle()
@@ -181,7 +181,8 @@ def test_nobody_is_forgotten_and_who_came_first_is_first(steps: list[tuple[str, 
     sessions = [box.session() for _ in range(6)]
     for step, one, other in steps:
         if step == "pull":
-            wishes.append(Wish(pull(box, one, sessions[other]), one, sessions[other]))
+            session = sessions[other]
+            wishes.append(Wish(pull(box, one, session), one, session, session.stalled))
         elif step == "put":
             box.put(*[b"x"] * other, index=one)
         elif step == "stall":
@@ -210,7 +211,7 @@ def test_nobody_is_forgotten_and_who_came_first_is_first(steps: list[tuple[str, 
         line = [wish for wish in line if not wish.session.leaving]
         waiting = [wish.probe.open for wish in line]
         assert waiting == sorted(waiting), "a later one was served before an earlier one"
-    assert not box.broker.dispatch.active
+    assert not box.broker._dispatch.active
 
 
 @dataclass

@@ -140,7 +140,7 @@ class Model:
         box.settle(1)
         for pull in self.pulls:
             if pull.open:
-                box.broker.dispatch.end(pull, EmptyReason.DRAINED)
+                box.broker._dispatch.end(pull, EmptyReason.DRAINED)
         self.look()
         box.settle(2_000)  # all leases have ended
         assert all(one.fenced is None for one in self.topic.partitions)
@@ -185,7 +185,7 @@ class Model:
         found: list[tuple[tuple[int, int], bytes]] = []
         for _ in range(1_000):
             pull = self.box.pull(group, count=100)
-            self.box.broker.tick.put_ms = 0
+            self.box.broker._tick.put_ms = 0
             self.box.settle()
             self.box.settle(1)
             if not pull.records:

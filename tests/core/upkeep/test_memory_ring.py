@@ -45,7 +45,7 @@ def numbers(probe: PullProbe) -> list[int]:
 
 def read(box: Box, topic: str) -> tuple[list[int], int]:
     """What the group gets, and how many messages it is told that it has lost."""
-    box.broker.tick.put_ms = 0
+    box.broker._tick.put_ms = 0
     probe = box.pull("g", 10_000, topic)
     box.settle(100)
     box.settle(100)

@@ -101,7 +101,7 @@ def offsets(probe: Remembers) -> list[int]:
 
 
 def take(box: Box, group: str = "g", count: int = 1000) -> PullProbe:
-    box.broker.tick.put_ms = 0  # as if nobody had put for a while: then answers are long
+    box.broker._tick.put_ms = 0  # as if nobody had put for a while: then answers are long
     probe = box.pull(group, count)
     box.settle()
     for _ in range(100):

@@ -192,7 +192,7 @@ class RetentionMachine(RuleBasedStateMachine):
             return data.draw(st.integers(0, unsynced)) if power else unsynced
 
         if not power:
-            self.box.broker.tick.commit()
+            self.box.broker._tick.commit()
         self.recount()
         before = {group.name: group.skipped_count() for group in self.groups}
         self.start(self.journal.crash(kept), self.box.now_ms)

@@ -42,7 +42,7 @@ class Scene:
     def is_gone(self) -> bool:
         groups = self.box.topic().groups.values()
         idle = all(not (group.readers or group.waiting) for group in groups)
-        return idle and not len(self.box.broker.calls) and not self.session.pulls
+        return idle and not len(self.box.broker._calls) and not self.session.pulls
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 100])

@@ -121,7 +121,7 @@ class SingleMachine(RuleBasedStateMachine):
 
     @property
     def dispatch(self) -> Dispatch:
-        return self.box.broker.dispatch
+        return self.box.broker._dispatch
 
     def groups(self, both: bool) -> list[Group]:
         return [self.box.group("g"), self.box.group("h")][: 1 + both]

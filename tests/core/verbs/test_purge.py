@@ -133,7 +133,7 @@ def test_the_topic_is_purged_and_removed_in_one_turn(durability: str) -> None:
 def test_memory_is_given_back_when_all_groups_have_read() -> None:
     box = Box(CrashJournal())
     box.declare(TopicOptions("T", durability="memory"), "g", GroupOptions(lease=True))
-    box.broker.memory.recent_max = 0
+    box.broker._memory.recent_max = 0
     body = bytes(1_000)
     for _ in range(30):
         box.put(*[body] * 100)

@@ -29,7 +29,7 @@ def put(box: Box, *delays_ms: int) -> Probe:
     now_ms = box.now_ms
     messages = [Message(b"", body=b"%d" % ms, due_ms=now_ms + ms if ms else 0) for ms in delays_ms]
     probe = Probe()
-    timely.put(box.broker.dispatch, box.broker.puts, box.partition(), Chunk.of(messages), probe)
+    timely.put(box.broker._dispatch, box.broker._puts, box.partition(), Chunk.of(messages), probe)
     return probe
 
 

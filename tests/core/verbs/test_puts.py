@@ -135,10 +135,10 @@ def test_nothing_is_put_while_the_broker_refuses(durability: str) -> None:
     box.settle()
     assert known.fine
     full = BrokerError(Refusal.FULL, "no")
-    box.broker.puts.refusing = full
+    box.broker._puts.refusing = full
     partition = box.partition()
     for in_memory in (None, full):
-        box.broker.puts.refusing_in_memory = in_memory
+        box.broker._puts.refusing_in_memory = in_memory
         refused = in_memory is not None or durability != "memory"
         probes = [Probe() for _ in range(4)]
         box.broker.put(partition, probes[0], make_row(b"", b"", b"x"))

@@ -109,7 +109,7 @@ class SeekMachine(RuleBasedStateMachine):
             return
         journal = self.box.journal
         assert isinstance(journal, CrashJournal)
-        self.box.broker.tick.commit()
+        self.box.broker._tick.commit()
         safe = {lane: len(log) for lane, log in journal.written.items()}
         probe = Probe()
         self.box.broker.seek(probe, self.box.group(name), start)

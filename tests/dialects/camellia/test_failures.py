@@ -79,7 +79,7 @@ def test_who_acknowledges_what_is_being_acknowledged_is_told_when_that_is_writte
 def test_there_is_no_room(refusal: str, status: int) -> None:
     talk = WorldTalk()
     sent = talk.send(msgId="one")
-    talk.world.broker.puts.refusing = BrokerError(Refusal[refusal], "there is no room")
+    talk.world.broker.refuse_puts(BrokerError(Refusal[refusal], "there is no room"), None)
     for topic in ("T", "New"):
         reply = talk.request(verb("sendMsg", **{**LATER, "topic": topic}))
         assert (reply.status, msgspec.json.decode(reply.body)["code"]) == (status, status)

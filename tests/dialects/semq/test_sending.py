@@ -211,7 +211,7 @@ def test_a_full_disk(refusal: Refusal, status: int, reason: str) -> None:
     """Nothing is stored, and nothing else is held up by it."""
     platform, head, branch = pair()
     head.send(B, 1, b"before")
-    puts = platform.world.broker.puts
+    puts = platform.world.broker._puts
     puts.refusing = BrokerError(refusal, "there is no room")
     reply = head.send(B, 2, b"m")
     assert (reply.status, reply.headers["reason"]) == (status, reason)
@@ -232,7 +232,7 @@ def test_a_full_disk_and_what_has_expired() -> None:
     platform, head, branch = pair()
     head.send(B, 1, b"old", expires=platform.world.now_ms + 1_000)
     platform.wait(1_000)
-    puts = platform.world.broker.puts
+    puts = platform.world.broker._puts
     puts.refusing = BrokerError(Refusal.FULL, "there is no room")
     branch.hello()
     assert branch.delivered() == []

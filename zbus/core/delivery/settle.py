@@ -54,8 +54,8 @@ def nack(
     group: Group,
     partition: Partition,
     ranges: Ranges,
-    front: bool,
-    due_ms: int,
+    front: bool = True,
+    due_ms: int = 0,
 ) -> int:
     """`Broker.nack`."""
     backlog = group.backlogs[partition.index]

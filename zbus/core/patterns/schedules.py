@@ -69,8 +69,6 @@ class Broker(Protocol):
     """What is needed of `zbus.core.broker.Broker`."""
 
     topics: dict[str, Topic]
-    dispatch: Dispatch
-    puts: Puts
     timers: Timers
     faults: Containment
     stopping: bool
@@ -84,8 +82,10 @@ class Broker(Protocol):
 class Schedules:
     """See the module."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, dispatch: Dispatch, puts: Puts) -> None:
         self._broker = broker
+        self._dispatch = dispatch
+        self._puts = puts
         self._again = broker.timers.timer(self._keep, lambda topic: topic)
         self.times: Times | None = None  # a face that takes schedules brings it
         self.session = Session(b"schedules", "schedules")
@@ -103,7 +103,7 @@ class Schedules:
             text = f"there are {SCHEDULES_MAX} schedules of topic {target.name} already"
             ticket.settle(BrokerError(Refusal.TOO_MANY, text))
             return
-        self._broker.puts.put_once(topic.partitions[0], chunk, ticket)
+        self._puts.put_once(topic.partitions[0], chunk, ticket)
 
     def found(self, topic: Topic) -> None:
         """A start has found this topic."""
@@ -111,7 +111,7 @@ class Schedules:
             for group in topic.groups.values():
                 known = group.backlogs[0].delayed
                 group.moved = {offset: known.due_of(offset) for offset in known}
-            self._again.set(topic, self._broker.dispatch.tick.now_ms)
+            self._again.set(topic, self._dispatch.tick.now_ms)
 
     def _topic(self, target: Topic) -> Topic | BrokerError:
         """Where the schedules of a topic are; it is made if it is not there."""
@@ -154,13 +154,13 @@ class Schedules:
     def ended(self, topic: Topic) -> None:
         """Nothing of this topic is read any more."""
         if not self._broker.stopping:
-            self._again.set(topic, self._broker.dispatch.tick.now_ms + AGAIN_MS)
+            self._again.set(topic, self._dispatch.tick.now_ms + AGAIN_MS)
 
     def due(self, group: Group, partition: Partition, chunk: Chunk, at: int) -> None:
         """It is time for a schedule."""
         due = _Due(self, group, partition, chunk.first + at, chunk.headers[at])
         target = self._broker.topics.get(group.topic.name[len(PREFIX) :].lower())
-        now_ms = self._broker.dispatch.tick.now_ms
+        now_ms = self._dispatch.tick.now_ms
         time_ms = self._time_of(due, chunk, at)
         if time_ms is None or target is None or target.options.calls:
             self.finish(due)  # nobody has a use for it any more
@@ -180,12 +180,12 @@ class Schedules:
         if into.fenced is not None:
             self.give_back(due, now_ms + AGAIN_MS)
         else:
-            self._broker.puts.put_once(into, found, due)
+            self._puts.put_once(into, found, due)
 
     def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
         """What its occurrence stands for: the last time that the expression names, or the one that
         somebody gave it. After a crash that is not known any more of one that was due already."""
-        times, now_ms = self.times, self._broker.dispatch.tick.now_ms
+        times, now_ms = self.times, self._dispatch.tick.now_ms
         given_ms = (due.group.moved or {}).get(due.at)
         if times is None:
             return None
@@ -197,7 +197,7 @@ class Schedules:
 
     def occurred(self, due: _Due, outcome: Outcome) -> None:
         """An occurrence is stored, or it cannot be now."""
-        now_ms = self._broker.dispatch.tick.now_ms
+        now_ms = self._dispatch.tick.now_ms
         if isinstance(outcome, BrokerError):
             self.give_back(due, now_ms + AGAIN_MS)
             return
@@ -212,13 +212,13 @@ class Schedules:
 
     def give_back(self, due: _Due, due_ms: int) -> None:
         if due.alive:
-            give = partial(leases.nack, self._broker.dispatch, Silent(), due.group, due.partition)
+            give = partial(leases.nack, self._dispatch, Silent(), due.group, due.partition)
             give([range(due.at, due.at + 1)], False, due_ms)
 
     def finish(self, due: _Due) -> None:
         if due.alive:
             done = [range(due.at, due.at + 1)]
-            leases.ack(self._broker.dispatch, Silent(), due.group, due.partition, done)
+            leases.ack(self._dispatch, Silent(), due.group, due.partition, done)
 
 
 class _Pull(Pull):

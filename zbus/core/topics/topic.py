@@ -19,6 +19,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome
 from zbus.core.model.filters import compile_filter
+from zbus.core.model.lateness import Lateness
 from zbus.core.model.pull_options import ONE, EmptyReason, PullOptions
 from zbus.core.model.rate_limit import RateLimit, TokenBucket
 from zbus.core.model.subscriber import Subscribers
@@ -28,6 +29,7 @@ from zbus.core.timing.delays import Delays
 from zbus.core.topics.calls import Call, Routed
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
 from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.views import Progress
 
 
 class Session:
@@ -274,6 +276,21 @@ class Group:
         self.aside = self.aside or None
 
     # Counted over all partitions.
+
+    def progress(self, index: int) -> Progress:
+        """How far it is in that partition; for those who only look."""
+        return self.backlogs[index]
+
+    def take_lateness(self) -> list[Lateness]:
+        """How late messages were, by partition, since this was asked for last."""
+        found = [backlog.tally for backlog in self.backlogs]
+        for backlog, tally in zip(self.backlogs, found, strict=True):
+            backlog.tally = Lateness(late=tally.late)
+        return found
+
+    def dead_count(self) -> int:
+        """Messages that were given up, ever."""
+        return sum([backlog.dead for backlog in self.backlogs])
 
     def leased_count(self) -> int:
         if len(self.backlogs) == 1:  # it is asked for with every lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.api import BrokerError, Refusal
 
 
 class Action(enum.IntEnum):

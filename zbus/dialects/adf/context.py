@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.adf.leases import HttpLeases
 from zbus.dialects.adf.queues import Queues
 from zbus.dialects.adf.settings import AdfSettings

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.broker import Broker
-from zbus.core.delivery.settle import lose
-from zbus.core.topics.topic import Session
+from zbus.core.api import Broker, Session
 from zbus.dialects.adf.scope import Held, Scope
 from zbus.edge.connection import Connection
 
@@ -62,4 +60,4 @@ class HttpLeases:
             held = self.scope.get(id)
             if isinstance(held, Held) and held.lasts() and held.holder == peer.id:
                 del self.scope[id]
-                lose(self._broker.dispatch, held.group, held.partition, held.offset, held.holder)
+                self._broker.lose(held.group, held.partition, held.offset, held.holder)

@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from zbus.core.broker import Broker
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.topic import Partition
+from zbus.core.api import Broker, Outcome, Partition, Ticket
 from zbus.dialects.adf.request import Reply
 from zbus.dialects.adf.scope import Scope
 
@@ -60,7 +57,7 @@ class AdfOrder(Scope):
                 partition = plan.awaited(reply, self) if self._rounds else None
                 if partition is not None:
                     self._rounds -= 1
-                    plan.broker.tick.confirm(partition, _GoOn(self))
+                    plan.broker.confirm(partition, _GoOn(self))
                     return
                 plan.finish(reply, self)
             except Exception as error:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias, cast
 
-from zbus.core.model.chunk import Chunk, make_row
-from zbus.core.topics.outcomes import Changed
-from zbus.core.topics.topic import Partition
+from zbus.core.api import Changed, Chunk, Partition, make_row
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
 from zbus.dialects.adf.frames import Frames
@@ -177,7 +175,7 @@ class Settle(Following):
         if pull is None or isinstance(pull, Held):
             return None
         group = pull.group
-        self.broker.dispatch.serve(group)
+        self.broker.serve(group)
         taken = not pull.credit  # it is being written that it was
         if pull.open and (taken or group.ready_count()):
             return group.topic.partitions[0]
@@ -225,7 +223,7 @@ class Clear(Following):
         group = self.queues.find(self.topic)
         if group is None or not group.waiting:
             return None
-        self.broker.dispatch.serve(group)  # pulls that came before it have theirs
+        self.broker.serve(group)  # pulls that came before it have theirs
         partitions = group.topic.partitions if group.waiting else ()
         return next((one for one in partitions if one.visible < one.end), None)
 

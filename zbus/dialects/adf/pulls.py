@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.delivery.settle import lose
-from zbus.core.model.errors import BrokerError
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome
-from zbus.core.topics.topic import Pull
+from zbus.core.api import BrokerError, Delivered, Empty, EmptyReason, Outcome, Pull
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.forms import LENGTH_MAX
 from zbus.dialects.adf.queues import messageid
@@ -24,7 +21,7 @@ def told(asked: AdfRequest, scope: Scope, id: bytes, peer: Connection, outcome: 
         offset, body = chunk.first + at, chunk.bodies[at]
         partition = group.topic.partitions[index]
         if len(body) > asked.form.body_bytes_max:  # put by others, or pushed as JSON
-            lose(asked.dialect.broker.dispatch, group, partition, offset, peer.id)
+            asked.dialect.broker.lose(group, partition, offset, peer.id)
             return asked.form.failed(id, actions.BODY_TOO_LONG)
         scope[id] = Held(group, partition, offset, attempts, peer.id)
         first = asked.dialect.settings.adf_first_duplications

@@ -7,15 +7,20 @@ from typing import Final
 
 import attrs
 
-from zbus.core.broker import Broker
-from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.errors import BrokerError
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.names import name_problem
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs.declare import GroupWish
+from zbus.core.api import (
+    DELAY_MS_MAX,
+    Broker,
+    BrokerError,
+    Group,
+    GroupOptions,
+    GroupWish,
+    Outcome,
+    Partition,
+    Ticket,
+    Topic,
+    TopicOptions,
+    name_problem,
+)
 from zbus.dialects.adf.settings import AdfSettings
 
 ENDLESS_MS: Final = DELAY_MS_MAX

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.model.errors import BrokerError
-from zbus.core.model.pull_options import ONE, PullOptions
-from zbus.core.topics.outcomes import Changed, Outcome, Stored
+from zbus.core.api import ONE, BrokerError, Changed, Outcome, PullOptions, Stored
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
 from zbus.dialects.adf.context import Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zbus.core.topics.topic import Group, Partition, Pull
+from zbus.core.api import Group, Partition, Pull
 
 
 class Held(NamedTuple):
@@ -24,7 +24,7 @@ class Held(NamedTuple):
     def lasts(self) -> bool:
         """It was neither settled nor lost."""
         group, partition, offset, attempts, holder = self
-        backlog = group.backlogs[partition.index]
+        backlog = group.progress(partition.index)
         leased = backlog.leased
         if leased.holders.get(offset) != holder or backlog.attempts.get(offset) != attempts:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.api import DELAY_MS_MAX
 from zbus.option import number, option
 
 _DAY_MS = 86_400_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.camellia.health import Health
 from zbus.dialects.camellia.monitor import Monitor
 from zbus.dialects.camellia.parking import Parking

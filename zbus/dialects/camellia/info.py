@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from zbus.core.timing.delays import PAGE, Delays
-from zbus.core.topics.topic import Group
+from zbus.core.api import DELAYS_PAGE as PAGE
+from zbus.core.api import Delays, Group
 from zbus.dialects.camellia.context import Context
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -65,8 +65,8 @@ def all_infos(dialect: Context) -> list[TopicInfo]:
 def _of_group(dialect: Context, name: str, group: Group) -> TopicInfo:
     now_ms, parts = dialect.broker.now_ms, [0] * len(PARTS)
     ready, leased, delayed, _ = group.counts()
-    for backlog in group.backlogs:
-        _count(backlog.delayed, now_ms, parts)
+    for index in range(len(group.topic.partitions)):
+        _count(group.progress(index).delayed, now_ms, parts)
     ready += delayed - sum(parts)  # what is due, and its turn has not come
     return _info(name, parts, ready, leased)
 

@@ -12,12 +12,16 @@ from typing import Final
 
 import msgspec
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.dispositions import Disposition
-from zbus.core.model.errors import BrokerError
-from zbus.core.model.message_state import MessageState
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs.message_admin import find_id
+from zbus.core.api import (
+    BrokerError,
+    Chunk,
+    Disposition,
+    Group,
+    MessageState,
+    Partition,
+    Topic,
+    find_id,
+)
 from zbus.edge.params import INT_MAX
 from zbus.wire.numbers import parse_number
 from zbus.wire.target import decode_valid_percent, encode_header_value
@@ -112,7 +116,7 @@ def status_of(
     due_ms = 0 if chunk.due is None else chunk.due[at]
     if group is None:
         return (Status.WAITING if due_ms > now_ms else Status.READY), 0
-    backlog, offset = group.backlogs[index], chunk.first + at
+    backlog, offset = group.progress(index), chunk.first + at
     attempts = backlog.attempts.get(offset, 0)
     life = backlog.life(offset)
     if life is MessageState.LEASED:
@@ -132,7 +136,7 @@ def status_of(
 
 
 def _ended(group: Group, index: int, offset: int, now_ms: int) -> tuple[Status, int] | None:
-    fates = group.backlogs[index].fates
+    fates = group.progress(index).fates
     ending = None
     if fates is not None:
         ending = fates.find(offset, now_ms, group.topic.options.settled_ms)

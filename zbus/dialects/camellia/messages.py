@@ -6,17 +6,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from zbus.core.delivery.retries import ATTEMPTS_MAX
-from zbus.core.model.chunk import Chunk, make_row
-from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.message_state import MessageState
-from zbus.core.model.pull_options import PullOptions
-from zbus.core.model.ticket import Silent
-from zbus.core.topics.outcomes import DONE, Duplicate, Outcome, Stored
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs import message_admin as single
-from zbus.core.verbs import put_delayed as timely
+from zbus.core.api import (
+    ATTEMPTS_MAX,
+    DELAY_MS_MAX,
+    DONE,
+    BrokerError,
+    Chunk,
+    Duplicate,
+    Group,
+    MessageState,
+    Outcome,
+    Partition,
+    PullOptions,
+    Refusal,
+    Silent,
+    Stored,
+    Topic,
+    make_row,
+    topic_unknown,
+)
 from zbus.dialects.camellia.context import Context, Request
 from zbus.dialects.camellia.message import (
     NEVER_MS,
@@ -230,9 +238,9 @@ def _make_way(dialect: Context, group: Group, seen: Seen) -> None:
     """Its time is over or its attempts are used up, and that was not noticed so far: the id is
     free, and what becomes of it is what becomes of the next message."""
     partition, offset = seen.partition, seen.chunk.first + seen.at
-    if group.backlogs[partition.index].life(offset) is not MessageState.DONE:
+    if group.progress(partition.index).life(offset) is not MessageState.DONE:
         at = [range(offset, offset + 1)]
-        single.delete(dialect.broker.dispatch, Silent(), [group], partition, at, forget=True)
+        dialect.broker.delete(Silent(), [group], partition, at, forget=True)
 
 
 def _put(
@@ -271,7 +279,7 @@ def _put(
     if id or due_ms:
         chunk = Chunk()
         chunk.add(*row)
-        timely.put(broker.dispatch, broker.puts, partition, chunk, reply)
+        broker.put_delayed(partition, chunk, reply)
     else:
         broker.put(partition, reply, row)
     dialect.monitor.watch(topic.group(topic.name))
@@ -313,7 +321,7 @@ def delete(request: Request, params: Params, peer: Connection) -> None:
 
         at = [range(offset, offset + 1)]
         ticket = reply.step(deleted)
-        single.delete(dialect.broker.dispatch, ticket, [group], seen.partition, at, forget=release)
+        dialect.broker.delete(ticket, [group], seen.partition, at, forget=release)
 
     _look(reply, dialect, names[0], stored_id(params.optional(b"msgId")), done)
 
@@ -412,7 +420,7 @@ def ack(request: Request, params: Params, peer: Connection) -> None:
         ticket.settle(place or DONE)
         return
     if isinstance(place, Partition):  # what has settled it may not be durable yet
-        broker.dispatch.tick.confirm(place, ticket)
+        broker.confirm(place, ticket)
         return
     group, partition, offset = place
     at = [range(offset, offset + 1)]
@@ -432,7 +440,7 @@ def _leased(
         return None
     there = None
     for partition, offset in places_of(topic, id, dialect.broker.now_ms):
-        backlog = group.backlogs[partition.index]
+        backlog = group.progress(partition.index)
         if backlog.life(offset) is MessageState.LEASED and offset not in backlog.leased.settling:
             return group, partition, offset
         there = partition

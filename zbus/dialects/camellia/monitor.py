@@ -8,10 +8,7 @@ from typing import Final
 
 import msgspec
 
-from zbus.core.broker import Broker
-from zbus.core.model.lateness import Lateness
-from zbus.core.timing.timers import Timer
-from zbus.core.topics.topic import Group
+from zbus.core.api import Broker, Group, Lateness, Timer
 from zbus.dialects.camellia.settings import CamelliaSettings
 
 
@@ -108,8 +105,7 @@ class Monitor:
         if group is None or group in self._watched:
             return
         self._watched[group] = None
-        for backlog in group.backlogs:
-            backlog.tally = Lateness(late=backlog.tally.late)
+        group.take_lateness()
 
     def last(self) -> Window:
         """The last window that is over."""
@@ -135,9 +131,7 @@ class Monitor:
         if topic.groups.get(group.name.lower()) is not group or topic.partitions[0].removed:
             del self._watched[group]
             return False
-        for backlog in group.backlogs:
-            tally = backlog.tally
-            backlog.tally = Lateness(late=tally.late)
+        for tally in group.take_lateness():
             if tally == NOTHING:
                 continue
             stats = window.of(topic.name)

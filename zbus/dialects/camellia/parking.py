@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.broker import Broker
-from zbus.core.model.errors import BrokerError, Refusal
-from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.topic import Session
+from zbus.core.api import Broker, BrokerError, Outcome, Refusal, Session
 from zbus.dialects.camellia.pulls import EMPTY, PullReply
 from zbus.dialects.camellia.queues import Queues
 from zbus.edge.access import Bearer, Needs

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.model.pull_options import PullOptions
-from zbus.core.topics.outcomes import Delivered, Empty, Outcome, Slice
-from zbus.core.topics.topic import Group
+from zbus.core.api import Delivered, Empty, Group, Outcome, PullOptions, Slice
 from zbus.dialects.camellia.message import Status, show, times_of
 from zbus.dialects.camellia.monitor import Monitor
 from zbus.dialects.camellia.replies import CamelliaAnswering

@@ -7,13 +7,18 @@ that nobody has named or read so far becomes one of this dialect.
 
 from __future__ import annotations
 
-from zbus.core.broker import Broker
-from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.errors import BrokerError, Refusal
-from zbus.core.model.names import name_problem
-from zbus.core.model.ticket import Opening
-from zbus.core.topics.topic import Group, Topic
-from zbus.core.verbs.declare import GroupWish
+from zbus.core.api import (
+    Broker,
+    BrokerError,
+    Group,
+    GroupOptions,
+    GroupWish,
+    Opening,
+    Refusal,
+    Topic,
+    TopicOptions,
+    name_problem,
+)
 from zbus.dialects.camellia.settings import CamelliaSettings
 
 WINDOW = 1 << 31

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from zbus.core.model.errors import BrokerError, Refusal
-from zbus.core.topics.outcomes import Outcome
+from zbus.core.api import BrokerError, Outcome, Refusal
 from zbus.edge.http_reply import PlainAnswering, PlainReply
 from zbus.edge.status import STATUS, retry_line
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.api import DELAY_MS_MAX
 from zbus.option import number
 
 _HOUR_MS = 3_600_000

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from zbus.core.cursor.ranges import Ranges
-from zbus.core.model.errors import BrokerError, Outcome
-from zbus.core.model.ticket import Silent, Ticket
-from zbus.core.topics.topic import Group, Partition
+from zbus.core.api import BrokerError, Group, Outcome, Partition, Ranges, Silent, Ticket
 from zbus.dialects.mqcloud.context import BROKER, Context
 from zbus.dialects.mqcloud.locks import Lock, Queue
 from zbus.dialects.mqcloud.replies import BAD, FAILED, OK, Reply
@@ -67,7 +64,7 @@ def _acknowledge(
         done(AckInfo(OK, f"ack lockTime small than {lock.at_ms} {asked}"))
     else:
         _unlock(queue, lock)
-        mine = lock.open(group.backlogs[partition.index])
+        mine = lock.open(group.progress(partition.index))
         if lock.forced:
             done(AckInfo(OK, f"ok {asked}"))
         elif asked.offset != lock.begin or not mine:
@@ -104,13 +101,13 @@ def unlock(dialect: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
     if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
         return AckInfo(OK, f"{asked} unlock:false")
     _unlock(queue, lock)
-    release(dialect, group, partition, lock.open(group.backlogs[partition.index]))
+    release(dialect, group, partition, lock.open(group.progress(partition.index)))
     return AckInfo(OK, f"{asked} unlock:true")
 
 
 def release(dialect: Context, group: Group, partition: Partition, offsets: Iterable[int]) -> None:
     """Hand these out again as soon as can be, in their places."""
-    leased = group.backlogs[partition.index].leased
+    leased = group.progress(partition.index).leased
     left = [offset for offset in offsets if offset in leased]
     if left and partition.fenced is None:
         now_ms = dialect.broker.now_ms
@@ -150,7 +147,7 @@ def _forgotten(
 ) -> list[int]:
     """Those that are leased by a batch of which only the leases are known: the broker has been
     restarted since."""
-    leased = group.backlogs[partition.index].leased
+    leased = group.progress(partition.index).leased
     known = {offset for lock in queue.locks() for offset in lock.offsets}
     known |= leased.settling
     ends = min(asked.next_offset, partition.recovered)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from zbus.core.model.errors import BrokerError, Outcome
-from zbus.core.model.pull_options import PullOptions
-from zbus.core.model.ticket import Silent
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Slice
-from zbus.core.topics.topic import Group, Partition, Pull
+from zbus.core.api import (
+    BrokerError,
+    Delivered,
+    Empty,
+    EmptyReason,
+    Group,
+    Outcome,
+    Partition,
+    Pull,
+    PullOptions,
+    Silent,
+    Slice,
+)
 from zbus.dialects.mqcloud.acking import NO_ACK, AckInfo, acknowledge, release, unlock
 from zbus.dialects.mqcloud.context import BROKER, Context, Request
 from zbus.dialects.mqcloud.locks import Lock, Queue
@@ -235,7 +243,7 @@ class Consumption:
         return self._client.pop or lock is None or not lock.held(self._dialect.broker.now_ms)
 
     def _waiting(self, index: int) -> int:
-        return self._group.backlogs[index].ready_count(self._partition(index).visible)
+        return self._group.progress(index).ready_count(self._partition(index).visible)
 
     def _partition(self, index: int) -> Partition:
         return self._group.topic.partitions[index]
@@ -258,16 +266,12 @@ class Consumption:
             return
         if queue.lock is not None and not self._client.pop:
             self._take_from(queue, queue.lock, partition)
-        backlog = group.backlogs[self.index]
         self._lock = lock = Lock(broker.now_ms, broker.now_ms + self._lease_ms)
         if not self._client.pop:
             queue.lock = lock
-        if backlog.unreported:
-            # The log has forgotten messages that this group had not finished: it goes on behind.
-            before = backlog.reached() - backlog.unreported
-            backlog.unreported = 0
-            broker.dispatch.tick.change(partition, group)
-            self._force(OFFSET_ILLEGAL, max(0, before), backlog.floor())
+        gap = broker.take_gap(group, partition)
+        if gap is not None:
+            self._force(OFFSET_ILLEGAL, *gap)
             return
         wants = PullOptions(
             self._size, self.index, lease_ms=self._lease_ms, on_loss="keep", shares=self._client.pop
@@ -278,7 +282,7 @@ class Consumption:
     def _take_from(self, queue: Queue, lock: Lock, partition: Partition) -> None:
         """The time of whoever had it is over."""
         queue.lock = None
-        mine = lock.open(self._group.backlogs[partition.index])
+        mine = lock.open(self._group.progress(partition.index))
         release(self._dialect, self._group, partition, mine)
 
     def _force(self, status: str, offset: int, place: int) -> None:
@@ -308,19 +312,19 @@ class Consumption:
         elif self._elsewhere():
             self._try_next()  # a reader of another dialect has the queue
         elif outcome.reason is EmptyReason.FILTERED:
-            place = self._group.backlogs[self.index].floor()
+            place = self._group.progress(self.index).floor()
             self._force(NO_MATCHED_MSG, place, place)
         else:
             self._tell(_STATUS.get(outcome.reason, NO_NEW_MSG))
 
     def _elsewhere(self) -> bool:
         """Messages of the queue are in the hands of somebody who is none of this dialect."""
-        return bool(self._group.backlogs[self.index].leased) and not self._client.pop
+        return bool(self._group.progress(self.index).leased) and not self._client.pop
 
     def _hand_over(self, delivered: Delivered) -> None:
         lock, queue = self._lock, self._queues[self.index]
         assert lock is not None
-        backlog = self._group.backlogs[self.index]
+        backlog = self._group.progress(self.index)
         first: list[dict[str, Any]] = []
         again: list[dict[str, Any]] = []
         fresh: list[int] = []
@@ -386,7 +390,7 @@ def _shown(piece: Slice, at: int) -> dict[str, Any]:
 
 def queue_info(group: Group, index: int, queue: Queue) -> dict[str, Any]:
     """How far a group is in one queue, and who has that."""
-    topic, backlog = group.topic, group.backlogs[index]
+    topic, backlog = group.topic, group.progress(index)
     locks = queue.locks()
     info: dict[str, Any] = {
         "messageQueue": queue_document(topic, index),

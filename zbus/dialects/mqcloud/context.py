@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.mqcloud.ids import Ids
 from zbus.dialects.mqcloud.locks import Locks
 from zbus.dialects.mqcloud.registry import Registry

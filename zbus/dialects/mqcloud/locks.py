@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from zbus.core.cursor.backlog import Backlog
-from zbus.core.cursor.leases import OpenLeases
-from zbus.core.topics.topic import Group
+from zbus.core.api import Group, LeasedOffsets, Progress
 
 _LOCK_BYTES: Final = 400
 _OFFSET_BYTES: Final = 100
@@ -42,21 +40,21 @@ class Lock:
         self.ends_ms = ends_ms
         self.begin = self.next = 0
         self.offsets: dict[int, int] = {}  # and how often each has been handed out
-        self._leased: OpenLeases | None = None
+        self._leased: LeasedOffsets | None = None
         self._holder = b""
         self.forced = False
         self.pending = True  # its messages are being read
 
-    def begin_at(self, now_ms: int, ends_ms: int, backlog: Backlog, holder: bytes) -> None:
+    def begin_at(self, now_ms: int, ends_ms: int, progress: Progress, holder: bytes) -> None:
         """Its messages were read, which may have taken a while: now they are somebody's."""
         self.at_ms, self.ends_ms = now_ms, ends_ms
         self.pending = False
-        self._leased, self._holder = backlog.leased, holder
+        self._leased, self._holder = progress.leased, holder
 
-    def open(self, backlog: Backlog) -> list[int]:
+    def open(self, progress: Progress) -> list[int]:
         """What nobody else was handed since, by whatever dialect: not settled, and not forgotten
         by a reset. Whether its time is over does not matter."""
-        leased, attempts, holder = backlog.leased, backlog.attempts, self._holder
+        leased, attempts, holder = progress.leased, progress.attempts, self._holder
         if leased is not self._leased:
             return []
         return [
@@ -109,7 +107,7 @@ class Locks:
         """A group's queues."""
         queues = self._groups.get(group)
         if queues is None:
-            queues = self._groups[group] = [Queue() for _ in group.backlogs]
+            queues = self._groups[group] = [Queue() for _ in group.topic.partitions]
         return queues
 
     def forget_gone(self) -> None:

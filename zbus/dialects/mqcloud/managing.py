@@ -8,13 +8,18 @@ from typing import Any, Final
 
 import msgspec
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError, Outcome, Refusal
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.point_reads import PointReads
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs import message_admin as single
-from zbus.core.verbs.seek import Start
+from zbus.core.api import (
+    BrokerError,
+    Chunk,
+    Group,
+    Outcome,
+    Partition,
+    PointReads,
+    Refusal,
+    Start,
+    Ticket,
+    Topic,
+)
 from zbus.dialects.mqcloud.consuming import queue_info
 from zbus.dialects.mqcloud.context import BROKER, Request
 from zbus.dialects.mqcloud.ids import Placed, Stored, meant_by
@@ -240,7 +245,7 @@ def _camel(name: str) -> str:
 
 def _retry(request: Request, group: Group, id: bytes) -> Callable[[Ticket], None]:
     def begin(ticket: Ticket) -> None:
-        dispatch = request.dialect.broker.dispatch
+        broker = request.dialect.broker
 
         def found(place: tuple[Partition, Chunk, int] | None) -> None:
             if place is None:
@@ -248,7 +253,7 @@ def _retry(request: Request, group: Group, id: bytes) -> Callable[[Ticket], None
                 ticket.settle(BrokerError(Refusal.OFFSET_UNKNOWN, text))
             else:
                 partition, chunk, at = place
-                single.again(dispatch, ticket, group, partition, chunk.first + at)
+                broker.again(ticket, group, partition, chunk.first + at)
 
         _look(group.topic, id, found, ticket)
 
@@ -424,7 +429,7 @@ def ranges(request: Request, params: Params, peer: Connection) -> None:
 
 
 def _ranges(client: str, group: Group, index: int, queue: Queue) -> list[dict[str, Any]]:
-    attempts = group.backlogs[index].attempts
+    attempts = group.progress(index).attempts
     rows = []
     for lock in queue.locks():
         place = (BROKER, index, lock.begin, lock.next, lock.at_ms, lock.forced)

@@ -7,12 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
-from zbus.core.model.chunk import Chunk, make_row
-from zbus.core.model.errors import BrokerError, Outcome, topic_unknown
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.ticket import Silent, Ticket
-from zbus.core.topics.outcomes import Duplicate, Stored
-from zbus.core.topics.topic import Partition, Topic
+from zbus.core.api import (
+    DELAY_MS_MAX,
+    BrokerError,
+    Chunk,
+    Duplicate,
+    Outcome,
+    Partition,
+    Silent,
+    Stored,
+    Ticket,
+    Topic,
+    make_row,
+    topic_unknown,
+)
 from zbus.dialects.mqcloud.context import BROKER, Context, Request
 from zbus.dialects.mqcloud.ids import queue_of
 from zbus.dialects.mqcloud.replies import FAILED, OK, Reply
@@ -114,7 +122,7 @@ def _put(
         chunk = Chunk()
         chunk.add(id, b"", body, key=keys, due_ms=due_ms)
         if partition.topic.options.remembers_ids:
-            broker.puts.put_once(partition, chunk, ticket)
+            broker.put_once(partition, chunk, ticket)
         else:
             broker.put_all(partition, chunk, ticket)
     else:

@@ -15,14 +15,22 @@ from typing import Final, NamedTuple
 import attrs
 import msgspec
 
-from zbus.core.broker import Broker
-from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.model.names import name_problem
-from zbus.core.model.ticket import Opening, Ticket
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs.declare import GroupWish
-from zbus.core.verbs.seek import Start
+from zbus.core.api import (
+    Broker,
+    BrokerError,
+    Group,
+    GroupOptions,
+    GroupWish,
+    Opening,
+    Partition,
+    Refusal,
+    Start,
+    Ticket,
+    Topic,
+    TopicOptions,
+    name_problem,
+    topic_unknown,
+)
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.option import listed
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from zbus.core.model.errors import BrokerError, Outcome, Refusal
+from zbus.core.api import BrokerError, Outcome, Refusal
 from zbus.edge.http_reply import PlainReply
 from zbus.edge.status import STATUS, retry_line
 

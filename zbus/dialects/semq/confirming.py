@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError
+from zbus.core.api import BrokerError, Chunk
 from zbus.dialects.semq.about import OF_ACKS, About
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Telling
 from zbus.dialects.semq.frames import echoed, encode_push, lines_of, passed_on
@@ -170,7 +169,7 @@ def _answered(call: Call, source: str, about: About) -> None:
 
 def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) -> None:
     """Those that were not sent once more since they were asked for."""
-    backlog = mailbox.group.backlogs[0]
+    backlog = mailbox.group.progress(0)
     again = [
         offset
         for offset in offsets

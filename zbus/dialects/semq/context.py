@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from zbus.core.broker import Broker
-from zbus.core.model.errors import BrokerError, Outcome, Refusal
-from zbus.core.model.ticket import Ticket
+from zbus.core.api import Broker, BrokerError, Outcome, Refusal, Ticket
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
 from zbus.dialects.semq.settings import SemqSettings

@@ -12,15 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from zbus.core.broker import Broker
-from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError, Outcome
-from zbus.core.model.ticket import Opening, Silent, Ticket
-from zbus.core.topics.outcomes import Changed
-from zbus.core.topics.topic import Topic
-from zbus.core.verbs import message_admin as single
-from zbus.core.verbs.declare import GroupWish
+from zbus.core.api import (
+    Broker,
+    BrokerError,
+    Changed,
+    Chunk,
+    GroupOptions,
+    GroupWish,
+    Opening,
+    Outcome,
+    Silent,
+    Ticket,
+    Topic,
+    TopicOptions,
+)
 from zbus.dialects.semq.frames import lines_of
 from zbus.dialects.semq.mailboxes import (
     GROUP,
@@ -109,7 +114,7 @@ class DeadRows:
             return
         fields = {name: row.fields[name] for name in row.fields if name not in _OF_BODIES}
         lines = MARK + lines_of({**fields, "void": "1"})
-        refused = mailbox.partition.fenced or self._broker.puts.refusal(mailbox.topic.options)
+        refused = mailbox.partition.fenced or self._broker.put_refusal(mailbox.topic.options)
         ticket = _Step(self, buried, self.replaced)
         if refused is None:
             self._mailboxes.put(mailbox, ticket, void_id(row.mid), lines, b"")
@@ -125,7 +130,7 @@ class DeadRows:
         self.count += 1
         offsets = [range(buried.row.offset, buried.row.offset + 1)]
         groups = [mailbox.group]
-        single.delete(self._broker.dispatch, buried.told, groups, mailbox.partition, offsets)
+        self._broker.delete(buried.told, groups, mailbox.partition, offsets)
 
     def _left(self, buried: _Buried) -> Mailbox | None:
         """The mailbox, if the row is in it still: it may have been confirmed meanwhile."""

@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.broker import Broker
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError
-from zbus.core.model.pull_options import ENDLESS, PullOptions
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome
-from zbus.core.topics.topic import Group, Pull
+from zbus.core.api import (
+    ENDLESS,
+    Broker,
+    BrokerError,
+    Chunk,
+    Delivered,
+    Empty,
+    EmptyReason,
+    Group,
+    Outcome,
+    Pull,
+    PullOptions,
+)
 from zbus.dialects.semq.context import Call, Context, Reply
 from zbus.dialects.semq.dead import TOO_LARGE, DeadRows
 from zbus.dialects.semq.frames import encode_push
@@ -68,7 +75,7 @@ class Delivery(Pull):
         window, handed = self.link.hello.window, self.handed or ()
         if len(handed) < window:
             return False
-        leased = group.backlogs[0].leased
+        leased = group.progress(0).leased
         self.handed = {place for place in handed if place[1] in leased}
         return len(self.handed) >= window
 
@@ -115,7 +122,7 @@ class Delivering:
         """See whether it may be handed something."""
         mailbox = self._mailboxes.find(node)
         if mailbox is not None:
-            self._broker.dispatch.activate(mailbox.group)
+            self._broker.activate(mailbox.group)
 
     def answered(self, node: str) -> None:
         """A node has said what it has of what it was sent."""

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import Final
 
-from zbus.core.model.errors import BrokerError, Outcome
+from zbus.core.api import BrokerError, Outcome
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Reply
 from zbus.dialects.semq.links import Hello
 from zbus.dialects.semq.settings import WINDOW_MAX

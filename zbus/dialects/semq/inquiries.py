@@ -13,11 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from zbus.core.broker import Broker
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError
-from zbus.core.topics.point_reads import Place, PointReads
-from zbus.core.topics.topic import Partition
+from zbus.core.api import Broker, BrokerError, Chunk, Partition, Place, PointReads
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.dialects.semq.links import Link, Links
 from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes, locator
@@ -135,7 +131,7 @@ class Inquiries:
         mailbox = self._mailboxes.find(node)
         if problem is not None or mailbox is None:
             return  # it is asked again
-        backlog = mailbox.group.backlogs[0]
+        backlog = mailbox.group.progress(0)
         streams: dict[Stream, list[Inquiry]] = {}
         for row in rows:
             if row.offset in backlog.leased:

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError
-from zbus.core.topics.point_reads import Place, PointReads
-from zbus.core.topics.topic import Partition
-from zbus.core.verbs import message_admin as single
+from zbus.core.api import BrokerError, Chunk, Partition, Place, PointReads, find_id
 from zbus.dialects.semq.about import About
 from zbus.dialects.semq.context import Call, Context, Refused, Telling
 from zbus.dialects.semq.frames import echoed
@@ -85,7 +81,7 @@ def _in_topic(dialect: Context, name: str, mid: Mid) -> bool:
     topic = dialect.broker.topic(name)
     if topic is None:
         return False
-    found = single.find_id(topic, str(mid).encode(), dialect.broker.now_ms)
+    found = find_id(topic, str(mid).encode(), dialect.broker.now_ms)
     return not isinstance(found, BrokerError) and found[1] < found[0].visible
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from sys import maxsize
 from typing import Final, NamedTuple
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push
 from zbus.dialects.semq.mailboxes import GROUP
 from zbus.edge.access import Bearer

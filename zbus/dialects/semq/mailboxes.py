@@ -21,17 +21,26 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from zbus.core.broker import Broker
-from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.dedup.window import id_name
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.message_state import MessageState
-from zbus.core.model.ticket import Opening, Silent, Ticket
-from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs.declare import GroupWish
+from zbus.core.api import (
+    DELAY_MS_MAX,
+    Broker,
+    BrokerError,
+    Chunk,
+    Group,
+    GroupOptions,
+    GroupWish,
+    MessageState,
+    Opening,
+    Outcome,
+    Partition,
+    Refusal,
+    Silent,
+    Ticket,
+    Topic,
+    TopicOptions,
+    id_name,
+    topic_unknown,
+)
 from zbus.semq.protocol import PLATFORM, Mid, PlatformLocator, Store, Stream
 
 PREFIX: Final = "semq."
@@ -109,7 +118,7 @@ class Mailbox(NamedTuple):
         """There is a row at this offset, and it is not finished."""
         partition = self.partition
         inside = partition.first <= offset < partition.end
-        return inside and self.group.backlogs[0].life(offset) is not MessageState.DONE
+        return inside and self.group.progress(0).life(offset) is not MessageState.DONE
 
     def find_all(self, mid: Mid, ranges: Iterable[range]) -> Iterator[tuple[int, int | None]]:
         """Of each of these numbers, which are of the stream of this MID and with its node: its
@@ -123,13 +132,13 @@ class Mailbox(NamedTuple):
 
     def sent(self, but_to: Container[bytes] = ()) -> list[int]:
         """Rows in SS_SENT, in their order; but those that these sessions were sent."""
-        leased = self.group.backlogs[0].leased
+        leased = self.group.progress(0).leased
         holders, settling = leased.holders, leased.settling
         return sorted([o for o in leased if o not in settling and holders.get(o) not in but_to])
 
     def sent_ms(self, offset: int) -> int:
         """When one of them was sent."""
-        return self.group.backlogs[0].leased.due_of(offset) - LEASE_MS
+        return self.group.progress(0).leased.due_of(offset) - LEASE_MS
 
 
 def row_id(mid: Mid) -> str:

@@ -7,12 +7,16 @@ from typing import Any, Final
 
 import msgspec
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError, Outcome
-from zbus.core.model.message_state import MessageState
-from zbus.core.topics.outcomes import Changed
-from zbus.core.topics.point_reads import Place, PointReads
-from zbus.core.topics.topic import Partition
+from zbus.core.api import (
+    BrokerError,
+    Changed,
+    Chunk,
+    MessageState,
+    Outcome,
+    Partition,
+    Place,
+    PointReads,
+)
 from zbus.dialects.semq.context import UNKNOWN, Call, Refused, Reply
 from zbus.dialects.semq.dead import GIVEN_UP
 from zbus.dialects.semq.mailboxes import GROUP, Mailbox, locator, offset_of
@@ -75,7 +79,7 @@ def stat(call: Call) -> None:
     call.peer.work -= _WORK_PER_ROW * len(mailboxes)
     nodes = [_node(call, mailbox) for mailbox in mailboxes]
     oldest: list[Place] = [
-        (mailbox.partition, mailbox.group.backlogs[0].floor())
+        (mailbox.partition, mailbox.group.progress(0).floor())
         for mailbox in mailboxes
         if mailbox.row_count()
     ]
@@ -126,7 +130,7 @@ def rows(call: Call) -> None:
     offsets, seen = _unfinished(mailbox, first, state, count)
     call.peer.work -= max(0, seen - first) // _LOOKS_PER_WORK
     call.peer.work -= _WORK_PER_ROW * len(offsets)
-    now_ms, backlog = call.dialect.broker.now_ms, mailbox.group.backlogs[0]
+    now_ms, backlog = call.dialect.broker.now_ms, mailbox.group.progress(0)
     found: list[dict[str, Any]] = []
 
     def each(partition: Partition, chunk: Chunk, at: int) -> bool:
@@ -161,7 +165,7 @@ def rows(call: Call) -> None:
 
 def _unfinished(mailbox: Mailbox, first: int, state: str, count: int) -> tuple[list[int], int]:
     """So many rows that are in this state, and the offset up to which was looked."""
-    backlog, partition = mailbox.group.backlogs[0], mailbox.partition
+    backlog, partition = mailbox.group.progress(0), mailbox.partition
     first = max(first, backlog.floor(), partition.first)
     found: list[int] = []
     for offset in range(first, min(first + _LOOKS_MAX, partition.visible)):
@@ -212,7 +216,7 @@ def dead(call: Call) -> None:
     found: list[dict[str, Any]] = []
     places: list[Place] = []
     if topic is not None and group is not None:
-        partition, backlog = topic.partitions[0], group.backlogs[0]
+        partition, backlog = topic.partitions[0], group.progress(0)
         first = max(call.fields.number("after", 0), backlog.floor(), partition.first)
         offsets = range(first, min(first + _LOOKS_MAX, partition.visible))
         call.peer.work -= len(offsets) // _LOOKS_PER_WORK
@@ -249,7 +253,7 @@ def _give_up(call: Call) -> None:
     lk1 = call.fields.text("lk1")
     offset = offset_of(read_platform_locator(lk1))
     known = offset is not None and mailbox.partition.first <= offset < mailbox.partition.visible
-    if offset is None or not known or mailbox.group.backlogs[0].life(offset) is MessageState.DONE:
+    if offset is None or not known or mailbox.group.progress(0).life(offset) is MessageState.DONE:
         raise Refused(404, UNKNOWN, f"{mailbox.node} has no row {lk1}")
     reply = _Buried(call.asked, call.peer, call.id)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.message import Message
+from zbus.core.api import Chunk, Message
 from zbus.dialects.semq.frames import lines_of
 from zbus.dialects.semq.mailboxes import MARK, VOID, Mailbox, locator
 from zbus.semq.protocol import (

@@ -15,10 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import Outcome, topic_unknown
-from zbus.core.topics.outcomes import Duplicate, Stored
-from zbus.core.topics.topic import Topic
+from zbus.core.api import Chunk, Duplicate, Outcome, Stored, Topic, topic_unknown
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Context, Refused, Reply
 from zbus.dialects.semq.dead import EXPIRED
 from zbus.dialects.semq.frames import PLATFORM_LINE, echoed, encode_push, lines_of, passed_on

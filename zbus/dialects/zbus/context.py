@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.zbus.documents.metrics import Metrics
 from zbus.dialects.zbus.documents.stats_stream import Stats
 from zbus.dialects.zbus.documents.trackers import Tracking

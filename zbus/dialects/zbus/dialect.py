@@ -10,8 +10,7 @@ import html
 from collections.abc import Callable
 from typing import TypeAlias
 
-from zbus.core.broker import Broker
-from zbus.core.topics.outcomes import Routed
+from zbus.core.api import Broker, Routed
 from zbus.dialects.zbus.documents import metrics
 from zbus.dialects.zbus.documents import stats_stream as stats_told
 from zbus.dialects.zbus.documents import trackers as track

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from zbus.core.model.errors import BrokerError, Refusal
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.outcomes import (
+from zbus.core.api import (
+    BrokerError,
     Changed,
     Declared,
     Done,
     Outcome,
     Raw,
+    Refusal,
     Routed,
+    Ticket,
 )
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import encode_document, group_info, topic_info

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from zbus.core.model.histogram import Histogram
+from zbus.core.api import Histogram
 from zbus.edge.connection import Connection
 from zbus.option import ADDRESSES, listed, number, option
 

@@ -7,9 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from zbus.core.model.containment import Containment, Fault
-from zbus.core.model.errors import InDoubt
-from zbus.core.topics.topic import Group, Partition, Session, Topic
+from zbus.core.api import Containment, Fault, Group, InDoubt, Partition, Session, Topic
 from zbus.server.loop.socket_connection import SocketConnection
 
 log = logging.getLogger("zbus")

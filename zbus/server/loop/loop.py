@@ -22,8 +22,7 @@ from contextlib import suppress
 import trio
 
 from zbus.config.server import LoopLimits
-from zbus.core.broker import Broker
-from zbus.core.model.errors import InDoubt
+from zbus.core.api import Broker, InDoubt
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.fair_queue import HEAVY_BELOW, QUANTUM, SMALL_BYTES, TURN_WORK, FairQueue
 from zbus.server.loop.faults import FaultyLinks
@@ -69,7 +68,8 @@ class Loop:
         )
         broker.request_clock.drift_ms = clock.drift_ms
         faulty = FaultyLinks(self.drop, broker.faults)
-        self.failed, broker.fencing.drop = faulty.failed, faulty.drop
+        self.failed = faulty.failed
+        broker.drop_sessions_by(faulty.drop)
         self._mailbox = mailbox
         self.limits = limits
         self._readiness = Readiness() if readiness is None else readiness
@@ -406,8 +406,7 @@ class Loop:
         """Everything that was to be said after `stop` is said."""
         broker = self._broker
         return not (
-            broker.tick.touched
-            or broker.tick.open_commits
+            broker.has_unwritten()
             or self.ready
             or any(
                 link.unsent or link.farewell or link.open_tickets > link.open_waits

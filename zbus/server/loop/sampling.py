@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from zbus.core.model.histogram import S_BOUNDS, Histogram
+from zbus.core.api import S_BOUNDS, Histogram
 from zbus.dialects.registry import DIALECTS
 from zbus.dialects.zbus.dialect import COMMANDS
 from zbus.dialects.zbus.inspect.message_admin import Order

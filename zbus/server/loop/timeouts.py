@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from zbus.config.server import Timeouts
-from zbus.core.model.containment import Containment
+from zbus.core.api import Containment
 from zbus.server.loop.readiness import READ
 from zbus.wire.errors import WireError
 from zbus.wire.websocket import GOING_AWAY

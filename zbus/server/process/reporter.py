@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from zbus.core.topics.changes import Changes
+from zbus.core.api import Changes
 
 REPORT_EVERY_S = 30
 RECONNECT_AFTER_S = 3

@@ -342,7 +342,7 @@ class Server:
         each(parts if self.tokens is None else [self.tokens.look, *parts])
 
     def _upkeep_collector(self) -> None:
-        self.collector.removed(self.broker.removed)
+        self.collector.removed(self.broker.partitions_removed())
         self.collector.look()
 
     def _upkeep_journal(self) -> None:

@@ -25,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from zbus.core.model.rate_limit import RATE_MAX
+from zbus.core.api import RATE_MAX
 from zbus.edge.access import ADMIN, ALL, NEVER_MS, OPERATIONS, Access, Entry, make_grant
 from zbus.edge.quotas import Limits
 

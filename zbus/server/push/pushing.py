@@ -20,16 +20,21 @@ from typing import Protocol
 
 import attrs
 
-from zbus.core.broker import Broker
-from zbus.core.delivery import settle as leases
-from zbus.core.delivery.retries import pause_ms
-from zbus.core.model.errors import Outcome
-from zbus.core.model.pull_options import EmptyReason, PullOptions
-from zbus.core.model.ticket import Silent
-from zbus.core.model.webhook import Push, PushState
-from zbus.core.topics.outcomes import Delivered
-from zbus.core.topics.topic import Group, Pull, Session
-from zbus.core.verbs.declare import GroupWish
+from zbus.core.api import (
+    Broker,
+    Delivered,
+    EmptyReason,
+    Group,
+    GroupWish,
+    Outcome,
+    Pull,
+    PullOptions,
+    Push,
+    PushState,
+    Session,
+    Silent,
+    pause_ms,
+)
 from zbus.server.push.request import Attempt, Reply, attempt_of
 
 BACKOFF_MS = 1_000
@@ -240,7 +245,7 @@ class Pushing:
         if not reply.error:
             broker.ack(Silent(), group, partition, offsets)
         elif reply.gone and pushed is not None and self._pause(pushed, attempt.push):
-            leases.undo(broker.dispatch, group, partition, attempt.offset, pushed.session.id)
+            broker.undo(group, partition, attempt.offset, pushed.session.id)
         else:
             options = group.options
             if not options.backoff_ms:

@@ -9,9 +9,7 @@ import hmac
 from typing import NamedTuple
 from urllib.parse import quote
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.webhook import Push
-from zbus.core.topics.topic import Group
+from zbus.core.api import Chunk, Group, Push
 from zbus.dialects.zbus.request.header_lines import is_standard
 from zbus.dialects.zbus.topics.webhooks import secret_keys
 from zbus.wire.heads.header_names import PREFIX

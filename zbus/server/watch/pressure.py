@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zbus.config.server import Marks
-from zbus.core.broker import Broker
-from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.api import Broker, BrokerError, Refusal
 from zbus.server.watch.memory_usage import MemoryUsage
 from zbus.server.watch.system_stats import Space, SystemStats
 
@@ -68,9 +67,8 @@ class Pressure:
         self._give_back()
         self._disk = self._look_at_disk()
         self._memory = self._look_at_memory()
-        refusing, before = self._disk or self._memory, self._broker.puts.refusing
-        self._broker.puts.refusing = refusing
-        self._broker.puts.refusing_in_memory = self._memory
+        refusing, before = self._disk or self._memory, self._broker.refusing()
+        self._broker.refuse_puts(refusing, self._memory)
         if refusing is None:
             if before is not None:
                 log.warning("puts are taken again")
@@ -118,7 +116,7 @@ class Pressure:
             return None
         if used > most - most // 10:
             # Messages that can be read again give way before anybody is refused.
-            self._broker.memory.give_way()
+            self._broker.free_memory()
             self._give_way()
             self._gauges.trim_memory()
             used = self._gauges.memory_used() or used

@@ -16,7 +16,7 @@ from typing import cast
 import attrs
 
 from zbus.config import Config
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.dialects.zbus.settings import ZbusSettings

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from zbus.core.broker import Broker
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.api import Broker, Group, Topic
 
 TOPICS_PER_LOOK = 500
 """Topics that are looked at in a second: a millisecond or two of the loop. With 10,000 topics, each
@@ -39,7 +38,7 @@ class Activity:
 
     def of(self, group: Group, passed: int) -> Pace:
         """What is known of a group that has so many messages behind it now."""
-        dead = sum([backlog.dead for backlog in group.backlogs])
+        dead = group.dead_count()
         now_ms = self._broker.now_ms
         pace = self._paces.get(group)
         if pace is None:
@@ -66,6 +65,7 @@ class Activity:
 def passed(group: Group) -> int:
     """Messages that the group has behind it: handed out, settled, or left out by its filter."""
     count = 0
-    for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
+    for partition in group.topic.partitions:
+        backlog = group.progress(partition.index)
         count += partition.end - backlog.ready_count(partition.end) - len(backlog.delayed)
     return count

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from zbus.core.broker import Broker
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.api import Broker, Group, Topic
 
 WARNINGS_MAX = 100
 """Of one document; the worst of them."""

@@ -8,9 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.broker import Broker
-from zbus.core.model.webhook import PushState
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.api import Broker, Group, PushState, Topic
 from zbus.dialects.zbus.request.legacy_flags import group_mask, topic_mask
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
@@ -127,7 +125,7 @@ def group_info(group: Group) -> GroupInfo:
         len(group.readers),
         ["/" + session.address for session in group.readers],
         options.created_ms,
-        sum([backlog.dead for backlog in group.backlogs]),
+        group.dead_count(),
         options.dead_letter or _UNSET,
         delayed,
         group.exclusive,
@@ -246,8 +244,8 @@ def server_info(
         },
         "trackerList": [{"address": address, "sslEnabled": False} for address in settings.trackers],
     }
-    if broker.puts.refusing is not None:
-        document["refusing"] = broker.puts.refusing.text
+    if (refusing := broker.refusing()) is not None:
+        document["refusing"] = refusing.text
     if settings.memory_used is not None and (grant is None or grant.sees_everything):
         document["connectionCount"] = len(broker.sessions)
         if (memory_bytes := settings.memory_used()) is not None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.broker import Broker
-from zbus.core.model.histogram import MS_BOUNDS, Histogram
+from zbus.core.api import MS_BOUNDS, Broker, Histogram
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.documents.openmetrics import END, Family, Kind
 from zbus.dialects.zbus.documents.stats import GroupStats, Rows, TopicStats, server_stats
@@ -225,9 +224,10 @@ class Metrics:
             if row is not None:
                 tables.add(topic.name, row)
             for group in visible_groups(topic, grant):
-                for backlog in group.backlogs:
-                    if backlog.tally.late is not None:
-                        late.add(backlog.tally.late)
+                for partition in topic.partitions:
+                    tally = group.progress(partition.index).tally
+                    if tally.late is not None:
+                        late.add(tally.late)
             if at % TOPICS_PER_STEP == 0:
                 yield STEP_WORK
         tables.end()

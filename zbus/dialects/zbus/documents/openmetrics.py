@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from zbus.core.model.histogram import Histogram
+from zbus.core.api import Histogram
 
 CONTENT_TYPE = b"content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
 

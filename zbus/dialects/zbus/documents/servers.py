@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from zbus.core.topics.topic import Session
+from zbus.core.api import Session
 from zbus.dialects.zbus.documents.info import Document
 from zbus.edge.access import Grant
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.broker import Broker
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.api import Broker, Group, Topic
 from zbus.dialects.zbus.documents.activity import Activity
 from zbus.dialects.zbus.documents.alarms import (
     WARNINGS_MAX,
@@ -203,7 +202,7 @@ def server_stats(
         if settings.running is not None:
             figures = settings.running.figures()
             document.update(figures)
-    refusing = broker.puts.refusing
+    refusing = broker.refusing()
     if refusing is not None:
         document["refusing"] = refusing.text
     warned = server_warnings(figures, None if refusing is None else refusing.text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.zbus.documents.activity import Activity
 from zbus.dialects.zbus.documents.info import encode_document
 from zbus.dialects.zbus.documents.stats import Rows, server_stats

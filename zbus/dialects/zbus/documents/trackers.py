@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zbus.core.broker import Broker
-from zbus.core.topics.changes import PAUSE_MS
+from zbus.core.api import CHANGES_PAUSE_MS as PAUSE_MS
+from zbus.core.api import Broker
 from zbus.dialects.zbus.documents.info import Document, encode_document, server_info
 from zbus.dialects.zbus.documents.servers import Servers, read_event
 from zbus.dialects.zbus.request.batch_formats import JSON

@@ -10,14 +10,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from zbus.core.cursor.ranges import Ranges
-from zbus.core.delivery.dispatch import Dispatch
-from zbus.core.model.errors import BrokerError, Refusal
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs import message_admin as single
+from zbus.core.api import (
+    DELAY_MS_MAX,
+    BrokerError,
+    Group,
+    Outcome,
+    Partition,
+    Ranges,
+    Refusal,
+    Ticket,
+    Topic,
+    find_id,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
 from zbus.dialects.zbus.replies import CountReply, partition_unknown
@@ -48,7 +52,7 @@ class Named:
     def find(self, topic: Topic, now_ms: int) -> tuple[Partition, Ranges] | BrokerError:
         """Where they are."""
         if self._id:
-            found = single.find_id(topic, self._id, now_ms)
+            found = find_id(topic, self._id, now_ms)
             if isinstance(found, BrokerError):
                 return found
             partition, offset = found
@@ -75,7 +79,7 @@ class ChangedReply(CountReply):
         super().answer(outcome)
 
 
-Verb: TypeAlias = "Callable[[Dispatch, Ticket, Sequence[Group], Partition, Ranges], None]"
+Verb: TypeAlias = "Callable[[Ticket, Sequence[Group], Partition, Ranges], None]"
 
 
 class Order:
@@ -109,22 +113,22 @@ class Order:
             reply.settle(place)
         else:
             peer.work -= sum(map(len, place[1])) * len(groups)
-            self.verb(broker.dispatch, reply, groups, *place)
+            self.verb(reply, groups, *place)
 
 
 def delete(dialect: Context, params: Params) -> Order:
     """In every state."""
-    return Order(dialect, params, partial(single.delete, forget=params.flag(b"forget")))
+    return Order(dialect, params, partial(dialect.broker.delete, forget=params.flag(b"forget")))
 
 
 def cancel(dialect: Context, params: Params) -> Order:
     """Only what is delayed."""
-    return Order(dialect, params, single.cancel)
+    return Order(dialect, params, dialect.broker.cancel)
 
 
 def fire(dialect: Context, params: Params) -> Order:
     """What is delayed is due now."""
-    return Order(dialect, params, partial(single.reschedule, due_ms=0))
+    return Order(dialect, params, partial(dialect.broker.reschedule, due_ms=0))
 
 
 def reschedule(dialect: Context, params: Params) -> Order:
@@ -133,14 +137,10 @@ def reschedule(dialect: Context, params: Params) -> Order:
     if delay_ms is None and deliver_at_ms is None:
         raise BadRequest(400, "400: Bad Format, reschedule needs delay or deliver_at")
 
-    def verb(
-        dispatch: Dispatch,
-        ticket: Ticket,
-        groups: Sequence[Group],
-        partition: Partition,
-        ranges: Ranges,
-    ) -> None:
-        request_clock, now_ms = dialect.broker.request_clock, dialect.broker.now_ms
+    broker = dialect.broker
+
+    def verb(ticket: Ticket, groups: Sequence[Group], partition: Partition, ranges: Ranges) -> None:
+        request_clock, now_ms = broker.request_clock, broker.now_ms
         # Whoever names a time goes by a clock outside.
         due_ms = (deliver_at_ms or 0) + request_clock.ahead_ms()
         if delay_ms is not None:
@@ -149,6 +149,6 @@ def reschedule(dialect: Context, params: Params) -> Order:
             text = "deliver_at is more than ten years ahead"
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))
         else:
-            single.reschedule(dispatch, ticket, groups, partition, ranges, due_ms)
+            broker.reschedule(ticket, groups, partition, ranges, due_ms)
 
     return Order(dialect, params, verb)

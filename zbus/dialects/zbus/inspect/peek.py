@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.model.errors import BrokerError
-from zbus.core.model.filters import FILTER_BYTES_MAX, compile_filter
-from zbus.core.topics.topic import Group
-from zbus.core.verbs.listing import FIRST, STATES, Key, Listing, Row, Wanted
+from zbus.core.api import FILTER_BYTES_MAX, BrokerError, Group, Listing, compile_filter
+from zbus.core.api import LISTED_STATES as STATES
+from zbus.core.api import LISTING_FIRST as FIRST
+from zbus.core.api import ListedRow as Row
+from zbus.core.api import ListingKey as Key
+from zbus.core.api import ListingWanted as Wanted
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import shown_holder
 from zbus.dialects.zbus.messages.consume import GroupPlan

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.model.errors import topic_unknown
-from zbus.core.topics.outcomes import Outcome, Peeked
-from zbus.core.topics.topic import Partition
+from zbus.core.api import Outcome, Partition, Peeked, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
 from zbus.dialects.zbus.request import batch_formats as containers

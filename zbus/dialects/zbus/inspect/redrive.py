@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.model.errors import BrokerError, Outcome, topic_unknown
-from zbus.core.topics.outcomes import Moved
-from zbus.core.topics.topic import Topic
+from zbus.core.api import BrokerError, Moved, Outcome, Topic, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown

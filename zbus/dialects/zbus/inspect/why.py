@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.diagnosis.dead_letter_lookup import Letter
-from zbus.core.diagnosis.why import Cause, Why, ask
-from zbus.core.model.errors import BrokerError
+from zbus.core.api import BrokerError, Cause, Letter, Why
+from zbus.core.api import explain as ask
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import shown_holder
 from zbus.dialects.zbus.inspect.message_admin import Named

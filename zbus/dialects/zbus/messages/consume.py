@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zbus.core.model.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.model.pull_options import PullOptions
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.api import (
+    BrokerError,
+    Group,
+    PullOptions,
+    Refusal,
+    Topic,
+    group_unknown,
+    topic_unknown,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.pull_tickets import (
     PEEK_BYTES,

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from zbus.core.patterns.schedules import CRON_BYTES_MAX, ZONE_BYTES_MAX
+from zbus.core.api import CRON_BYTES_MAX, ZONE_BYTES_MAX
 
 _ZONE = re.compile(r"[0-9A-Za-z_+-]{1,32}(/[0-9A-Za-z_+-]{1,32}){0,2}\Z")  # so it is no path
 

@@ -11,14 +11,27 @@ from functools import lru_cache
 
 import attrs
 
-from zbus.core.fanout.follow import SERVICES
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError, Refusal, offset_outside, topic_unknown
-from zbus.core.model.filters import FILTER_BYTES_MAX
-from zbus.core.model.pull_options import ENDLESS, PullOptions
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Slice
-from zbus.core.topics.topic import Group, Partition, Pull, Topic
-from zbus.core.verbs.seek import Start, rewind
+from zbus.core.api import (
+    ENDLESS,
+    FILTER_BYTES_MAX,
+    SERVICES,
+    BrokerError,
+    Chunk,
+    Delivered,
+    Empty,
+    EmptyReason,
+    Group,
+    Outcome,
+    Partition,
+    Pull,
+    PullOptions,
+    Refusal,
+    Slice,
+    Start,
+    Topic,
+    offset_outside,
+    topic_unknown,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import Consume, GroupPlan, lease_of
 from zbus.dialects.zbus.replies import NativeReply, error_text
@@ -376,7 +389,7 @@ def _own_position(topic: Topic, partitions: list[Partition]) -> list[int] | None
     own = topic.groups.get(topic.name.lower())
     if own is None:
         return None
-    return [own.backlogs[partition.index].cursor for partition in partitions]
+    return [own.progress(partition.index).cursor for partition in partitions]
 
 
 class Stream(_Events):
@@ -412,7 +425,7 @@ class Stream(_Events):
             return _refused(taken)
         last = self.last
         if last is not None and alone and not group.lease and last.is_of(topic, topic.partitions):
-            rewind(broker.dispatch, group, last.position)
+            broker.rewind(group, last.position)
         peer.begin_stream(HEARTBEAT)
         open_stream(peer, self.params, id)
         broker.pull(group, GroupStream(peer, self.wants, group, self.form(topic)), None)

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from zbus.core.cursor.ranges import Ranges
-from zbus.core.model.errors import BrokerError, Refusal
-from zbus.core.topics.topic import Group, Partition
+from zbus.core.api import BrokerError, Group, Partition, Ranges, Refusal
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, SettledReply, partition_unknown

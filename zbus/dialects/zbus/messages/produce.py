@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from zbus.core.model.chunk import Chunk, Row
-from zbus.core.model.errors import BrokerError, topic_unknown
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.topic import Partition, Topic
+from zbus.core.api import BrokerError, Chunk, Partition, Row, Ticket, Topic, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.produce_with_ack import Settles
 from zbus.dialects.zbus.messages.put_shapes import PutShape, slots_of_put
@@ -337,7 +334,7 @@ class Produce:
             if isinstance(sources, BrokerError):
                 ticket.settle(sources)
             else:
-                broker.settling.put(partition, chunk, ticket, sources, self.expected_offset)
+                broker.put_and_ack(partition, chunk, ticket, sources, self.expected_offset)
             return
         if self.front:
             broker.put_front(partition, chunk, ticket, self.expected_offset)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.model.errors import BrokerError, Refusal, group_unknown, topic_unknown
-from zbus.core.patterns.put_and_ack import Source
+from zbus.core.api import BrokerError, Refusal, Source, group_unknown, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.request.params import BadRequest, Params
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from zbus.core.broker import Broker
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.pull_options import PullOptions
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Peeked, Slice
-from zbus.core.topics.topic import Group, Pull, Topic
+from zbus.core.api import (
+    Broker,
+    Chunk,
+    Delivered,
+    Empty,
+    EmptyReason,
+    Group,
+    Outcome,
+    Peeked,
+    Pull,
+    PullOptions,
+    Slice,
+    Topic,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import REPLY, NativeAnswering, encode_plain
 from zbus.dialects.zbus.request import batch_formats as containers

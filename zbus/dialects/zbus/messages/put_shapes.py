@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
-from zbus.core.broker import Broker
-from zbus.core.model.chunk import Row
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.topics.topic import Partition, Topic
+from zbus.core.api import DELAY_MS_MAX, Broker, Partition, Row, Topic
 from zbus.dialects.zbus.messages.put_tickets import NOT_RARE, Rare, due_after
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.request.slots import bounds_of, own_slots, slots_of

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from zbus.core.broker import Broker
-from zbus.core.model.chunk import implied_id
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.outcomes import Duplicate, Outcome, Stored
-from zbus.core.topics.topic import Partition, Topic
+from zbus.core.api import (
+    DELAY_MS_MAX,
+    Broker,
+    Duplicate,
+    Outcome,
+    Partition,
+    Stored,
+    Ticket,
+    Topic,
+    implied_id,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.json_frames import quoted, stored_as_json

@@ -7,8 +7,7 @@ an error in its place at once: neither of them could find out otherwise.
 
 from __future__ import annotations
 
-from zbus.core.model.ticket import Silent
-from zbus.core.topics.outcomes import Routed
+from zbus.core.api import Routed, Silent
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import TEXT, NativeReply, Status
 from zbus.dialects.zbus.request.header_lines import routed_lines
@@ -45,7 +44,7 @@ class Route:
         if len(body) > dialect.broker.limits.message_bytes_max:
             ticket = NativeReply(dialect, self._params, peer, id)
             _tell_receiver(dialect, self._params, peer, ticket.id)
-            ticket.settle(dialect.broker.puts.too_large())
+            ticket.settle(dialect.broker.too_large())
             return
         if (refused := self._refused) is not None:
             ticket = NativeReply(dialect, self._params, peer, id)

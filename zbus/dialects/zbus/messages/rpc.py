@@ -6,9 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.ticket import Silent, Ticket
-from zbus.core.topics.topic import Topic
+from zbus.core.api import Chunk, Silent, Ticket, Topic
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.produce_with_ack import Settles
 from zbus.dialects.zbus.replies import CallReply

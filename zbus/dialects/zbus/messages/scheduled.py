@@ -6,9 +6,11 @@ from typing import Protocol
 
 import attrs
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.patterns.schedules import CRON, PREFIX, ZONE, without_lines
-from zbus.core.topics.topic import Partition, Topic
+from zbus.core.api import CRON_LINE as CRON
+from zbus.core.api import SCHEDULES_PREFIX as PREFIX
+from zbus.core.api import ZONE_LINE as ZONE
+from zbus.core.api import Chunk, Partition, Topic
+from zbus.core.api import without_schedule_lines as without_lines
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.cron import TIMES, zone_of
 from zbus.dialects.zbus.messages.put_tickets import PutReply

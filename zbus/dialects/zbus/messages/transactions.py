@@ -12,10 +12,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
-from zbus.core.patterns.transaction_log import Stage
-from zbus.core.patterns.transactions import PREFIX, ROWS
-from zbus.core.topics.outcomes import Committed, Outcome
+from zbus.core.api import TRANSACTION_ROWS as ROWS
+from zbus.core.api import TRANSACTIONS_PREFIX as PREFIX
+from zbus.core.api import BrokerError, Committed, Outcome, Refusal, Stage, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.produce import Produce
 from zbus.dialects.zbus.replies import CountReply, NativeReply

@@ -18,9 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from zbus.core.model.chunk import Chunk
-from zbus.core.topics.outcomes import Raw, Slice
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.api import Chunk, Group, Raw, Slice, Topic
 from zbus.dialects.zbus.request.header_lines import Form, split_lines, stock, text_of
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zbus.core.delivery.retries import LOSSES
-from zbus.core.model.limits import DELAY_MS_MAX
+from zbus.core.api import DELAY_MS_MAX, LOSSES
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.parameters import GROUP_ORDERS
 from zbus.units import DURATIONS, parse_ms

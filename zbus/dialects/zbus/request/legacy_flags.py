@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.api import GroupOptions, TopicOptions
 from zbus.wire.numbers import parse_number
 
 MEMORY = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from zbus.core.verbs.seek import Start
+from zbus.core.api import Start
 from zbus.dialects.zbus.request.header_lines import plain, stock, text_of, values
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.dialects.zbus.request.positions import FORMS, read_start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.verbs.seek import Start
+from zbus.core.api import Start
 from zbus.units import parse_time_ms
 from zbus.wire.numbers import parse_number
 

@@ -12,7 +12,7 @@ import enum
 
 import attrs
 
-from zbus.core.model.errors import Refusal
+from zbus.core.api import Refusal
 from zbus.dialects.zbus.schema import parameters as takes
 from zbus.dialects.zbus.schema.parameters import Kind, Parameter
 

@@ -10,20 +10,22 @@ from typing import TypeAlias
 
 import attrs
 
-from zbus.core.delivery.retries import ATTEMPTS_MAX, LOSSES
-from zbus.core.model.filters import FILTER_BYTES_MAX
-from zbus.core.model.limits import DELAY_MS_MAX
-from zbus.core.model.rate_limit import RATE_MAX
-from zbus.core.model.webhook import (
-    CONCURRENCY_MAX,
-    ENDPOINT_BYTES_MAX,
-    SECRET_BYTES_MAX,
-    TIMEOUT_MS_MAX,
-    TIMEOUT_MS_MIN,
+from zbus.core.api import (
+    ATTEMPTS_MAX,
+    CRON_BYTES_MAX,
+    DELAY_MS_MAX,
+    DURABILITIES,
+    FILTER_BYTES_MAX,
+    LOSSES,
+    RATE_MAX,
+    ZONE_BYTES_MAX,
 )
-from zbus.core.patterns.schedules import CRON_BYTES_MAX, ZONE_BYTES_MAX
-from zbus.core.verbs.declare import DURABILITIES
-from zbus.core.verbs.listing import STATES
+from zbus.core.api import LISTED_STATES as STATES
+from zbus.core.api import PUSH_CONCURRENCY_MAX as CONCURRENCY_MAX
+from zbus.core.api import PUSH_ENDPOINT_BYTES_MAX as ENDPOINT_BYTES_MAX
+from zbus.core.api import PUSH_SECRET_BYTES_MAX as SECRET_BYTES_MAX
+from zbus.core.api import PUSH_TIMEOUT_MS_MAX as TIMEOUT_MS_MAX
+from zbus.core.api import PUSH_TIMEOUT_MS_MIN as TIMEOUT_MS_MIN
 
 NUMBER_MAX = (1 << 63) - 1
 MASK_MAX = (1 << 31) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from zbus.core.broker import Broker
+from zbus.core.api import Broker
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
@@ -42,6 +42,6 @@ def unready(broker: Broker) -> list[str]:
     reasons = []
     if broker.stopping:
         reasons.append("the broker is stopping")
-    if broker.puts.refusing is not None:
-        reasons.append(broker.puts.refusing.text)
+    if (refusing := broker.refusing()) is not None:
+        reasons.append(refusing.text)
     return reasons

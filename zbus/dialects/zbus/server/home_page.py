@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from urllib.parse import quote
 
-from zbus.core.topics.topic import Topic
+from zbus.core.api import Topic
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.replies import NativeReply

@@ -15,8 +15,7 @@ from functools import lru_cache
 import attrs
 import msgspec
 
-from zbus.core.model.errors import Refusal
-from zbus.core.model.limits import DELAY_MS_MAX, Limits
+from zbus.core.api import DELAY_MS_MAX, Limits, Refusal
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params

@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zbus.core.delivery.retries import LOSSES
-from zbus.core.diagnosis.why import Cause
-from zbus.core.model.names import NAME_BYTES_MAX
-from zbus.core.topics.outcomes import EmptyReason
-from zbus.core.verbs.declare import DURABILITIES
-from zbus.core.verbs.listing import STATES
+from zbus.core.api import DURABILITIES, LOSSES, NAME_BYTES_MAX, Cause, EmptyReason
+from zbus.core.api import LISTED_STATES as STATES
 from zbus.dialects.zbus.schema.commands import COMMANDS
 from zbus.dialects.zbus.schema.parameters import (
     IDEMPOTENCY_KEY_BYTES_MAX,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.model.errors import Refusal
+from zbus.core.api import Refusal
 from zbus.dialects.zbus.replies import TEXTS
 from zbus.edge.status import STATUS
 

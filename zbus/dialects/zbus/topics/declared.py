@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from zbus.core.verbs.seek import Check, Start
+from zbus.core.api import SeekCheck as Check
+from zbus.core.api import Start
 from zbus.dialects.zbus.request import legacy_flags as masks
 from zbus.dialects.zbus.request.params import BadRequest, Params
 

@@ -9,18 +9,21 @@ from typing import Any
 import attrs
 import msgspec
 
-from zbus.core.broker import Broker
-from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.errors import (
+from zbus.core.api import (
+    DURABILITIES,
+    Broker,
     BrokerError,
+    Group,
+    GroupOptions,
+    GroupWish,
     Refusal,
+    Ticket,
+    Topic,
+    TopicOptions,
     dead_letter_unknown,
     group_unknown,
     topic_unknown,
 )
-from zbus.core.model.ticket import Ticket
-from zbus.core.topics.topic import Group, Topic
-from zbus.core.verbs.declare import DURABILITIES, GroupWish
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import encode_document, group_info, names, topic_info
 from zbus.dialects.zbus.messages.consume import GroupPlan

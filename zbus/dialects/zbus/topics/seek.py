@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from zbus.core.model.errors import BrokerError
+from zbus.core.api import BrokerError
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import DeclareReply

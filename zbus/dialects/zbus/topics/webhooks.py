@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from zbus.core.cursor.state import GroupOptions
-from zbus.core.model.webhook import CONCURRENCY_MAX, ENDPOINT_BYTES_MAX, SECRETS_MAX, Push
+from zbus.core.api import PUSH_CONCURRENCY_MAX as CONCURRENCY_MAX
+from zbus.core.api import PUSH_ENDPOINT_BYTES_MAX as ENDPOINT_BYTES_MAX
+from zbus.core.api import PUSH_SECRETS_MAX as SECRETS_MAX
+from zbus.core.api import GroupOptions, Push
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.edge.access import Grant
