@@ -110,7 +110,7 @@ def test_what_waits(semq: Semq) -> None:
     assert semq("retry", "--node", "1:56001").stdout == "1 message\n"
     assert json.loads(semq("retry", "--json", "--row", "77").stdout) == {"count": 0}
     assert semq("release", "--from", "1:56001").stdout == "0 messages\n"
-    assert "is no node" in semq("release", "--from", "x").stderr
+    assert "is no node address" in semq("release", "--from", "x").stderr
 
 
 def test_done_of_what_was_never_here(semq: Semq) -> None:
@@ -121,7 +121,7 @@ def test_done_of_what_was_never_here(semq: Semq) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
-        (("send", "nobody", "x"), 1, "is no node"),
+        (("send", "nobody", "x"), 1, "is no node address"),
         (("send", NODE, "x", "--level", "4"), 64, "4 is not in the range"),
         (("send", NODE, "x", "--app-key", "a\nb"), 64, "control characters"),
         (("send", NODE, "x", "--unreliable"), 1, "reliable"),

@@ -67,17 +67,20 @@ def test_defaults() -> None:
     ("args", "problem"),
     [
         ([], "--name is missing"),
-        (["--name", "x", "--operations", "pub"], "there is no operation 'pub'"),
-        (["--name", "x", "--operations", ""], "there is no operation ''"),
+        (["--name", "x", "--operations", "pub"], "unknown operation 'pub'"),
+        (["--name", "x", "--operations", ""], "unknown operation ''"),
         (["--name", "x", "--group", "g"], "--group needs --topic"),
         (["--name", "x\n"], "cannot be printed"),
-        (["--name", "x", "--topic", "a*b"], "a * stands at the end only"),
+        (["--name", "x", "--topic", "a*b"], "* is allowed only at the end"),
         (["--name", "x", "--topic", ""], "printable"),
         (["--name", "x", "--expires", "2027-01-01"], "expires is a time with its zone"),
-        (["--name", "x", "--expires", "tomorrow"], "'tomorrow' is no time such as 2027-01-01T00:"),
-        (["--name", "x", "--expires", "7"], "'7' is no time such as 2027-01-01T00:00:00Z"),
-        (["--name", "x", "--expires", "2027-13-01T00:00:00Z"], "is no time such as"),
-        (["--name", "x", "--expires", "2027-01-01T00:00:00Z\nname='y'"], "is no time such as"),
+        (
+            ["--name", "x", "--expires", "tomorrow"],
+            "'tomorrow' is not a time such as 2027-01-01T00:",
+        ),
+        (["--name", "x", "--expires", "7"], "'7' is not a time such as 2027-01-01T00:00:00Z"),
+        (["--name", "x", "--expires", "2027-13-01T00:00:00Z"], "is not a time such as"),
+        (["--name", "x", "--expires", "2027-01-01T00:00:00Z\nname='y'"], "is not a time such as"),
     ],
 )
 def test_what_makes_no_entry(args: list[str], problem: str) -> None:

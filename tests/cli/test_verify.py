@@ -48,7 +48,7 @@ def test_damage_then_repair_then_in_order(data_dir: Path) -> None:
     assert found.stdout.splitlines()[-1] == "damaged"
     repaired = run("verify", "--data-dir", data_dir, "--repair")
     assert repaired.exit_code == 4
-    assert f"what was taken out is in {data_dir / 'quarantine' / '1'}" in repaired.stdout
+    assert f"the removed parts are in {data_dir / 'quarantine' / '1'}" in repaired.stdout
     assert repaired.stdout.splitlines()[-1] == "repaired"
     again = run("verify", "--data-dir", data_dir, "--repair")
     assert again.exit_code == 0

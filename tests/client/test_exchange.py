@@ -354,7 +354,7 @@ def test_a_peer_that_is_no_broker() -> None:
         assert not off.exchange.receive(b"220 mail.example ESMTP\r\n\r\n")
         off.exchange.lost(0, "closed")
         off.exchange.connected()
-    with pytest.raises(errors.ProtocolError, match="no answer of a broker"):
+    with pytest.raises(errors.ProtocolError, match="not from a zbus broker"):
         call.result()
 
 

@@ -866,7 +866,8 @@ def test_a_declare_that_changes_the_topic(line: str) -> None:
     reply = client.request(data)
     assert reply.status == 403
     assert reply.body.decode() == (
-        "403: this token has not all groups of Topic(ORDERS), so it may not change the topic"
+        "403: this token covers only some groups of Topic(ORDERS)"
+        "; changing a topic needs all of them"
     )
     assert document(ok(client, http("/Orders?cmd=query", ADMIN))) == before
     ok(client, data.replace(b"token: one", b"token: all"))

@@ -60,7 +60,7 @@ def test_an_image_of_another_page_does_nothing(target: str, lines: tuple[str, ..
     put(client, "T", b"a")
     reply = client.request(http(target, *IMAGE, *lines))
     assert reply.status == 403
-    assert reply.body.startswith(b"403: another page made the browser ask for this")
+    assert reply.body.startswith(b"403: a page of another site sent this request")
     assert list(world.broker.topics) == ["t"]
     assert drain(client) == [b"a"]
 

@@ -159,10 +159,10 @@ class TestDeclare:
     @pytest.mark.parametrize(
         ("query", "text"),
         [
-            ("durability=ram", "durability is one of memory, os, disk"),
+            ("durability=ram", "durability must be memory, os or disk"),
             ("topic_mask=1&durability=disk", "a memory topic is not durable"),
-            ("partitions=0", "partitions: 1 to 64"),
-            ("partitions=65", "partitions: 1 to 64"),
+            ("partitions=0", "partitions must be 1 to 64"),
+            ("partitions=65", "partitions must be 1 to 64"),
             ("group_filter=" + "a" * 128, "filter length should be <= 127"),
             ("group_order=id&group_mask=64", "group_order is one of none, key"),
             ("group_order=&group_mask=64", "group_order is one of none, key"),

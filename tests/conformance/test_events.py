@@ -260,11 +260,15 @@ REFUSED = [
         (
             f"/T?cmd=consume&last_event_id={id}",
             400,
-            "400: Bad Format, what stands behind the @ of last-event-id is a time in milliseconds",
+            "400: Bad Format, last-event-id needs a time in milliseconds after the @",
         )
         for id in ("1@", "1@x", "1@2@3", "1@-1")
     ),
-    ("/R?cmd=consume", 400, "400: Bad Format, a topic of services cannot be followed"),
+    (
+        "/R?cmd=consume",
+        400,
+        "400: Bad Format, a topic of services has no event stream",
+    ),
     (
         "/T?cmd=consume&offset=x",
         400,

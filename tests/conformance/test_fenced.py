@@ -13,8 +13,8 @@ from tests.conformance.websocket_client import WebSocketClient, handshake
 from zbus.storage.port import Verdict
 from zbus.testing.late import LateJournal
 
-WHY = "503: partition 0 of T is read again, because {}: send again in a moment"
-LOST = WHY.format("nobody knows what of it is there")
+WHY = "503: partition 0 of T is recovering ({}); retry in 1 s"
+LOST = WHY.format("a write failed, and its outcome is unknown")
 
 
 class LateWorld(World):

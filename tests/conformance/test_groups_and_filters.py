@@ -177,7 +177,7 @@ class TestStart:
             ("group_start_offset=0&group_start_msgid=x", "at offset 0 has another id"),
             ("group_start_offset=1&partition=1", "there is no partition 1"),
             ("from=6", "no message at 6"),
-            ("from=1,2", "offsets for 2 partitions, and the topic has 1"),
+            ("from=1,2", "2 offsets were given, but the topic has 1 partitions"),
             ("from=latest&partition=1", "there is no partition 1"),
             ("from=begin", "from is earliest, latest, an offset"),
             ("from=0&group_start_offset=0", "are one: give one of them"),

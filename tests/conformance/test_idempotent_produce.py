@@ -144,7 +144,7 @@ class TestKey:
         for each in (client, restart(world).connect()):
             assert refused(each, other) == (
                 422,
-                "422: this idempotency-key came with another message before",
+                "422: this idempotency-key was used for a different message",
             )
             assert depth(each) == 1
 
@@ -323,7 +323,7 @@ class TestExpectedOffset:
         assert shown(ok(client, request(0))) == ("0", None)
         reply = client.request(request(0))
         assert (reply.status, reply.headers["offset"]) == (409, "1")
-        assert reply.body == b"409: the next offset of partition 0 is 1"
+        assert reply.body == b"409: expected_offset does not match: partition 0 continues at 1"
         assert client.request(request(2)).headers["offset"] == "1"
         client = restart(world).connect()
         assert client.request(request(0)).status == 409
@@ -368,7 +368,7 @@ class TestExpectedOffset:
             ok(client, http(f"/T?expected_offset=0&{more}", *lines, body=b"x"))
         reply = client.request(http("/T?expected_offset=9&partition=2", *lines, body=b"x"))
         assert (reply.status, reply.headers["offset"]) == (409, "0")
-        assert reply.body == b"409: the next offset of partition 2 is 0"
+        assert reply.body == b"409: expected_offset does not match: partition 2 continues at 0"
 
     def test_no_reply_is_wanted(self) -> None:
         _, client = declared("T")
@@ -481,7 +481,7 @@ class TestWhileItLives:
         status, text = refused(client, http("/T/g?cmd=delete&msgid=a"))
         assert (status, text) == (
             404,
-            "404: there is no message with the id a, or it was finished long ago",
+            "404: there is no message with the id a, or it was finished and forgotten",
         )
 
     def test_it_is_switched_off(self) -> None:

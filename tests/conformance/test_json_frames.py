@@ -180,7 +180,7 @@ def test_urls() -> None:
     for nothing in ({}, {"tpoic": "T", "body": "x"}):
         reply = socket.ask(nothing)
         assert reply["status"] == 400
-        assert "`cmd` or `topic`" in str(reply["body"])
+        assert "`cmd`, `topic`, or both" in str(reply["body"])
 
 
 def test_a_quiet_produce_and_a_heartbeat_are_not_answered() -> None:
@@ -237,13 +237,13 @@ def test_what_nobody_asked_for_is_told_in_the_form_of_the_last_request() -> None
 
 
 BAD: list[tuple[str | bytes, str | None, str]] = [
-    ("{", None, "no JSON object"),
-    ("{}x", None, "no JSON object"),
-    ('{"cmd"', None, "no JSON object"),
-    ('{"a":' + "[" * 100_000, None, "no JSON object"),
-    ('{"a":' + '{"a":' * 50_000, None, "no JSON object"),
-    ('{"id":"7","headers":[]}', None, "no JSON object"),
-    (b'{"cmd":"\xff"}', None, "no JSON object"),
+    ("{", None, "not a JSON object"),
+    ("{}x", None, "not a JSON object"),
+    ('{"cmd"', None, "not a JSON object"),
+    ('{"a":' + "[" * 100_000, None, "not a JSON object"),
+    ('{"a":' + '{"a":' * 50_000, None, "not a JSON object"),
+    ('{"id":"7","headers":[]}', None, "not a JSON object"),
+    (b'{"cmd":"\xff"}', None, "not a JSON object"),
     ('{"id":7,"topic":["T"]}', "7", "topic is text, a number, true, false or null"),
     ('{"id":7,"topic":{}}', "7", "topic is text"),
     ('{"id":7,"headers":{"a":[]}}', "7", "a is text"),

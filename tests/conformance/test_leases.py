@@ -118,7 +118,10 @@ def test_what_is_missing(command: str) -> None:
 def test_only_what_is_leased(command: str) -> None:
     _, client = leased(2)
     ok(client, settle("ack", "0"))
-    assert refused(client, settle(command, "0")) == (404, "404: offset 0 is not leased")
+    assert refused(client, settle(command, "0")) == (
+        404,
+        "404: offset 0 is not leased: its lease expired, or it was acknowledged or never delivered",
+    )
     assert client.request(settle(command, "0")).headers["reason"] == "not-leased"
     text = "404: none of these 3 offsets is leased"
     assert refused(client, settle(command, "0,7-8")) == (404, text)

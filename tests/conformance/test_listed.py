@@ -57,7 +57,7 @@ def with_delays(query: str = "group_mask=64") -> tuple[World, Client]:
     return world, client
 
 
-NO_PLACE = "400: Bad Format, after is what the next header of a reply said"
+NO_PLACE = "400: Bad Format, after must be the `next` header of the previous page"
 
 both = pytest.mark.parametrize("passed", [False, True], ids=["not come to", "passed"])
 

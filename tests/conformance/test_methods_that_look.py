@@ -113,8 +113,8 @@ def test_an_empty_message_may_be_meant(method: str) -> None:
         ("rentention_ms=1000", "is it retention_ms?"),
         ("durabilty=memory", "is it durability?"),
         ("group_fliter=a", "is it group_filter?"),
-        ("zzz=1", "there is no parameter 'zzz'"),
-        ("%FF=1", "there is no parameter"),
+        ("zzz=1", "unknown parameter 'zzz'"),
+        ("%FF=1", "unknown parameter"),
     ],
 )
 def test_a_declare_knows_its_names(query: str, hint: str) -> None:

@@ -47,7 +47,7 @@ def test_a_duplicate_stays_where_it_is() -> None:
             (400, "front and ack_topic do not go together"),
         ),
         ("/No?cmd=produce&front=true", (404, "No")),
-        ("/T?cmd=empty&keep_leased=true", (400, "keep_leased is of a consume_group")),
+        ("/T?cmd=empty&keep_leased=true", (400, "keep_leased needs consume_group")),
         ("/T/no?cmd=empty&keep_leased=true", (404, "no")),
         ("/T/acks?cmd=empty&keep_leased=x", (400, "keep_leased")),
     ],

@@ -60,7 +60,7 @@ def test_a_topic_takes_so_many_messages_a_second(lines: list[str]) -> None:
     world, client = limited(topic_messages_per_s=2)
     ok(client, put(b"1"))
     ok(client, put(b"2"))
-    text = "429: T takes 2 messages a second: send again in 1 s"
+    text = "429: T accepts 2 messages a second: retry in 1 s"
     assert throttled(client, put(b"3", "T", *lines)) == (1, text)
     ok(client, put(b"3", "U", *lines))
     world.advance(499)
@@ -95,7 +95,7 @@ def test_a_batch_passes_as_a_whole() -> None:
 def test_a_topic_takes_so_many_bytes_a_second() -> None:
     world, client = limited(topic_bytes_per_s=1_000)
     ok(client, put(bytes(5_000)))
-    text = "429: T takes 1000 bytes a second: send again in 5 s"
+    text = "429: T accepts 1000 bytes a second: retry in 5 s"
     assert throttled(client, put()) == (5, text)
     assert ok(client, http("/T?cmd=consume&timeout=0")).body == bytes(5_000), "others go on"
     world.advance(5_000)
@@ -108,12 +108,12 @@ def test_calls_count() -> None:
     client.send(http("/S/method"))
     client.world.settle()
     other = client.world.connect()
-    assert throttled(other, http("/S/method"))[1].startswith("429: S takes 1 message a second")
+    assert throttled(other, http("/S/method"))[1].startswith("429: S accepts 1 message a second")
 
 
 # -- of tokens --------------------------------------------------------------------------------
 
-BOTH = "429: this token may send 2 requests and 1000 bytes a second: send again in {} s"
+BOTH = "429: this token may send 2 requests and 1000 bytes a second: retry in {} s"
 
 
 def test_a_token_may_send_so_much_a_second() -> None:
@@ -137,7 +137,7 @@ def test_a_new_table_counts_at_once_and_connections_stay() -> None:
     throttled(client, put(b"2", "T", SHOP))
     replace_table(world, ADMIN_ENTRY, shop(requests_per_s=2, connections_max=1))
     text = throttled(world.connect(), put(b"3", "T", SHOP))[1]
-    assert text == "429: this token may have 1 connection, and no more"
+    assert text == "429: quota reached: this token may have 1 connection"
     ok(client, put(b"2", "T", SHOP))
     replace_table(world, ADMIN_ENTRY, entry("shop", "*"))
     for _ in range(10):
@@ -150,7 +150,7 @@ def test_a_token_may_have_so_many_connections() -> None:
     for _ in range(3):
         ok(first, put(b"1", "T", SHOP))
         ok(second, put(b"1", "T", SHOP))
-    text = "429: this token may have 2 connections, and no more"
+    text = "429: quota reached: this token may have 2 connections"
     assert throttled(third, put(b"1", "T", SHOP)) == (1, text)
     ok(third, put(b"1", "T", ADMIN))
     ok(admin, put(b"1", "T", ADMIN))
@@ -190,4 +190,4 @@ def test_on_a_websocket_each_message_counts(token: str) -> None:
     assert socket.ask(query)["status"] == 200
     reply = socket.ask(query)
     assert (reply["status"], reply["headers"]["retry-after"]) == (429, "1")
-    assert reply["body"] == "429: this token may send 1 request a second: send again in 1 s"
+    assert reply["body"] == "429: this token may send 1 request a second: retry in 1 s"

@@ -163,9 +163,9 @@ def test_the_document_shows_what_was_declared() -> None:
         ("group_dead_letter=D", "dead letters: without a limit of attempts no message is ever"),
         ("group_mask=0&group_max_attempts=3", "attempts: a group without acknowledgements"),
         ("group_mask=0&group_on_loss=front", "lost leases: a group without acknowledgements"),
-        ("group_max_attempts=3&group_dead_letter=T", "dead letters of T would come back to it"),
-        ("group_max_attempts=3&group_dead_letter=t", "dead letters of T would come back to it"),
-        ("group_max_attempts=3&group_dead_letter=E", "would come back to it from E"),
+        ("group_max_attempts=3&group_dead_letter=T", "dead letters of T would return to it"),
+        ("group_max_attempts=3&group_dead_letter=t", "dead letters of T would return to it"),
+        ("group_max_attempts=3&group_dead_letter=E", "would return to it through E"),
         ("group_max_attempts=3&group_dead_letter=S", "dead letters: S is a topic of services"),
     ],
 )

@@ -296,9 +296,7 @@ class TestById:
         ok(client, http("/T?id=a&delay=90000", body=b"a", method="POST"))
         text = "404: no message with the id x was stored in the last 1000 ms"
         assert refusal(client, command, "msgid=x") == (404, text)
-        text = (
-            "400: Bad Format, U does not remember ids (dedupe_ms): name the message by its offset"
-        )
+        text = "400: Bad Format, U does not keep ids (dedupe_ms is off): use the offset"
         assert refusal(client, command, "msgid=a", "/U/g") == (400, text)
         text = "400: Bad Format, offset and msgid name a message: give one"
         assert refusal(client, command, "msgid=a&offset=0") == (400, text)

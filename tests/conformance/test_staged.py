@@ -86,7 +86,7 @@ def test_what_is_not_named_is_dropped_by_the_next_commit() -> None:
         stage(client, body)
     assert commit(client, 0, Out="1") == ("1", "0")
     refusal = refused(client, http("/?cmd=txn_commit&txn=app&batch=1&topic=Out&offset=0"))
-    assert refusal == (409, "409: of the offsets 0 to 1 some are not staged, or not any more")
+    assert refusal == (409, "409: some of the offsets 0 to 1 are not staged, or no longer")
     assert left(client) == [b"a"]
 
 

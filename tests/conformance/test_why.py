@@ -73,7 +73,7 @@ def test_each_state_of_a_life() -> None:
     found = why(client, 1)
     assert (found["state"], found["until"], found["attempts"]) == ("leased", EPOCH_MS + 10_000, 1)
     assert found["holder"] == "/" + client.peer.address
-    assert why(client, 2)["text"].endswith(" is ready in g, and nobody asks for it now.")
+    assert why(client, 2)["text"].endswith(" is ready; no consumer of g is waiting.")
     assert pull(client, "/T/g").body == b"2"
     found = why(client, 3)
     assert found["state"] == "window full"

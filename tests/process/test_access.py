@@ -101,7 +101,7 @@ def test_sighup_takes_the_file_over(tmp_path: Path) -> None:
         assert wire.get("/T", "token: NEW-SECRET", body=b"x").status == 200
         replace(file, "[[token]")
         os.kill(broker.process.pid, signal.SIGHUP)
-        wait_until("tokens not taken over, the old ones stay", broker)
+        wait_until("token file rejected, keeping the previous one", broker)
         assert wire.get("/T", "token: NEW-SECRET", body=b"x").status == 200
         assert broker.stop() == 0
         assert "SECRET" not in broker.log()

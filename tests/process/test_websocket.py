@@ -103,13 +103,13 @@ def test_who_does_not_even_answer_pings_is_gone(broker: BrokerProcess) -> None:
     socket = WebSocket(broker.connect())
     assert socket.read_frame().opcode is Opcode.PING
     code, reason = socket.read_close()
-    assert (code, reason) == (1001, "nothing was heard, not even an answer to a ping")
+    assert (code, reason) == (1001, "timeout: no data, and no answer to a ping")
 
 
 def test_half_a_message_then_silence(broker: BrokerProcess) -> None:
     socket = WebSocket(broker.connect())
     socket.wire.send(socket.frame("x" * 100)[:50])
-    assert socket.read_close() == (1008, "the rest of a message did not come in time")
+    assert socket.read_close() == (1008, "timeout: the message is incomplete")
 
 
 def test_a_reader_that_takes_nothing_is_cut_off(broker: BrokerProcess) -> None:

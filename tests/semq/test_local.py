@@ -231,7 +231,7 @@ async def test_blocking(tmp_path: Path) -> None:
 
 BAD_SENDS = [
     ({"dst": ""}, 400, "dst is missing"),
-    ({"dst": "nobody"}, 400, "is no node"),
+    ({"dst": "nobody"}, 400, "is no node address"),
     ({"dst": "1:1/a/b"}, 400, "is no address"),
     ({"savefwd": "4"}, 400, "savefwd"),
     ({"savefwd": "x"}, 400, "savefwd"),

@@ -60,8 +60,8 @@ async def test_where_others_connect(tmp_path: Path) -> None:
 
 
 CANNOT: list[tuple[dict[str, Any], str]] = [
-    ({"node": "10008"}, "is no node"),
-    ({"node": "4:1"}, "is no node"),
+    ({"node": "10008"}, "is no node address"),
+    ({"node": "4:1"}, "is no node address"),
     ({"node": "0:1"}, "is a platform"),
     ({"database": Path("absent/db")}, r"No such file or directory"),
     ({"database": Path("file")}, "is no database"),

@@ -106,7 +106,7 @@ def test_all_is_well(tmp_path: Path) -> None:
         ({"files_max": lambda: 100}, "files", "warning", "50 connections may be open, not"),
         ({"files_max": lambda: -1}, "files", "ok", "20,000 connections"),
         ({"gauges": Gauged(memory=100 << 20)}, "memory", "warning", "100 MiB for this process"),
-        ({"clock_state": lambda: 5}, "clock", "warning", "nobody keeps it right"),
+        ({"clock_state": lambda: 5}, "clock", "warning", "no time service synchronizes it"),
         ({"clock_state": lambda: -1}, "clock", "ok", "2027 08:00:00 GMT"),
     ],
 )
@@ -122,8 +122,8 @@ def test_what_is_not(
 @pytest.mark.parametrize(
     ("options", "check", "level", "text"),
     [
-        ({"host": "0.0.0.0"}, "tokens", "problem", "there are no tokens"),
-        ({"host": "0.0.0.0", "insecure": True}, "tokens", "warning", "may do everything"),
+        ({"host": "0.0.0.0"}, "tokens", "problem", "no token file is set"),
+        ({"host": "0.0.0.0", "insecure": True}, "tokens", "warning", "has full access"),
         ({"token_file": "/nowhere.toml"}, "tokens", "problem", "/nowhere.toml"),
         ({"listen": "ftp://x"}, "port", "problem", "ftp://x"),
         ({"tls_cert_file": "/nowhere.pem"}, "tls", "problem", "/nowhere.pem"),

@@ -349,7 +349,7 @@ def test_other_partitions_of_the_topic_go_on(monkeypatch: pytest.MonkeyPatch) ->
     replies = [client.replies()[0] for client in clients]
     assert [reply.status for reply in replies] == [200, 503, 200]
     assert replies[1].headers["retry-after"] == "1"
-    text = "503: partition 1 of P is read again, because an internal error happened: send again"
+    text = "503: partition 1 of P is recovering (internal error); retry in 1 s"
     assert replies[1].body.decode().startswith(text)
     assert rig.ask(clients[1], http("/P?partition=1", body=b"x", method="POST")).status == 200
 

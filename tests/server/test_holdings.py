@@ -88,7 +88,7 @@ def test_the_log_says_what_is_held_when_puts_are_refused(caplog: pytest.LogCaptu
     gauges.used = 100 * MIB
     with caplog.at_level(logging.WARNING, "zbus"):
         pressure.look()
-    assert caplog.records[-1].getMessage() == "puts are taken again"
+    assert caplog.records[-1].getMessage() == "accepting messages again"
 
 
 def test_replies_that_nobody_takes_have_a_bound_over_all_connections(tmp_path: Path) -> None:

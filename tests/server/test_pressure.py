@@ -17,6 +17,7 @@ from zbus.server.watch.pressure import Pressure
 from zbus.server.watch.system_stats import OsStats, Space
 from zbus.testing.world import Client, World
 
+GOES_ON = "produces are refused, consumes and acks work"
 MIB = 1 << 20
 
 
@@ -103,7 +104,7 @@ def test_a_disk_with_too_little_left() -> None:
     world, client = squeeze.world, squeeze.client
     assert squeeze.disk(100) == ""
     text = squeeze.disk(99)
-    assert text == "the disk has 99.0 MiB free; puts are taken from 100.0 MiB on"
+    assert text == f"disk almost full (99.0 MiB free, 100.0 MiB needed): {GOES_ON}"
     assert document(ok(client, http("/?cmd=query")))["refusing"] == text
     all_but_puts_goes_on(client, 507)
     put(client, "M", b"needs no disk")
@@ -138,7 +139,7 @@ def test_too_much_memory() -> None:
     squeeze = Squeeze()
     assert squeeze.memory(400) == "", "40 % of what there is"
     text = squeeze.memory(401)
-    assert text == "the broker takes 401.0 MiB of memory; puts are taken below 400.0 MiB"
+    assert text == f"memory limit reached (401.0 MiB of 400.0 MiB): {GOES_ON}"
     all_but_puts_goes_on(squeeze.client, 503)
     reply = squeeze.client.request(http("/M?cmd=produce", body=b"needs memory"))
     assert reply.status == 503
@@ -336,7 +337,7 @@ async def test_a_server_measures_once_a_second_and_at_the_start(
     server.close()
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
         "puts are refused",
-        "puts are taken again",
+        "accepting messages again",
     ]
 
 

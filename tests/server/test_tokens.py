@@ -95,16 +95,19 @@ def entry(**values: str) -> str:
 
 
 BAD = [
-    ("", "has no entry, so nobody could do anything; one begins with [[token]]"),
-    ("token = []", "has no entry, so nobody could do anything; one begins with [[token]]"),
+    ("", "has no entry, so every request would be refused; an entry begins with [[token]]"),
+    (
+        "token = []",
+        "has no entry, so every request would be refused; an entry begins with [[token]]",
+    ),
     ("[token]\nname = 'x'", "entries begin with [[token]], in two pairs of brackets"),
     ("token = [1]", "entries begin with [[token]], in two pairs of brackets"),
     ("token = 1", "entries begin with [[token]], in two pairs of brackets"),
-    ("tokens = 1", "there is no key 'tokens'; entries begin with [[token]]"),
+    ("tokens = 1", "unknown key 'tokens'; entries begin with [[token]]"),
     ("a = ", "is not TOML: Invalid value (at end of document)"),
     (
         entry(topic='"Orders"'),
-        "entry 1 (x): there is no key 'topic'; there are name, sha256, principal, anonymous, "
+        "entry 1 (x): unknown key 'topic'; known: name, sha256, principal, anonymous, "
         "operations, topics, expires, requests_per_s, bytes_per_s, connections_max",
     ),
     (entry(name=""), "entry 1: name is a text of printable characters, not None"),
@@ -113,11 +116,11 @@ BAD = [
     (entry(name=f'"{"é" * 101}"'), f"entry 1 ({'é' * 101}): name has at most 200 bytes"),
     (
         entry(sha256=""),
-        "entry 1 (x): nobody can use it: it needs sha256, principal or anonymous = true",
+        "entry 1 (x): it matches no client: it needs sha256, principal or anonymous = true",
     ),
     (
         entry(sha256="[]", anonymous="false"),
-        "entry 1 (x): nobody can use it: it needs sha256, principal or anonymous = true",
+        "entry 1 (x): it matches no client: it needs sha256, principal or anonymous = true",
     ),
     (entry(sha256="7"), "entry 1 (x): sha256 is a text or a list of texts"),
     (entry(sha256="[7]"), "entry 1 (x): sha256 is a text or a list of texts"),
@@ -130,11 +133,11 @@ BAD = [
     ),
     (
         entry(sha256=f'"{hexdigest("")}"'),
-        "entry 1 (x): this sha256 is that of no text at all; write anonymous = true instead",
+        "entry 1 (x): this sha256 is that of the empty token; write anonymous = true instead",
     ),
     (
         entry(sha256=f'["{A}", "{A}"]'),
-        "entry 1 (x): the same sha256 or principal stands there twice",
+        "entry 1 (x): the same sha256 or principal is listed twice",
     ),
     (entry(principal='""'), "entry 1 (x): principal is a text of printable characters, not ''"),
     (entry(principal="1"), "entry 1 (x): principal is a text or a list of texts"),
@@ -149,7 +152,7 @@ BAD = [
     ),
     (
         entry(operations='["produce", "pub"]'),
-        "entry 1 (x): there is no operation 'pub'; there are produce, consume, route, query, "
+        "entry 1 (x): unknown operation 'pub'; known: produce, consume, route, query, "
         "declare, empty, remove, track_pub, track_sub, tracker, server, ssl, home, disconnect, "
         "admin, *",
     ),
@@ -175,7 +178,7 @@ BAD = [
     ),
     (
         entry(topics='{"*.eu" = []}'),
-        "entry 1 (x): '*.eu': a * stands at the end only, for all that begin like this",
+        "entry 1 (x): '*.eu': * is allowed only at the end, as a prefix match",
     ),
     (
         entry(topics="{Orders = [], ORDERS = []}"),
@@ -338,12 +341,12 @@ def test_a_bad_file_keeps_the_old_table(file: Path, lines: list[logging.LogRecor
     for _ in range(5):
         tokens.look()
     assert bearer.grant.name == "x"
-    assert events(lines) == ["ERROR tokens not taken over, the old ones stay"]
+    assert events(lines) == ["ERROR token file rejected, keeping the previous one"]
     file.unlink()
     for _ in range(5):
         tokens.look()
     assert bearer.grant.name == "x"
-    assert events(lines) == ["ERROR tokens not taken over, the old ones stay"]
+    assert events(lines) == ["ERROR token file rejected, keeping the previous one"]
     rewrite(file, entry(name='"y"'), 2)
     file.chmod(0o600)
     for _ in range(5):

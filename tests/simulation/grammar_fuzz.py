@@ -48,7 +48,7 @@ QUESTIONS = [
 ]
 """With the number of their answers. Some are more than is read in one step."""
 ANSWERED = re.compile(rb'HTTP/1\.1 200 |"status":200,')
-CROWDED = b"messages on their way in take all memory for them"
+CROWDED = b"messages in transit use all their memory"
 """Who asks in fragments, and others have all of a small budget, is told so."""
 PAUSES_MS = (0, 0, 0, 1, 1, 20, 300)
 LONG_PAUSE_MS = 11_000

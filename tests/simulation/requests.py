@@ -184,7 +184,7 @@ class Requests:
     def _produced(self, topic: TopicBook, batch: list[Sent], reply: Reply) -> None:
         self._say(f"{batch[0].serial}… of {topic.name}: {reply.status}")
         self._expect(reply, 200, 507, 404, 503)
-        if b"is read again" in reply.body:
+        if b"is recovering" in reply.body:
             return  # it may be there
         if reply.status != 200:
             for sent in batch:

@@ -52,7 +52,7 @@ def span(first: int, end: int, topic: str = "orders", partition: int = 0, of: st
         ({**BROKER, "topics": "a,a"}, "different names"),
         ({**BROKER, "topics": " , "}, "different names"),
         ({**BROKER, "topics": '["a,b", "a,b"]'}, "different names"),
-        ({**BROKER, "topicsPattern": "("}, "no regular expression"),
+        ({**BROKER, "topicsPattern": "("}, "not a regular expression"),
         ({**ORDERS, "topik": "a"}, "no option topik; topic is meant"),
         ({**ORDERS, "zzz": "a"}, "no option zzz; there are broker"),
         ({**ORDERS, "kafka.group.id": "a"}, "no option kafka.group.id"),

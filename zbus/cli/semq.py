@@ -105,7 +105,7 @@ def _place(
     "--advertise",
     metavar="HOST:PORT",
     multiple=True,
-    help="How they reach it, if not as --listen says; may be repeated.",
+    help="The address that other nodes use, if it differs from --listen; may be repeated.",
 )
 @click.option("--listen-cert", type=FILE, help="Speak TLS there: certificate and key, PEM.")
 @click.option("--no-direct", is_flag=True, help="Send through the broker only.")
@@ -121,7 +121,9 @@ def _place(
     multiple=True,
     help="Private key with its certificate, PEM, to decrypt with; repeatable.",
 )
-@click.option("--stores", type=POSITIVE, help="Divide what is sent into this many; default 1.")
+@click.option(
+    "--stores", type=POSITIVE, help="Split the outgoing messages over this many stores; default 1."
+)
 @click.option("--window", type=POSITIVE, help="Messages under way on a link; default 100.")
 @click.option("--interval", type=SOME_TIME, help="Ask what became of a message after this time.")
 @click.option("--outbox-bytes", type=SIZE, help="Refuse messages when this much waits; 1GiB.")
@@ -131,18 +133,20 @@ def _place(
     type=SIZE,
     default="16MiB",
     show_default=True,
-    help="Largest body of an application, or of whoever is linked directly.",
+    help="Largest message body, from applications and from direct links.",
 )
 @click.option("--attempts", type=NON_NEGATIVE, help="Give a message up after these; 0: never.")
 @click.option(
-    "--restored", is_flag=True, help="The database is from a backup: begin a new epoch, once."
+    "--restored",
+    is_flag=True,
+    help="The database was restored from a backup: begin a new epoch, once.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
     default="info",
     show_default=True,
-    help="What is told on stderr.",
+    help="Log level on stderr.",
 )
 def run(platform: str, token: str | None, ca: str | None, cert: str | None, **given: Any) -> None:  # noqa: ANN401
     """Run an endpoint until it is told to stop (SIGINT, SIGTERM)."""
@@ -228,7 +232,11 @@ async def _stop_on_signal(stop: Callable[[], None]) -> None:
     show_default=True,
     help="1: forward or forget; 2: store if the destination is offline; 3: it must arrive.",
 )
-@click.option("--receipt", is_flag=True, help="Be told when it is durable at its destination.")
+@click.option(
+    "--receipt",
+    is_flag=True,
+    help="Request a receipt when the message is durable at its destination.",
+)
 @click.option("--ordered", is_flag=True, help="Hand it over after all that was sent before it.")
 @click.option("--unreliable", is_flag=True, help="It may be lost; for level 1.")
 @click.option("--app-key", default="", help="Which business record it is about; not encrypted.")
@@ -272,7 +280,7 @@ def send(
 
 
 @semq.command()
-@click.option("--user", default="", help="Take what is for this user of the node.")
+@click.option("--user", default="", help="Take messages for this user of the node.")
 @click.option(
     "--count",
     type=NON_NEGATIVE,
@@ -281,7 +289,7 @@ def send(
     help="Stop after this many messages; 0: never.",
 )
 @click.option("--timeout", type=DURATION, help="Stop if nothing comes for this time.")
-@click.option("--done", "acks", is_flag=True, help="Have done with what was written.")
+@click.option("--done", "acks", is_flag=True, help="Mark messages done once they are printed.")
 @click.option("-v", "--verbose", is_flag=True, help="Print each message's fields, too.")
 @json_option
 @_socket_option
@@ -382,10 +390,10 @@ def stat(as_json: bool, socket: str) -> None:
 
 
 @semq.command("list")
-@click.option("--in", "inbox", is_flag=True, help="What came, and not what is sent.")
+@click.option("--in", "inbox", is_flag=True, help="Show the inbox instead of the outbox.")
 @click.option("--dead", is_flag=True, help="What could not be delivered.")
-@click.option("--node", default="", help="Only what is for this node, or came from it.")
-@click.option("--state", default="", help="Only what is in this state, such as SS_INIT.")
+@click.option("--node", default="", help="Only messages to or from this node.")
+@click.option("--state", default="", help="Only messages in this state, such as SS_INIT.")
 @click.option("--count", type=POSITIVE, default=100, show_default=True, help="Show at most these.")
 @json_option
 @_socket_option
@@ -405,7 +413,7 @@ def list_rows(
 
 
 @semq.command()
-@click.option("--node", default="", help="Only what is for this node.")
+@click.option("--node", default="", help="Only messages to this node.")
 @click.option("--row", type=POSITIVE, help="Only the message with this number.")
 @json_option
 @_socket_option

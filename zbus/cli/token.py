@@ -24,13 +24,13 @@ TOKEN_BYTES = 32
     "--operations",
     default="produce,consume",
     show_default=True,
-    help="What it may do, separated by commas; *: everything.",
+    help="Permitted operations, separated by commas; *: all.",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
-    help="Topic it may use; Orders.* is all that begin so; repeatable.",
+    help="Permitted topic; Orders.* matches a prefix; may be repeated.",
 )
 @click.option(
     "--group",
@@ -58,7 +58,7 @@ def token(
         _check(file)
         return
     if not name:
-        raise click.UsageError("--name is missing: say who will use the token")
+        raise click.UsageError("--name is missing: it names the user of the token")
     if groups and not topics:
         raise click.UsageError("--group needs --topic: a group belongs to a topic")
     made = secrets.token_urlsafe(TOKEN_BYTES)
@@ -94,7 +94,7 @@ def _time(text: str) -> str:
         tomllib.loads(f"time = {text}")
         datetime.datetime.fromisoformat(text)
     except ValueError:
-        problem = f"{text!r} is no time such as 2027-01-01T00:00:00Z"
+        problem = f"{text!r} is not a time such as 2027-01-01T00:00:00Z"
         raise click.BadParameter(problem, param_hint="'--expires'") from None
     return text
 

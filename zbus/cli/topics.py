@@ -58,10 +58,10 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
 @click.option("--filter", "group_filter", help='Tags the group wants: "a.*;b.#"; "": all.')
 @click.option("--from", "from", help=f"Where a new group begins: {PLACE}")
 @click.option(
-    "--start-copy", "group_start_copy", metavar="GROUP", help="Begin where this group stands."
+    "--start-copy", "group_start_copy", metavar="GROUP", help="Start at the position of this group."
 )
 @click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions.")
-@_switches(("--rpc", "rpc", "A topic of calls, in memory unless --durability says otherwise."))
+@_switches(("--rpc", "rpc", "A topic for RPC calls, in memory unless --durability is given."))
 @click.option(
     "--durability",
     type=click.Choice(["memory", "os", "disk"]),
@@ -96,7 +96,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
 @_switches(
     ("--dedupe-live", "dedupe_live", "Store an id once while its message is not finished."),
     ("--sender-headers", "sender_headers", "Store how a message came with it."),
-    ("--topic-ack", "topic_ack", "What groups do that do not say --ack themselves."),
+    ("--topic-ack", "topic_ack", "Default of --ack for groups of this topic."),
     ("--topic-exclusive", "topic_exclusive", "Likewise."),
     ("--topic-temporary", "topic_temporary", "Likewise."),
     ("--topic-paused", "topic_paused", "Likewise."),
@@ -141,7 +141,7 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     (
         "--one-batch",
         "group_one_batch",
-        "Settle what was handed out of a partition before there is more of it.",
+        "Deliver the next batch of a partition only when the last one is acknowledged.",
     ),
     (
         "--keep-attempts",
@@ -151,7 +151,9 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     ("--retain", "group_retain", "Retention forgets nothing that the group has not finished."),
 )
 @click.option("--push-url", metavar="URL|none", help="Send the group's messages to this webhook.")
-@click.option("--push-secret", metavar="WHSEC|none", help="Sign what is sent there.")
+@click.option(
+    "--push-secret", metavar="WHSEC|none", help="Secret that signs the requests of the webhook."
+)
 @click.option(
     "--push-concurrency", type=click.IntRange(1, 100), help="Requests that may be open at once."
 )
@@ -231,7 +233,7 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 
 @click.command()
 @of_group
-@click.option("--keep-leased", is_flag=True, help="Of GROUP: but what it has leased.")
+@click.option("--keep-leased", is_flag=True, help="With GROUP: keep the messages that are leased.")
 def empty(topic: str, group: str | None, keep_leased: bool, as_json: bool, url: str) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
     kept = {"keep_leased": 1} if keep_leased else {}

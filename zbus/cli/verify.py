@@ -125,7 +125,7 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
             if not segment.linked:
                 notes.append(
                     f"{segment.path}: its first batch does not name the last batch of the segment "
-                    "before it; this is no damage if a segment without messages was replaced"
+                    "before it; this is harmless if a segment without messages was replaced"
                 )
             if segment.lost_before:
                 lost = counted(segment.lost_before, "message")
@@ -146,7 +146,7 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
         f"{counted(messages, 'message')}, {_speed(read, seconds)}"
     )
     if result.quarantine is not None:
-        click.echo(f"what was taken out is in {result.quarantine}")
+        click.echo(f"the removed parts are in {result.quarantine}")
     if result.left and repair:
         for line in result.left:
             click.echo(f"left: {line}")

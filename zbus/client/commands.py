@@ -345,7 +345,7 @@ def nack(
     """
     if delay_ms and not front:
         raise TypeError(
-            "delay_ms and front=False contradict each other: what is delayed comes when it is due"
+            "delay_ms and front=False cannot be combined: a delayed message is redelivered when due"
         )
     lines = of_group(b"nack", topic, group) + optional(
         offset=encode_offsets(offsets),

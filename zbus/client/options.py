@@ -44,7 +44,7 @@ def parse_url(url: str) -> Address:
         forms = "http://host:port, https://host:port or unix:/path/of/socket"
         raise ValueError(f"{url!r} is not of the form {forms}")
     if parts.query or parts.path not in ("", "/"):
-        raise ValueError(f"{url!r} says more than where the broker is; give a token as token=")
+        raise ValueError(f"{url!r} has more than scheme, host and port; give a token as token=")
     kind: Kind = "tls" if parts.scheme == "https" else "tcp"
     return Address(kind, parts.hostname, DEFAULT_PORT if parts.port is None else parts.port)
 

@@ -68,7 +68,7 @@ class ServerOptions:
         "are none.",
     )
     token_file: str = option(
-        "", "TOML file of tokens and their rights. Without it everybody may do everything."
+        "", "TOML file of tokens and their rights. Without it every client has full access."
     )
     insecure: bool = option(
         False, "Allow a broker without `token_file` to listen where other machines can reach it."
@@ -140,10 +140,10 @@ class Timeouts:
     head_timeout_ms: int = number(10_000, 100, HOUR_MS, "From first byte to full request head.")
     body_timeout_ms: int = number(30_000, 100, HOUR_MS, "Longest pause within a request body.")
     idle_timeout_ms: int = number(
-        180_000, 100, 24 * HOUR_MS, "A connection without traffic for so long is closed."
+        180_000, 100, 24 * HOUR_MS, "Close connections idle for this long."
     )
     stall_timeout_ms: int = number(
-        10_000, 100, HOUR_MS, "A client that takes none of its replies for so long is cut off."
+        10_000, 100, HOUR_MS, "Cut off a client that reads none of its replies for this long."
     )
     bytes_per_s_min: int = number(
         500,
@@ -153,7 +153,7 @@ class Timeouts:
         "or `stall_timeout_ms` is cut off; 0 = however slowly.",
     )
     sse_heartbeat_ms: int = number(
-        15_000, 100, HOUR_MS, "A stream of events without an event for so long gets a comment."
+        15_000, 100, HOUR_MS, "Send a comment on an event stream that is silent for this long."
     )
 
 

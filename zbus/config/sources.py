@@ -67,7 +67,7 @@ def _from_file(path: Path) -> dict[str, object]:
         for name, raw in inner.items():  # of a table: `[mqcloud] queues` is `mqcloud_queues`
             option = f"{key}_{name}" if name else key
             if option not in OPTIONS:
-                raise ConfigError(f"{path}: there is no option {option!r}")
+                raise ConfigError(f"{path}: unknown option {option!r}")
             if option in values:
                 raise ConfigError(f"{path}: the option {option!r} is there twice")
             values[option] = _parse(option, raw, f"{path}, key {option}")
@@ -81,7 +81,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name not in OPTIONS or variable != variable.upper():
-            raise ConfigError(f"environment variable {variable}: there is no such option")
+            raise ConfigError(f"environment variable {variable}: unknown option")
         values[name] = _parse(name, text, f"environment variable {variable}")
     return values
 
@@ -91,7 +91,7 @@ def _from_command_line(
 ) -> dict[str, object]:
     for name in settings:
         if name not in OPTIONS:
-            raise ConfigError(f"--set {name}: there is no such option")
+            raise ConfigError(f"--set {name}: unknown option")
     values = {name: _parse(name, text, f"--set {name}") for name, text in settings.items()}
     for name, text in options.items():
         values[name] = _parse(name, text, f"option --{name.replace('_', '-')}")

@@ -398,7 +398,8 @@ class Broker:
         if not self._calls.settle(target, routed.id, routed):
             session = self.sessions.get(target)
             if session is None or not session.push(routed):
-                text = f"there is no session {target.decode('utf-8', 'replace')} that would take it"
+                name = target.decode("utf-8", "replace")
+                text = f"session {name} is not connected, or cannot receive"
                 ticket.settle(BrokerError(Refusal.SESSION_UNKNOWN, text))
                 return
         ticket.settle(DONE)

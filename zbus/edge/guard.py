@@ -166,7 +166,7 @@ class Guard:
         if not is_browser(fields):
             return None
         if _is_early(fields) and changes():
-            return Answer(425, "425: nothing is done ahead of time; open the address itself")
+            return Answer(425, "425: prefetch refused: this URL changes data; open it itself")
         if origin is not None:
             return None
         by_address = policy.by_address and self._browser_get
@@ -306,11 +306,11 @@ _CREDENTIALS = (b"access-control-allow-credentials", b"true")
 
 _FOREIGN = Answer(
     403,
-    "403: another page made the browser ask for this; type the address, or add the page's origin"
+    "403: a page of another site sent this request; open the URL yourself, or add its origin"
     " to the option cors_origins",
 )
-_NAMELESS = Answer(400, "400: what a browser sends has a Host header")
-_OFF = Answer(403, "403: an address that a browser opens changes nothing here (option browser_get)")
+_NAMELESS = Answer(400, "400: missing Host header")
+_OFF = Answer(403, "403: this broker refuses changes by GET from a browser (browser_get=off)")
 
 
 def is_browser(fields: dict[bytes, bytes]) -> bool:

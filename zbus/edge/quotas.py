@@ -49,7 +49,7 @@ class Meter:
         if limits.connections_max and session not in self._connections:
             if len(self._connections) >= limits.connections_max:
                 most = so_many((limits.connections_max, "connection"))
-                text = f"429: this token may have {most}, and no more"
+                text = f"429: quota reached: this token may have {most}"
                 return Answer(429, text, retry_after(1))
             self._connections[session] = None
             session.when_left(self._left)
@@ -64,4 +64,4 @@ class Meter:
     def _throttled(self, wait_s: int) -> str:
         limits = self.limits
         most = so_many((limits.requests_per_s, "request"), (limits.bytes_per_s, "byte"))
-        return f"429: this token may send {most} a second: send again in {wait_s} s"
+        return f"429: this token may send {most} a second: retry in {wait_s} s"

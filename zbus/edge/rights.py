@@ -59,7 +59,7 @@ class PeerFollower(Subscriber):
 
 def forbidden(topic: str) -> BrokerError:
     """Reading that was allowed ends."""
-    return BrokerError(Refusal.FORBIDDEN, f"{topic} may not be read any more", topic)
+    return BrokerError(Refusal.FORBIDDEN, f"{topic} may no longer be read with this token", topic)
 
 
 Shown = tuple[bytes, ...] | str | None

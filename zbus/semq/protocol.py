@@ -135,7 +135,7 @@ class Mid(NamedTuple):
 def read_node(text: str) -> str:
     """A node, or raise."""
     if _NODE.match(text) is None:
-        raise Malformed(f"{text[:80]!r} is no node: <type 0 to 3>:<id>")
+        raise Malformed(f"{text[:80]!r} is no node address: expected type:id, for example 1:10008")
     return text
 
 

@@ -138,7 +138,7 @@ _OPTIONS: Final = (
         help="It holds the token; with a cluster, on each machine. Else: ZBUS_TOKEN there."),
     click.option("--tls-ca", metavar="FILE", help="Whom to trust, if the broker speaks TLS."),
     click.option("--patience", metavar="TIME",
-        help="A broker that cannot be reached is tried again for so long; by default 1m."),
+        help="Retry an unreachable broker for this long; default 1m."),
     click.option("--data-dir", metavar="DIR",
         help="Read this data directory of a broker, or a backup of one, instead of a broker."),
     click.option("--master", metavar="URL",
@@ -147,7 +147,7 @@ _OPTIONS: Final = (
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
     click.option("--java-home", metavar="DIR", help="The Java to use."),
     click.option("--name", metavar="TEXT", help="What Spark calls the job."),
-    click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+    click.option("--dry-run", is_flag=True, help="Print the plan and do nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
 )  # fmt: skip
 
@@ -155,9 +155,11 @@ _OPTIONS: Final = (
 def range_options(function: Function) -> Function:
     """`since` and `until`: of which times."""
     since = click.option(
-        "--since", metavar="TIME", help="What was stored then or later: 24h (ago), or a time."
+        "--since",
+        metavar="TIME",
+        help="Messages stored at this time or later: 24h (ago), or a time.",
     )
-    until = click.option("--until", metavar="TIME", help="What was stored before that.")
+    until = click.option("--until", metavar="TIME", help="Messages stored before this time.")
     return since(until(function))
 
 
@@ -166,9 +168,9 @@ _STREAM_OPTIONS: Final = (
     click.option("--once", is_flag=True,
         help="Of a stream: end when all that was there at the start is done."),
     click.option("--interval", metavar="TIME", help="Of a stream: a batch each 30s, 5m."),
-    click.option("--rate", metavar="BYTES/s", help="Of a stream: read about so much, 20MiB/s."),
+    click.option("--rate", metavar="BYTES/s", help="Stream: limit of the read rate, as 20MiB/s."),
     click.option("--batch-bytes", metavar="SIZE",
-        help="Of a stream: a batch is about so much, 256MiB."),
+        help="Stream: approximate size of a batch, such as 256MiB."),
     click.option("--group", metavar="GROUP",
         help="Of a stream: a consumer group that shows in the broker how far it is."),
 )  # fmt: skip

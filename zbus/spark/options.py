@@ -76,10 +76,10 @@ def read_wish(options: Mapping[str, str]) -> Wish:
             raise Usage("say one of topic, topics and topicsPattern")
         values["topics"] = topic
     if ("topics" in values) == ("pattern" in values):
-        raise Usage("say which messages: one of topic, topics and topicsPattern")
+        raise Usage("missing source: one of topic, topics and topicsPattern")
     wish = Wish(where=where, **values)
     if (where.broker is None) == (where.path is None):
-        raise Usage("say either broker (host:port) or path (a data directory or a backup of one)")
+        raise Usage("set either broker (host:port) or path (a data directory or a backup of one)")
     if wish.group is not None and where.broker is None:
         raise Usage("option group: only a broker has consumer groups, and path is read without one")
     return wish
@@ -107,12 +107,12 @@ def _refuse(options: Mapping[str, str], names: Iterable[str], why: str) -> None:
 def read_sink_wish(options: Mapping[str, str], overwrite: bool) -> SinkWish:
     """Of a sink's options. Raises Usage."""
     if overwrite:
-        raise Usage('a topic is a log, and nothing in it is overwritten: say .mode("append")')
+        raise Usage('a topic is append-only: use .mode("append")')
     # Spark gives a sink what belongs to itself, too.
     own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
     where, values = _read(own, SINK_OPTIONS)
     if where.broker is None:
-        raise Usage("say to which broker: the option broker, host:port")
+        raise Usage("missing option broker (host:port)")
     wish = SinkWish(where=where, **values)
     if not wish.exactly_once and wish.app is not None:
         raise Usage("txnAppId is for delivery=exactly-once: nothing is committed otherwise")
@@ -189,7 +189,7 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"it is no regular expression: {error}") from error
+        raise ValueError(f"it is not a regular expression: {error}") from error
     return value
 
 
@@ -213,14 +213,14 @@ def _number(least: int) -> Callable[[str], int]:
 def _duration_ms(value: str) -> int:
     found = parse_ms(value)
     if found is None or not 0 < found < 1 << 40:
-        raise ValueError(f"{value[:40]} is no duration; for instance 200ms, 30s, 15m")
+        raise ValueError(f"{value[:40]} is not a duration; for instance 200ms, 30s, 15m")
     return found
 
 
 def _size_bytes(value: str) -> int:
     found = parse_bytes(value)
     if found is None or not 0 < found < 1 << 50:
-        raise ValueError(f"{value[:40]} is no size; for instance 134217728, 128 MiB")
+        raise ValueError(f"{value[:40]} is not a size; for instance 134217728, 128 MiB")
     return found
 
 

@@ -44,9 +44,9 @@ Post = Callable[[Callable[[], None]], None]
 class Verdict(enum.Enum):
     """Why appends to a lane are not durable, and will not be."""
 
-    FULL = "there is no room for it"
-    CONFLICT = "another writer was here"
-    LOST = "nobody knows what of it is there"
+    FULL = "the storage is full"
+    CONFLICT = "another process wrote to it"
+    LOST = "a write failed, and its outcome is unknown"
 
 
 Verdicts: TypeAlias = "Mapping[Lane, Verdict]"

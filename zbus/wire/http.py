@@ -340,7 +340,7 @@ class HttpReader:
         """Count what the body takes by now."""
         taken = pending.body.taken
         if not budget.take(taken - pending.held_bytes):
-            raise WireError(503, "the bodies that are on their way in take all memory for them")
+            raise WireError(503, "request bodies in transit use all their memory; retry in 1 s")
         pending.held_bytes = taken
 
     def _finish(self, head: Head, given: Any, body: bytes, requests: list[Request]) -> None:  # noqa: ANN401

@@ -144,7 +144,9 @@ class ResponseReader:
         version, _, rest = line.partition(b" ")
         code, _, reason = rest.partition(b" ")
         if version != b"HTTP/1.1" or len(code) != 3 or not code.isdigit() or code < b"100":
-            raise WireError(400, f"the answer begins with {quoted(line)}, which is no status line")
+            raise WireError(
+                400, f"the answer begins with {quoted(line)}, which is not a status line"
+            )
         if b"\r" in reason or b"\n" in reason:
             raise WireError(400, "a status line has a control byte in its reason")
         status = int(code)

@@ -73,7 +73,7 @@ def accept_handshake(head: Head, any_key: bool = False) -> bytes:
     if b"upgrade" not in options:
         raise WireError(400, "a WebSocket handshake needs Connection: Upgrade; a proxy drops it")
     if fields.get(b"sec-websocket-version") != b"13":
-        raise WireError(426, "the WebSocket version spoken here is 13")
+        raise WireError(426, "unsupported WebSocket version: only 13 is supported")
     key = fields.get(b"sec-websocket-key", b"")
     if not (_is_key(key) or (any_key and key)):
         raise WireError(400, "the Sec-WebSocket-Key is not 16 bytes in Base64")
@@ -253,12 +253,12 @@ class WebSocketReader:
                 return 0, 0
             length = int.from_bytes(data[at + 2 : begin - 4])
             if length < least:
-                raise WireError(PROTOCOL_ERROR, "a frame's length is written longer than need be")
+                raise WireError(PROTOCOL_ERROR, "a frame's length is not in its shortest form")
         if not first & 0x08:
             message = self._message
             if first & 0x0F:
                 if message is not None:
-                    raise WireError(PROTOCOL_ERROR, "a message begins before the last one ended")
+                    raise WireError(PROTOCOL_ERROR, "a new message begins inside a fragmented one")
                 size = length
             elif message is None:
                 raise WireError(PROTOCOL_ERROR, "there is no message to continue")
@@ -334,7 +334,7 @@ class WebSocketReader:
         message.add(piece)
         if self._budget is not None and not last:
             if not self._budget.take(message.taken - self._held_bytes):
-                raise WireError(TRY_LATER, "messages on their way in take all memory for them")
+                raise WireError(TRY_LATER, "messages in transit use all their memory")
             self._held_bytes = message.taken
 
     def _check_text(self, piece: bytes | bytearray, last: bool) -> None:
@@ -375,7 +375,7 @@ def _check_close(payload: bytes) -> None:
         raise WireError(PROTOCOL_ERROR, "the code of a close frame has two bytes")
     code = int.from_bytes(payload[:2])
     if code not in _CLOSE_CODES and not 3000 <= code < 5000:
-        raise WireError(PROTOCOL_ERROR, f"a close frame may not say {code}")
+        raise WireError(PROTOCOL_ERROR, f"{code} is not a valid close code")
     try:
         payload[2:].decode()
     except UnicodeDecodeError:

@@ -178,7 +178,7 @@ def test_a_lane_that_another_writer_was_at_is_noticed_before_anything_is_told(
     put = box.put(b"x")
     box.settle()
     assert refusal(put).refusal is Refusal.FENCED
-    assert "partition 0 of T is read again, because another writer was here" in refusal(put).text
+    assert "partition 0 of T is recovering (another process wrote to it)" in refusal(put).text
     put = box.put(b"y")
     box.settle()
     assert (put.fine, put.offset) == (True, 0)

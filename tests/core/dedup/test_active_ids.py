@@ -265,7 +265,7 @@ def test_no_id_is_forgotten_for_another(monkeypatch: pytest.MonkeyPatch) -> None
     for probe in (put(box, b"5"), put(box, b"0", b"5")):
         box.settle()
         assert refusal(probe).refusal is Refusal.TOO_MANY
-        assert "has 5 messages with ids to come in partition 0" in refusal(probe).text
+        assert "holds 5 unfinished messages with ids in partition 0" in refusal(probe).text
     assert stored(box, b"4") == (4, 1), "it is known"
     assert stored(box, b"") == (5, 0), "and one without an id is stored"
     single.delete(box.broker._dispatch, Probe(), [box.group()], box.partition(), ranges([3]))

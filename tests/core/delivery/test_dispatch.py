@@ -327,7 +327,7 @@ def test_so_many_pulls_wait_and_one_more_is_refused() -> None:
     for one in over_limit:
         error = refusal(one)
         assert error.refusal is Refusal.TOO_MANY
-        assert error.text == "3 requests for messages wait on this broker already"
+        assert error.text == "3 consumes are waiting on this broker, which is the limit"
     assert reason(now) is EmptyReason.DRAINED, "it need not wait"
     assert all(one.open for one in waiting)
     box.broker.leave(session)

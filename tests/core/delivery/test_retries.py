@@ -99,8 +99,8 @@ def test_pauses(first_ms: int, longest_ms: int, attempts: int, pause: int) -> No
         ({"lease": None, "on_loss": "front"}, "lost leases: a group without acknowledgements"),
         ({"lease": None, "one_batch": True}, "one batch: a group without acknowledgements"),
         ({"attempts_max": 2, "dead_letter": "none"}, "there is no topic none"),
-        ({"attempts_max": 2, "dead_letter": "T"}, "dead letters of T would come back to it from T"),
-        ({"attempts_max": 2, "dead_letter": "A"}, "would come back to it from A"),
+        ({"attempts_max": 2, "dead_letter": "T"}, "dead letters of T would return to it through T"),
+        ({"attempts_max": 2, "dead_letter": "A"}, "would return to it through A"),
         ({"attempts_max": 2, "dead_letter": "S"}, "dead letters: S is a topic of services"),
     ],
 )

@@ -132,7 +132,7 @@ def test_every_verb_counts(verb: str) -> None:
     for probe in refused:
         assert refusal(probe).refusal is Refusal.THROTTLED
         assert refusal(probe).retry_s == 1
-        assert refusal(probe).text == "T takes 3 messages a second: send again in 1 s"
+        assert refusal(probe).text == "T accepts 3 messages a second: retry in 1 s"
     assert all(probe.fine for probe in box.puts(verb, 3, "U")), "another topic has its own"
     box.turn(1_000)
     assert all(probe.fine for probe in box.puts(verb, 3))
@@ -147,7 +147,7 @@ def test_a_batch_passes_as_a_whole_and_others_wait_for_it() -> None:
     assert probe.fine
     (late,) = box.puts("put", 1)
     assert refusal(late).retry_s == 10
-    assert refusal(late).text == "T takes 100 bytes a second: send again in 10 s"
+    assert refusal(late).text == "T accepts 100 bytes a second: retry in 10 s"
     box.turn(9_000)
     assert refusal(box.puts("put", 1)[0]).retry_s == 1
     box.turn(1_000)

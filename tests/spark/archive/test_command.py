@@ -102,11 +102,11 @@ LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
         (["--topics", "orders"], 2, "--to DIR"),
         ([*LOCAL], 2, "say either --topics"),
         ([*LOCAL, "--topics", "orders", "--pattern", ".*"], 2, "say either --topics"),
-        ([*LOCAL, "--pattern", "("], 2, "no regular expression"),
+        ([*LOCAL, "--pattern", "("], 2, "not a regular expression"),
         ([*LOCAL, "--topics", "nobody"], 2, "no topic nobody"),
         ([*LOCAL, "--topics", "orders", "--once", "--interval", "1s"], 2, "two things"),
         ([*LOCAL, "--topics", "orders", "--interval", "soon"], 2, "30s, 1h or 7d"),
-        ([*LOCAL, "--topics", "orders", "--until", "yesterday"], 2, "is no time"),
+        ([*LOCAL, "--topics", "orders", "--until", "yesterday"], 2, "is not a time"),
         ([*LOCAL, "--topics", "orders", "--file-bytes", "many"], 2, "256MiB"),
         ([*LOCAL, "--topics", "orders", "--file-bytes", "0"], 2, "more than 0"),
         ([*LOCAL, "--topics", "orders", "--rate", "fast"], 2, "20MiB/s"),
@@ -225,7 +225,7 @@ def test_of_two_archivers_one_ends_with_4(place: Place) -> None:
             _, said = slow.communicate(timeout=WAIT_S)
         finally:
             slow.kill()
-    assert (slow.returncode, b"somebody else" in said) == (4, True), said
+    assert (slow.returncode, b"another run" in said) == (4, True), said
     assert [file.rows for file in Archive(place.archive).files()] == [COUNT]
     removed = place.document("vacuum", "@/archive", "--older-than", "0s", "--force")
     assert len(removed["data"]) == 1  # of the slow one

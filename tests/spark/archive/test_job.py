@@ -401,7 +401,7 @@ def test_who_remembers_an_old_lane_loses(log: MemoryLog) -> None:
     assert late.resume("orders", 0) is None
     run(disk, log)
     before = disk.list_all()
-    with pytest.raises(LostRace, match="somebody else has archived from offset 0"):
+    with pytest.raises(LostRace, match="another run has archived from offset 0"):
         run(disk, log, target=late)
     assert [path for path in disk.list_all() if "_zbus" in path.parts] == [
         path for path in before if "_zbus" in path.parts

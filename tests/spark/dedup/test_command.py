@@ -34,7 +34,7 @@ STREAM = "--from orders --to clean --checkpoint c"
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("", "say which topic is read: --from TOPIC"),
+        ("", "missing source: --from TOPIC"),
         ("--from orders --colour red", "No such option '--colour'"),
         ("--from orders --by colour", "--by colour: there are id, key, tag, body_hash and header."),
         ("--from orders --by id,id", "--by id,id: a column is named twice"),

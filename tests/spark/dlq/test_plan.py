@@ -56,7 +56,7 @@ PLAN = Plan(
         ([Letter(0, 2, "a", "T", 3)], {"redrives_max": 4}, (Entry(0, 2, "a", "T", 4),), {}),
         ([Letter(0, 9, "a", "T", 0)], {}, (), {"done already, or with a consumer": 1}),
         ([Letter(2, 1, "a", "T", 0)], {}, (), {"done already, or with a consumer": 1}),
-        ([Letter(0, 2, "a", None, 0)], {}, (), {"no origin: say --to TOPIC": 1}),
+        ([Letter(0, 2, "a", None, 0)], {}, (), {"no origin: give --to TOPIC": 1}),
         ([Letter(0, 2, "a", None, 0)], {"to": "X"}, (Entry(0, 2, "a", "X", 1),), {}),
         (
             [Letter(0, offset, "a", "T", 0) for offset in (3, 1, 2)],

@@ -88,9 +88,9 @@ def test_what_cannot_be(broker: str, tmp_path: Path, words: str, text: str) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("", "say which topic is read: --from TOPIC"),
-        ("--from flights --to late", "say what is done: --sql QUERY or --transform"),
-        ("--from flights --sql x", "say where results go: one of --to TOPIC, --route, --files DIR"),
+        ("", "missing source: --from TOPIC"),
+        ("--from flights --to late", "missing query: --sql QUERY or --transform"),
+        ("--from flights --sql x", "missing target: --to TOPIC, --route or --files DIR"),
         ("--from flights --sql x --to nowhere", "there is no topic nowhere"),
         ("--from flights --sql x --files d --checkpoint c --mode update", "--files has no --mode"),
         ("{tmp}/job.toml --from nowhere", "nowhere"),

@@ -83,7 +83,7 @@ def test_what_is_still_to_come_was_stored_at_any_time(spark: Any, url: str, tmp_
     [
         ([], "say which topics: --topics A,B or --pattern RE"),
         (["--topics", "a", "--pattern", "b"], "say which topics: --topics A,B or --pattern RE"),
-        (["--pattern", "("], "is no regular expression"),
+        (["--pattern", "("], "is not a regular expression"),
         (["--topics", "nobody"], "nobody"),
         (["--pattern", "nobody"], "no topic matches nobody"),
         (["--topics", "orders", "--bucket", "x"], "--bucket x: it is like 5m, 1h or 1d"),

@@ -130,7 +130,7 @@ def test_topics(places: Places) -> None:
             find_scope(*place, Topics(("pays",)), wanted)
     with pytest.raises(Usage, match="in an archive, in a log"):
         find_scope(None, None, Topics(), wanted)
-    with pytest.raises(Usage, match="no regular expression"):
+    with pytest.raises(Usage, match="not a regular expression"):
         find_scope(*places["archive"], Topics(pattern="("), wanted)
 
 

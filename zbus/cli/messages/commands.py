@@ -82,7 +82,9 @@ def _headers(
 @click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
 @click.option("--front", is_flag=True, default=None, help="Put it before all that is ready.")
 @click.option(
-    "--max-attempts", type=POSITIVE, help="Hand it out at most so often; else as the group says."
+    "--max-attempts",
+    type=POSITIVE,
+    help="Deliver the message at most N times; default: the limit of the group.",
 )
 @click.option("--ack-topic", metavar="TOPIC", help="Acknowledge deliveries of TOPIC with it,")
 @click.option("--ack-group", metavar="GROUP", help="of this group,")
@@ -96,7 +98,7 @@ def _headers(
     callback=_headers,
     help="Any other header; may be repeated.",
 )
-@click.option("--file", type=click.File("rb"), help="Put what is in a file, as many messages.")
+@click.option("--file", type=click.File("rb"), help="Produce the messages of a file.")
 @click.option(
     "--stdin", "file", flag_value="-", type=click.File("rb"), help="The same from standard input."
 )
@@ -230,9 +232,9 @@ def _produce_file(
 @click.option(
     "--on-loss",
     type=LOSS,
-    help="What becomes of its leases when this ends; else as the group says.",
+    help="What happens to its leases when this command ends; default: as the group says.",
 )
-@click.option("--ack", "acks", is_flag=True, help="Acknowledge what was written.")
+@click.option("--ack", "acks", is_flag=True, help="Acknowledge each message once it is printed.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
 @click.option(
     "--lines",

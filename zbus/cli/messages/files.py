@@ -53,10 +53,10 @@ def read_body(given: str | None) -> bytes:
     if given is not None and given != STDIN:
         return given.encode()
     if given is None and sys.stdin.isatty():
-        raise click.UsageError(f"there is no BODY: give a text, a pipe or -{_EMPTY}")
+        raise click.UsageError(f"missing BODY: give a text, a pipe or -{_EMPTY}")
     content = sys.stdin.buffer.read()
     if given is None and not content:
-        raise click.UsageError(f"there is no BODY, and standard input is empty{_EMPTY}")
+        raise click.UsageError(f"missing BODY: standard input is empty{_EMPTY}")
     return content
 
 

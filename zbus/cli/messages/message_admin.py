@@ -165,7 +165,7 @@ def _number(text: str) -> int:
     help="What to list.",
 )
 @click.option("--key", help="Only those of this key.")
-@click.option("--tag", help='Only those whose tag this filter matches, such as "a.*".')
+@click.option("--tag", help='Only messages whose tag matches this filter, such as "a.*".')
 @click.option(
     "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
 )

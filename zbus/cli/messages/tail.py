@@ -79,7 +79,9 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     metavar="N",
 )
 @click.option("--filter", "pattern", default="", help='Tags to show: "a.*;b.#".')
-@click.option("--group", help="Consume as this group, and acknowledge what was shown.")
+@click.option(
+    "--group", help="Consume as this group, and acknowledge each message once it is shown."
+)
 @click.option(
     "--count", type=click.IntRange(min=0), default=0, help="Stop after this many messages."
 )

@@ -261,7 +261,7 @@ class RequestTracker:
         to try again."""
         strange = self._strange or (self._reader.error.text if self._reader.error else "")
         if strange:
-            why = f"what came is no answer of a broker ({strange})"
+            why = f"the reply is not from a zbus broker ({strange})"
         self._strange = ""
         self._lost = why
         self.online = False

@@ -37,7 +37,7 @@ _Place = tuple[Partition, Original]
 
 _NOWHERE: list[_Place] = []
 
-_REUSED = BrokerError(Refusal.REUSED, "this idempotency-key came with another message before")
+_REUSED = BrokerError(Refusal.REUSED, "this idempotency-key was used for a different message")
 
 
 def put_once(
@@ -188,8 +188,8 @@ def _make_room(tick: Tick, partition: Partition, chunk: Chunk) -> bool:
 
 def _too_many_ids(partition: Partition) -> BrokerError:
     topic, most = partition.topic.name, taken.LIVE_IDS_MAX
-    text = f"{topic} has {most} messages with ids to come in partition {partition.index}"
-    return BrokerError(Refusal.TOO_MANY, f"{text}: send again when some are finished")
+    text = f"{topic} holds {most} unfinished messages with ids in partition {partition.index}"
+    return BrokerError(Refusal.TOO_MANY, f"{text}: retry when some are finished")
 
 
 def _by_ids(tick: Tick, topic: Topic, chunk: Chunk) -> tuple[Chunk, list[_Place]]:

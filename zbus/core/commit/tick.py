@@ -28,7 +28,7 @@ epoch."""
 
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
 
-FULL_STATE = BrokerError(Refusal.FULL, "no space left, not even for acknowledgements: send again")
+FULL_STATE = BrokerError(Refusal.FULL, "the disk is full, no room even for acknowledgements: retry")
 
 RETRY_MS = 1_000
 """How often changes that found no room are tried again."""

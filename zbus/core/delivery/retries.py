@@ -123,7 +123,7 @@ def dead_letter_problem(
         return BrokerError(Refusal.ILLEGAL, text)
     if not _lead_to(topics, dead_letter.lower(), name.lower()):
         return None
-    text = f"dead letters of {name} would come back to it from {dead_letter}"
+    text = f"dead letters of {name} would return to it through {dead_letter}"
     return BrokerError(Refusal.ILLEGAL, text)
 
 

@@ -6,6 +6,8 @@ is smaller, so that `0-9999` of nothing costs nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, finish_tried, known_of
 from zbus.core.delivery.dispatch import Dispatch
@@ -14,6 +16,8 @@ from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.topics.topic import Group, Partition
+
+NOT_LEASED: Final = "is not leased: its lease expired, or it was acknowledged or never delivered"
 
 
 def ack(
@@ -148,7 +152,7 @@ def _leased(ticket: Ticket, backlog: Backlog, ranges: Ranges) -> list[int]:
         del found[offset]
     if not found:
         count = distinct(ranges)
-        text = f"offset {ranges[0].start if ranges else 0} is not leased"
+        text = f"offset {ranges[0].start if ranges else 0} {NOT_LEASED}"
         if count > 1:
             text = f"none of these {count} offsets is leased"
         ticket.settle(BrokerError(Refusal.NOT_LEASED, text))

@@ -45,8 +45,10 @@ LATE_MAX = 10_000
 """Messages that became due, for a follower that takes nothing. With more it is given up."""
 
 ENDED_STOPPING = BrokerError(Refusal.STOPPING, "the broker is stopping")
-ENDED_LATE = BrokerError(Refusal.TOO_MANY, "too much became due for a follower that takes nothing")
-SERVICES = BrokerError(Refusal.ILLEGAL, "a topic of services cannot be followed")
+ENDED_LATE = BrokerError(
+    Refusal.TOO_MANY, "the subscriber does not read: too many messages became due"
+)
+SERVICES = BrokerError(Refusal.ILLEGAL, "a topic of services has no event stream")
 
 
 class FanOut:

@@ -83,27 +83,27 @@ def offset_outside(index: int, first: int, end: int) -> BrokerError:
 
 
 def too_many_wait(waiting_max: int) -> BrokerError:
-    text = f"{waiting_max} requests for messages wait on this broker already"
+    text = f"{waiting_max} consumes are waiting on this broker, which is the limit"
     return BrokerError(Refusal.TOO_MANY, text)
 
 
 def conflict(partition: int, end: int) -> BrokerError:
-    text = f"the next offset of partition {partition} is {end}"
+    text = f"expected_offset does not match: partition {partition} continues at {end}"
     return BrokerError(Refusal.CONFLICT, text, str(end))
 
 
 def fenced(topic: str, partition: int, why: str) -> BrokerError:
-    text = f"partition {partition} of {topic} is read again, because {why}: send again in a moment"
+    text = f"partition {partition} of {topic} is recovering ({why}); retry in 1 s"
     return BrokerError(Refusal.FENCED, text, topic)
 
 
-INTERNAL = "an internal error happened"
+INTERNAL = "internal error"
 """Why something is read again after a mistake in the program."""
 
 
 def followed_no_more(topic: str) -> BrokerError:
     """Telling a topic to those who follow it failed."""
-    return BrokerError(Refusal.FENCED, f"{INTERNAL} while {topic} was told: follow it again", topic)
+    return BrokerError(Refusal.FENCED, f"{INTERNAL} while streaming {topic}; reconnect", topic)
 
 
 def damaged(partition: int, offset: int) -> BrokerError:

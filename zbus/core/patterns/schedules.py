@@ -100,7 +100,7 @@ class Schedules:
             return
         count = max(group.ready_count() + group.leased_count() for group in topic.groups.values())
         if count >= SCHEDULES_MAX:
-            text = f"there are {SCHEDULES_MAX} schedules of topic {target.name} already"
+            text = f"topic {target.name} has {SCHEDULES_MAX} schedules, which is the limit"
             ticket.settle(BrokerError(Refusal.TOO_MANY, text))
             return
         self._puts.put_once(topic.partitions[0], chunk, ticket)
@@ -118,7 +118,7 @@ class Schedules:
         name = f"{PREFIX}{target.name}"
         topic = self._broker.topics.get(name.lower())
         if topic is not None and topic.options.notes != NOTES:
-            text = f"{name} is a topic of somebody's own, and would have to hold the schedules"
+            text = f"{name} exists and was not made for schedules; remove or rename it"
             return BrokerError(Refusal.ILLEGAL, text)
         if topic is None or not topic.groups:
             made, level = Opening(), target.options.durability

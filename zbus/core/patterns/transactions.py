@@ -445,9 +445,9 @@ class _Called(Silent):
 
 
 def _not_staged(first: int, end: int) -> BrokerError:
-    text = f"of the offsets {first} to {end} some are not staged, or not any more"
+    text = f"some of the offsets {first} to {end} are not staged, or no longer"
     return BrokerError(Refusal.CONFLICT, text)
 
 
 def _busy() -> BrokerError:
-    return BrokerError(Refusal.FENCED, "messages are being settled that a crash has interrupted")
+    return BrokerError(Refusal.FENCED, "recovery after a crash is not finished; retry in 1 s")

@@ -71,9 +71,13 @@ class Calls:
         """Remember a call, whose message is to be put; an error if that cannot be. `withdraw` is
         called with the message's offset if nobody waits for the answer any more."""
         if id in self._open.get(session_id, ()):
-            return BrokerError(Refusal.ILLEGAL, "a call with this id is open on this connection")
+            return BrokerError(
+                Refusal.ILLEGAL, "a call with this id is already open on this connection"
+            )
         if len(self) >= self.calls_max:
-            return BrokerError(Refusal.TOO_MANY, f"more than {self.calls_max} open calls")
+            return BrokerError(
+                Refusal.TOO_MANY, f"{self.calls_max} calls are open, which is the limit"
+            )
         call = Call(self, session_id, id, ticket, withdraw)
         self._open.setdefault(session_id, {})[id] = call
         self._deadlines.set((session_id, id), deadline_ms)

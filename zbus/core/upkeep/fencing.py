@@ -1,18 +1,16 @@
 """Partitions whose storage failed: closed, read again, and opened, while all others go on.
 
-A partition is *serving*, *fenced* or *reopening*. It is fenced when storage says that what was
-written to it is not there, or that nobody knows: another writer was here, or an answer was lost.
-Then what the broker knows of the partition may be wrong. Whoever waits for it is told so, with an
-error that says to try again; nothing of it is handed out, and nothing is written to it. It is read
-again at once (but once a second at most), and serves as soon as that is done.
+A partition is *serving*, *fenced* or *reopening*. It is fenced when a write failed, or when its
+outcome is unknown: another process wrote to the log, or the answer of storage was lost. Then the
+state in memory may be wrong. Requests get an error that asks for a retry; nothing is delivered from
+the partition, and nothing is written to it. Recovery begins at once, but at most once a second, and
+the partition serves as soon as it is done.
 
-Requests need not ask: what they stage for a fenced partition is refused at the end of their turn,
-as a whole, and forgotten when the partition is read. Pulls wait, as at the end of a log.
+Requests need not check for this: what they stage for a fenced partition is refused at the end of
+their turn, as a whole, and dropped by the recovery. Pulls wait, as at the end of a log.
 
-Partition 0 decides about its topic (`zbus.core.commit.topic_changes`): with it all of the topic is
-read again.
-
-A mistake of the program has the same end: what an exception left half done is read again.
+Partition 0 decides about its topic (`zbus.core.commit.topic_changes`): with it the whole topic is
+recovered. A bug that leaves a partition half changed ends the same way.
 """
 
 from __future__ import annotations

@@ -120,15 +120,16 @@ class Declarations:
         if text is not None:
             return BrokerError(Refusal.ILLEGAL, f"topic: {text}")
         if options.durability not in DURABILITIES:
-            return BrokerError(Refusal.ILLEGAL, "durability is one of memory, os, disk")
+            return BrokerError(Refusal.ILLEGAL, "durability must be memory, os or disk")
         if not 1 <= options.partitions <= limits.partitions_max:
-            return BrokerError(Refusal.ILLEGAL, f"partitions: 1 to {limits.partitions_max}")
+            return BrokerError(Refusal.ILLEGAL, f"partitions must be 1 to {limits.partitions_max}")
         if topic is None:
             if (refused := self._puts.refusal(options)) is not None:
                 return refused
             if len(self._topics) >= limits.topics_max:
                 return BrokerError(
-                    Refusal.TOO_MANY, f"there are {limits.topics_max} topics already"
+                    Refusal.TOO_MANY,
+                    f"the broker has {limits.topics_max} topics, which is the limit",
                 )
         elif options.partitions != topic.options.partitions:
             return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
@@ -153,7 +154,7 @@ class Declarations:
             return problem
         is_new = topic is not None and known is None
         if is_new and topic and len(topic.groups) >= limits.groups_per_topic_max:
-            text = f"there are {limits.groups_per_topic_max} groups already"
+            text = f"the topic has {limits.groups_per_topic_max} groups, which is the limit"
             return BrokerError(Refusal.TOO_MANY, text)
         return None
 

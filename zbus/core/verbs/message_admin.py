@@ -39,7 +39,7 @@ def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | Bro
     it."""
     kept_ms = topic.options.dedupe_ms
     if not topic.options.remembers_ids:
-        text = f"{topic.name} does not remember ids (dedupe_ms): name the message by its offset"
+        text = f"{topic.name} does not keep ids (dedupe_ms is off): use the offset"
         return BrokerError(Refusal.ILLEGAL, text)
     name = id_name(id)
     for partition in topic.partitions:
@@ -54,7 +54,7 @@ def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | Bro
     shown = id[:40].decode("utf-8", "replace")
     text = f"no message with the id {shown} was stored in the last {kept_ms} ms"
     if topic.options.dedupe_live:
-        text = f"there is no message with the id {shown}, or it was finished long ago"
+        text = f"there is no message with the id {shown}, or it was finished and forgotten"
     return BrokerError(Refusal.OFFSET_UNKNOWN, text)
 
 

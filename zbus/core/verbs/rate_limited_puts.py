@@ -82,5 +82,5 @@ class RateLimitedPuts(Puts):
     def _throttled(self, topic: Topic, wait_s: int) -> BrokerError:
         limits = self.limits
         most = so_many((limits.topic_messages_per_s, "message"), (limits.topic_bytes_per_s, "byte"))
-        text = f"{topic.name} takes {most} a second: send again in {wait_s} s"
+        text = f"{topic.name} accepts {most} a second: retry in {wait_s} s"
         return BrokerError(Refusal.THROTTLED, text, topic.name, wait_s)

@@ -47,9 +47,11 @@ class Start:
         """Why there is no such place in a topic of so many partitions, whatever they hold."""
         text = ""
         if isinstance(self.offset, tuple) and len(self.offset) != partitions:
-            text = f"offsets for {len(self.offset)} partitions, and the topic has {partitions}"
+            text = (
+                f"{len(self.offset)} offsets were given, but the topic has {partitions} partitions"
+            )
         elif isinstance(self.offset, tuple) and self.partition is not None:
-            text = "offsets of all partitions are not those of one"
+            text = "offsets of several partitions cannot be combined with `partition`"
         elif self.partition is not None and self.partition >= partitions:
             text = f"there is no partition {self.partition}"
         return BrokerError(Refusal.ILLEGAL, text) if text else None

@@ -62,7 +62,7 @@ class AdfDialect(HttpDialect):
         word, dot, suffix = name.partition(b".")
         action, form = BY_WORD.get(word), _FORMS.get(suffix)
         if action is None or form is None or (dot and not suffix) or head.websocket:
-            return Elsewhere(head, self.guard, Answer(404, "404: there is no such path", TEXT))
+            return Elsewhere(head, self.guard, Answer(404, "404: unknown path", TEXT))
         if (refusal := _refusal(head, action)) is not None:
             return Elsewhere(head, self.guard, refusal)
         query: dict[bytes, bytes] = {}
@@ -87,9 +87,11 @@ def _refusal(head: Head, action: Action) -> Answer | None:
     if head.method != b"POST":
         return Answer(405, "405: a push is a POST", TEXT + b"allow: POST\r\n")
     if not (head.content_length or head.chunked):
-        return Answer(411, "411: a push has a body, and says how long it is", TEXT)
+        return Answer(411, "411: a push needs a body with its content-length", TEXT)
     if head.fields.get(b"content-type", b"").lower().startswith(b"multipart/"):
-        return Answer(400, "400: the body of a push is the message, and no form", TEXT)
+        return Answer(
+            400, "400: multipart bodies are not supported: send the message as the body", TEXT
+        )
     return None
 
 

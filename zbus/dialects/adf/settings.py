@@ -14,9 +14,7 @@ _DAY_MS = 86_400_000
 class AdfOptions:
     """The options of a broker that this face declares."""
 
-    adf_auto_create: bool = option(
-        True, "Adf: a push or pull makes the queue that it names, if there is none."
-    )
+    adf_auto_create: bool = option(True, "Adf: a push or pull creates a queue that does not exist.")
     adf_body_bytes_max: int = number(
         65_535,
         1,

@@ -44,7 +44,7 @@ class CamelliaOptions:
         1_800_000,
         0,
         _DAY_MS,
-        "An empty topic leaves camellia's list when it was not used for so long.",
+        "Camellia: an empty topic leaves the list after this long without use.",
     )
 
 

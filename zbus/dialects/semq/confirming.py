@@ -68,7 +68,7 @@ def _pass_on(call: Call, source: str, target: str) -> None:
     """To another node, unchanged."""
     dialect, links = call.dialect, call.dialect.links
     if dialect.mailboxes.find(target) is None:
-        raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
+        raise Refused(404, UNKNOWN, f"unknown node {target}")
     links.watch(call.link, target)
     semq_id = _instance(call.said["cmd"], call.fields, target)
     found = [one for one in links.instance(target, semq_id)[:1] if one.takes_control]

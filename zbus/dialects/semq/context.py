@@ -161,7 +161,7 @@ class Call:
     def refuse_platform(self, node: str) -> None:
         """Nobody is the platform."""
         if is_platform(node):
-            text = f"{node} is of type 0, a platform: nobody else speaks for it"
+            text = f"{node} is a platform (type 0), and only the platform speaks for it"
             raise Refused(403, "forbidden", text)
 
     def teller(self, command: str = "", node: str = "") -> Telling:

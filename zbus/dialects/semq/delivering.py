@@ -246,7 +246,9 @@ def poll(call: Call) -> None:
     node = read_node(fields.text("node") or call.source())
     call.refuse_platform(node)
     if call.link is not None:
-        raise Malformed("a connection that has said hello is told what comes: it polls nothing")
+        raise Malformed(
+            "this connection has sent semq_hello: messages are pushed to it, polling is refused"
+        )
     wait_s = fields.number("wait", 0, 0, WAIT_S_MAX)
     peer = call.peer
     if peer.open_waits >= POLLS_MAX:

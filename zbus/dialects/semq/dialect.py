@@ -175,7 +175,7 @@ class SemqRequest(PlainHead):
             if key == "token":
                 self._token = self._token or value
             elif not key.replace("_", "a").isalnum() or not key.isascii():
-                raise Malformed(f"{key[:40]!r} is no name of a field")
+                raise Malformed(f"{key[:40]!r} is not a valid field name")
             elif not value.decode().isprintable() or len(value) > _VALUE_BYTES_MAX:
                 raise Malformed(f"{key[:40]} has control characters, or is too long")
             else:

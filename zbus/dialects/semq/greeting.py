@@ -30,7 +30,7 @@ def hello(call: Call) -> None:
     node = read_node(fields.required("node"))
     call.refuse_platform(node)
     if fields.text("src", node).partition("/")[0] != node:
-        raise Refused(403, "forbidden", "src is not the node that says hello")
+        raise Refused(403, "forbidden", "src is not the node that sent semq_hello")
     said = _read(call)
     link = call.link
     if link is not None:
@@ -43,7 +43,7 @@ def hello(call: Call) -> None:
         _welcome(call, call.reply(), node)
         return
     if call.asked.head.keep_alive is False:
-        raise Malformed("a connection that says hello lasts")
+        raise Malformed("semq_hello needs a persistent connection")
     if dialect.mailboxes.find(node) is None:
         bearer = call.peer.asker
         reply = _Made(call, partial(_open, call, node, said, bearer))
@@ -152,7 +152,7 @@ def lookup(call: Call) -> None:
     asker = call.source()
     target = read_address(call.fields.required("dst")).node
     if dialect.mailboxes.find(target) is None:
-        raise Refused(404, UNKNOWN, f"nobody knows the node {target}")
+        raise Refused(404, UNKNOWN, f"unknown node {target}")
     dialect.links.watch(call.link, target)
     links = [link for link in dialect.links.online(target) if link.hello.listen]
     if not links:

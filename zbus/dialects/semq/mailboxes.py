@@ -274,7 +274,8 @@ class _Unheard(Silent):
 def _problem(topic: Topic) -> BrokerError | None:
     """Why a topic of that name cannot be a mailbox."""
     if len(topic.partitions) > 1 or topic.options.calls:
-        text = f"{topic.name} is no mailbox: it has several partitions, or is one of services"
+        why = "it has several partitions, or is a topic of services"
+        text = f"{topic.name} cannot be a mailbox: {why}"
         return BrokerError(Refusal.CONFLICT, text)
     return None
 

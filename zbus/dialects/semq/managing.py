@@ -57,7 +57,7 @@ def _mailbox(call: Call) -> Mailbox:
     node = read_node(call.fields.required("node"))
     mailbox = call.dialect.mailboxes.find(node)
     if mailbox is None:
-        raise Refused(404, UNKNOWN, f"nobody knows the node {node}")
+        raise Refused(404, UNKNOWN, f"unknown node {node}")
     return mailbox
 
 

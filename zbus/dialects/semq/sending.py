@@ -128,7 +128,7 @@ def send(call: Call) -> None:
     if mailbox is None and dialect.mailboxes.is_missing(destination.node):
         raise Refused(503, "full", f"the mailbox of {destination.node} could not be made yet")
     if mailbox is None:
-        raise Refused(404, UNKNOWN, f"nobody knows the node {destination.node}")
+        raise Refused(404, UNKNOWN, f"unknown node {destination.node}")
     dialect.links.watch(call.link, destination.node)
     reply = SendReply(call, said, envelope)
     if envelope is None:
@@ -281,9 +281,9 @@ def _check_lines(lines: bytes, bytes_max: int) -> None:
 def _problem(topic: Topic, envelope: Envelope | None) -> str:
     """Why it cannot be put there."""
     if topic.options.calls:
-        return f"{topic.name} is a topic of services: nobody would be answered"
+        return f"{topic.name} is a topic of services: its replies could not be routed"
     must_arrive = envelope is not None and envelope.level == Level.ARRIVE
     if must_arrive and not topic.options.remembers_ids:
-        text = "remembers no ids, and what is sent again would be there twice"
+        text = "keeps no ids (dedupe_ms), so a retry would be stored twice"
         return f"{topic.name} {text}: declare it with dedupe_ms, or send with savefwd 2"
     return ""

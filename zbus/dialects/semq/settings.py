@@ -22,7 +22,7 @@ class SemqOptions:
         "Nodes of SEMQ that have a mailbox from the start, separated by commas: `1:10008`. Any "
         "other gets one when it says hello.",
         rf"^\s*(?:{_NODE}\s*)?(?:,\s*{_NODE}\s*)*\Z",
-        "{item!r} is no node: <type 1 to 3>:<id>",
+        "{item!r} is no node address: expected type:id, for example 1:10008",
     )
     semq_interval_ms: int = number(
         15_000,

@@ -249,14 +249,14 @@ class Links:
             nonce, proof = fields.required("nonce"), fields.required("proof")
             right = _sign(link.key, f"B{link.nonce}{nonce}")
             if not hmac.compare_digest(right.encode(), proof.encode()):
-                raise Malformed(f"it is not {link.node}: its proof is wrong")
+                raise Malformed(f"authentication of node {link.node} failed: wrong proof")
             self._hello(link, {"proof": _sign(link.key, f"A{link.nonce}{nonce}")})
             return self._ready(link)
         if not link.proof:
             self._answer(link, fields)
             return False
         if not hmac.compare_digest(link.proof.encode(), fields.required("proof").encode()):
-            raise Malformed("it is not who its ticket is for: its proof is wrong")
+            raise Malformed("authentication failed: the proof is not that of the ticket's node")
         return self._ready(link)
 
     def _answer(self, link: Link, fields: Fields) -> None:

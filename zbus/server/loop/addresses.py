@@ -57,7 +57,7 @@ def parse_listen(text: str) -> list[Address]:
     for part in text.split(","):
         address = _parse(part.strip())
         if address in addresses and not (address.kind == "tcp" and address.port == 0):
-            raise BadAddress(f"{address} is named twice")
+            raise BadAddress(f"{address} is listed twice")
         addresses.append(address)
     return addresses
 
@@ -70,16 +70,16 @@ def _parse(text: str) -> Address:
         return Address("unix", path=path)
     scheme, separator, authority = text.partition("://")
     if not separator or scheme not in ("http", "https"):
-        raise BadAddress(f"{text!r} is none of {FORMS}")
+        raise BadAddress(f"invalid address {text!r}: expected {FORMS}")
     host, colon, digits = authority.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     name = host[1:-1] if bracketed else host
     if not name or not colon or bracketed != (":" in name):
         raise BadAddress(f"{text!r} is not of the form {scheme}://host:port")
     if set(name) & set("[]/@?# \t\0"):
-        raise BadAddress(f"{text!r}: {name!r} is no host")
+        raise BadAddress(f"{text!r}: invalid host {name!r}")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 5 and int(digits) <= 65535):
-        raise BadAddress(f"{text!r}: {digits!r} is no port, which is a number from 0 to 65535")
+        raise BadAddress(f"{text!r}: invalid port {digits!r}, expected 0 to 65535")
     return Address("tcp", name, int(digits), tls=scheme == "https")
 
 

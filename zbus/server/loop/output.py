@@ -162,7 +162,7 @@ class Output:
         """If all that is kept would be too much, those lose who leave more behind now."""
         if self.unsent_bytes > self.unsent_bytes_max > 0 and link.unsent:
             log.warning(
-                "cut off, the replies that nobody takes fill the memory for them",
+                "cut off: unread replies use all their memory",
                 extra={"peer": link.address, "bytes": link.unsent_bytes},
             )
             self._loop.drop(link)

@@ -93,7 +93,7 @@ def _clear(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "a file of this name is there, and it is no socket")
+        raise FileExistsError(errno.EEXIST, "a file of this name exists, and it is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

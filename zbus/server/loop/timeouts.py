@@ -127,10 +127,10 @@ class ConnectionTimeouts:
         if waiting_for == "head":
             since_ms = link.half_head_since_ms = link.half_head_since_ms or now_ms
             if now_ms - since_ms > timeouts.head_timeout_ms:
-                link.refuse(WireError(408, "the head of the request did not come in time"))
+                link.refuse(WireError(408, "timeout: the head of the request is incomplete"))
         elif waiting_for == "body":
             if self._is_late(link, now_ms):
-                link.refuse(WireError(408, "the body of the request did not come in time"))
+                link.refuse(WireError(408, "timeout: the body of the request is incomplete"))
         elif silent and not (link.patient or link.has_requests or link.stalled):
             log.debug("closing, nothing was heard", extra={"peer": link.address})
             link.forget_requests()  # they are held up by its own waits: nobody ends what they begin
@@ -165,11 +165,11 @@ class ConnectionTimeouts:
         timeouts = self._timeouts
         unheard_ms = now_ms - link.heard_ms
         if unheard_ms > timeouts.idle_timeout_ms:
-            link.refuse(WireError(GOING_AWAY, "nothing was heard, not even an answer to a ping"))
+            link.refuse(WireError(GOING_AWAY, "timeout: no data, and no answer to a ping"))
             return
         if link.reader.waiting_for() != "nothing":
             if self._is_late(link, now_ms):
-                link.refuse(WireError(408, "the rest of a message did not come in time"))
+                link.refuse(WireError(408, "timeout: the message is incomplete"))
             return
         link.pace = None
         if unheard_ms > timeouts.idle_timeout_ms // 2 and link.pinged_ms <= link.heard_ms:

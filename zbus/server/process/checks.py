@@ -99,7 +99,7 @@ def folder(config: Config, machine: Machine) -> Iterator[Finding]:
         return
     kind = file_system(machine.mounts, there)
     if kind in _VOLATILE:
-        advice = "choose a data_dir on a disk: what is here is gone when the machine stops"
+        advice = "choose a data_dir on a disk: files here are lost when the machine stops"
         yield Finding("data", "problem", f"{path} is in memory ({kind})", advice)
     elif kind in _NETWORK:
         advice = "choose a disk of this machine: a network file system may sync late, or not at all"
@@ -219,7 +219,7 @@ def clock(machine: Machine) -> Iterator[Finding]:
     now = formatdate(machine.now_s(), usegmt=True)
     if state == _TIME_ERROR:
         advice = "run chrony or systemd-timesyncd: delays and retention go by this clock"
-        yield Finding("clock", "warning", f"{now}, and nobody keeps it right", advice)
+        yield Finding("clock", "warning", f"{now}, and no time service synchronizes it", advice)
     else:
         yield Finding("clock", "ok", now)
 
@@ -239,14 +239,14 @@ def clock_state() -> int:
 def tokens(config: Config) -> Iterator[Finding]:
     """Whether the wrong people may do everything."""
     if not config.token_file:
-        request_clock: list[Address] = []
+        outside: list[Address] = []
         with suppress(BadAddress):
-            request_clock = exposed(addresses_of(config))
-        if request_clock and not config.insecure:
-            text = f"{request_clock[0]} may be reached from other machines, and there are no tokens"
+            outside = exposed(addresses_of(config))
+        if outside and not config.insecure:
+            text = f"{outside[0]} is reachable from other machines, and no token file is set"
             yield Finding("tokens", "problem", text, "name a file of tokens: docs/howto/tokens.md")
-        elif request_clock:
-            text = "whoever reaches this machine may do everything (insecure)"
+        elif outside:
+            text = "anyone who can reach this machine has full access (insecure)"
             yield Finding("tokens", "warning", text, "name a file of tokens: docs/howto/tokens.md")
         else:
             yield Finding("tokens", "ok", "none; only this machine can reach the broker")

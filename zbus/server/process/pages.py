@@ -33,7 +33,7 @@ def read_pages(folder: Path) -> dict[bytes, Page]:
     try:
         root = folder.resolve(strict=True)
         if not root.is_dir():
-            raise BadPages(f"pages: {folder} is no folder")
+            raise BadPages(f"pages: {folder} is not a folder")
         return _read(root)
     except OSError as error:
         raise BadPages(f"pages: cannot read {error.filename}: {error.strerror}") from None

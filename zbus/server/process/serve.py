@@ -162,9 +162,9 @@ class Server:
             raise CannotStart(str(error)) from None
         if outside and not config.insecure:
             raise CannotStart(
-                f"{outside[0].authority} may be reached from other machines, and without tokens "
-                "everybody may do everything: name a file of tokens with --token-file, listen on "
-                "127.0.0.1, or allow it with --insecure"
+                f"{outside[0].authority} is reachable from other machines, and without tokens "
+                "every client has full access: set --token-file, listen on 127.0.0.1, or allow it "
+                "with --insecure"
             )
         return None
 

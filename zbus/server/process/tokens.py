@@ -69,12 +69,14 @@ def parse_tokens(text: str) -> list[Entry]:
     except (ValueError, RecursionError) as error:
         raise BadTokens(f"is not TOML: {error}") from None
     if unknown := sorted(set(document) - {"token"}):
-        raise BadTokens(f"there is no key {unknown[0]!r}; entries begin with [[token]]")
+        raise BadTokens(f"unknown key {unknown[0]!r}; entries begin with [[token]]")
     tables = document.get("token", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BadTokens("entries begin with [[token]], in two pairs of brackets")
     if not tables:
-        raise BadTokens("has no entry, so nobody could do anything; one begins with [[token]]")
+        raise BadTokens(
+            "has no entry, so every request would be refused; an entry begins with [[token]]"
+        )
     seen: set[tuple[str, object]] = set()
     entries = []
     for number, table in enumerate(tables, 1):
@@ -105,7 +107,7 @@ def _once(entry: Entry) -> list[tuple[str, object]]:
 def _entry(table: dict[str, Any]) -> Entry:
     for key in table:
         if key not in _KEYS:
-            raise BadTokens(f"there is no key {key!r}; there are {', '.join(_KEYS)}")
+            raise BadTokens(f"unknown key {key!r}; known: {', '.join(_KEYS)}")
     name = _name(table.get("name"), "name")
     digests = tuple(_digest(text) for text in _texts(table, "sha256"))
     principals = tuple(_name(text, "principal") for text in _texts(table, "principal"))
@@ -113,9 +115,9 @@ def _entry(table: dict[str, Any]) -> Entry:
     if not isinstance(anonymous, bool):
         raise BadTokens("anonymous is true or false")
     if not (digests or principals or anonymous):
-        raise BadTokens("nobody can use it: it needs sha256, principal or anonymous = true")
+        raise BadTokens("it matches no client: it needs sha256, principal or anonymous = true")
     if len(set(digests)) < len(digests) or len(set(principals)) < len(principals):
-        raise BadTokens("the same sha256 or principal stands there twice")
+        raise BadTokens("the same sha256 or principal is listed twice")
     limits = Limits(*[_limit(table, key) for key in _LIMITS])
     grant = make_grant(name, _operations(table), _topics(table), _expires(table), limits)
     return Entry(grant, digests, principals, anonymous)
@@ -143,7 +145,7 @@ def _digest(text: str) -> bytes:
         # Perhaps it is the token itself: it is not repeated, this goes to a log.
         raise BadTokens("sha256 is 64 hexadecimal digits: the hash of a token, never the token")
     if text.lower() == _OF_NOTHING:
-        raise BadTokens("this sha256 is that of no text at all; write anonymous = true instead")
+        raise BadTokens("this sha256 is that of the empty token; write anonymous = true instead")
     return bytes.fromhex(text)
 
 
@@ -154,7 +156,7 @@ def _operations(table: dict[str, Any]) -> list[str]:
     for operation in operations:
         if operation not in (*OPERATIONS, *IDLE, ADMIN, ALL):
             known = ", ".join((*OPERATIONS, ADMIN, ALL))
-            raise BadTokens(f"there is no operation {operation!r}; there are {known}")
+            raise BadTokens(f"unknown operation {operation!r}; known: {known}")
     return operations
 
 
@@ -176,7 +178,7 @@ def _topics(table: dict[str, Any]) -> dict[str, list[str]]:
 def _pattern(value: object) -> None:
     name = _name(value, "a topic or group")
     if "*" in name[:-1]:
-        raise BadTokens(f"{name!r}: a * stands at the end only, for all that begin like this")
+        raise BadTokens(f"{name!r}: * is allowed only at the end, as a prefix match")
 
 
 def _limit(table: dict[str, Any], key: str) -> int:
@@ -262,7 +264,7 @@ class TokenFile:
         try:
             entries, self._taken = read_tokens(self._path)
         except BadTokens as error:
-            log.error("tokens not taken over, the old ones stay", extra={"why": str(error)})
+            log.error("token file rejected, keeping the previous one", extra={"why": str(error)})
             return
         self.access.update(entries)
         log.info("tokens taken over", extra={"file": self._path, "entries": len(entries)})

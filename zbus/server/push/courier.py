@@ -65,7 +65,7 @@ class Lookups:
         try:
             found = await trio.to_thread.run_sync(ask, limiter=limiter, abandon_on_cancel=True)
         except (OSError, UnicodeError) as error:
-            text = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+            text = error.strerror if isinstance(error, OSError) else "it is not a host name"
             raise httpcore.ConnectError(f"{host} was not found: {text}") from None
         finally:
             if not (limiter.borrowed_tokens or limiter.statistics().tasks_waiting):

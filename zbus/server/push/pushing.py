@@ -276,7 +276,7 @@ class Pushing:
         state, group = pushed.state, pushed.group
         if not reply.error:
             if state.streak >= STREAK:
-                log.info("a webhook is taken again", extra=_names(group))
+                log.info("webhook delivery works again", extra=_names(group))
             state.took()
             pushed.resume_ms = pushed.pause_ms = 0
             return
@@ -284,7 +284,7 @@ class Pushing:
         if state.streak < STREAK:
             return
         if state.streak == STREAK:
-            log.warning("a webhook is not taken", extra={**_names(group), "why": reply.error})
+            log.warning("webhook delivery failed", extra={**_names(group), "why": reply.error})
         now_ms = self.broker.now_ms
         if now_ms >= pushed.resume_ms:  # else it is one of several that were open
             pushed.pause_ms = min(max(PROBE_MS, 2 * pushed.pause_ms), PROBE_MS_MAX)

@@ -71,7 +71,7 @@ class Pressure:
         self._broker.refuse_puts(refusing, self._memory)
         if refusing is None:
             if before is not None:
-                log.warning("puts are taken again")
+                log.warning("accepting messages again")
         elif before is None or before.refusal is not refusing.refusal:
             held = {kind: _mib(size) for kind, size in self._holdings.bytes_used().items() if size}
             log.warning("puts are refused", extra={"why": refusing.text, "held": held})
@@ -106,7 +106,10 @@ class Pressure:
             least += least // 10
         if space.free >= least:
             return None
-        text = f"the disk has {_mib(space.free)} free; puts are taken from {_mib(least)} on"
+        text = (
+            f"disk almost full ({_mib(space.free)} free, {_mib(least)} needed)"
+            ": produces are refused, consumes and acks work"
+        )
         return BrokerError(Refusal.FULL, text)
 
     def _look_at_memory(self) -> BrokerError | None:
@@ -124,7 +127,10 @@ class Pressure:
             most -= most // 20
         if used <= most:
             return None
-        text = f"the broker takes {_mib(used)} of memory; puts are taken below {_mib(most)}"
+        text = (
+            f"memory limit reached ({_mib(used)} of {_mib(most)})"
+            ": produces are refused, consumes and acks work"
+        )
         return BrokerError(Refusal.OVERLOADED, text)
 
 

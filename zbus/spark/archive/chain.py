@@ -169,7 +169,7 @@ class Chains:
         directory = self.directory(names.COMMITS, commit.topic, commit.partition)
         path = directory / names.record_name(commit.position)
         lost = (
-            f"{commit.topic}, partition {commit.partition}: somebody else has archived from offset"
+            f"{commit.topic}, partition {commit.partition}: another run has archived from offset"
             f" {commit.start} on; one archiver at a time is enough"
         )
         try:

@@ -146,7 +146,7 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
         _require_no_options(click.get_current_context(), subcommand)
         return
     if not options["to"]:
-        raise Usage("say where to: --to DIR")
+        raise Usage("missing target: --to DIR")
     if options["once"] and options["interval"] is not None:
         raise Usage("--once and --interval are two things")
     job = _job(common, **options)
@@ -425,7 +425,7 @@ def expire(common: Common, directory: str, topics: str | None, before: str) -> N
     try:
         day = date.fromisoformat(before).isoformat()
     except ValueError:
-        raise Usage(f"--before {before!r} is no day of the form YYYY-MM-DD") from None
+        raise Usage(f"--before {before!r} is not a day of the form YYYY-MM-DD") from None
     found = take_out(_chains(directory), day, _now_ms(), _names(topics), dry_run=common.dry_run)
     if common.as_json:
         click.echo(msgspec.json.encode([each._asdict() for each in found]))

@@ -81,7 +81,7 @@ class DeltaTarget:
         known = _resume(table, span.topic, span.partition)
         same = known is not None and known.incarnation == span.incarnation
         lost = LostRace(
-            f"{span.topic}, partition {span.partition}: somebody else has archived from offset"
+            f"{span.topic}, partition {span.partition}: another run has archived from offset"
             f" {piece.start} on; one archiver at a time is enough"
         )
         if piece.start != (known.end if known is not None and same else 0):

@@ -313,7 +313,7 @@ def parse_time_ms(text: str) -> int | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise Usage(
-            f"{text!r} is no time: say now, 2026-11-23T10:00:00Z or milliseconds since 1970"
+            f"{text!r} is not a time: use now, 2026-11-23T10:00:00Z or milliseconds since 1970"
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)

@@ -57,7 +57,7 @@ def choose_topics(log: Log, topics: Sequence[str], pattern: str | None) -> list[
     try:
         wanted = re.compile(pattern)
     except re.error as error:
-        raise Usage(f"--pattern {pattern!r} is no regular expression: {error}") from None
+        raise Usage(f"--pattern {pattern!r} is not a regular expression: {error}") from None
     return [topic for topic in log.topics() if wanted.fullmatch(topic)]
 
 

@@ -21,7 +21,7 @@ from zbus.spark.dedup.frames import parse_by
     help="What makes two messages the same, with commas: id, key, tag, body_hash, header.NAME.",
 )
 @range_options
-@click.option("--to", metavar="TOPIC", help="Store what is left there.")
+@click.option("--to", metavar="TOPIC", help="Topic that receives the messages without duplicates.")
 @click.option("--table", metavar="DIR", help="Write the table of duplicates as Parquet files.")
 @click.option(
     "--window",

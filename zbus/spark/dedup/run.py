@@ -51,7 +51,7 @@ class Wanted:
         streams = self.checkpoint is not None
         loops = [name for name in self.sources if self.to and name.lower() == self.to.lower()]
         problems = [
-            (not self.sources, "say which topic is read: --from TOPIC"),
+            (not self.sources, "missing source: --from TOPIC"),
             (bool(loops), f"{', '.join(loops)} would be read and written"),
             (streams and self.to is None, "a stream needs --to TOPIC"),
             (streams and self.table is not None, "--table is of a range: leave --checkpoint out"),

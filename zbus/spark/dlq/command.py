@@ -73,7 +73,7 @@ def _letters(
 def _named(topic: str | None) -> str:
     """Raises Usage."""
     if topic is None:
-        raise Usage("say which dead letters: --topic TOPIC")
+        raise Usage("missing source: --topic TOPIC")
     return topic
 
 
@@ -119,15 +119,15 @@ def report(
 def _planned(function: Function) -> Function:
     for option in (
         click.option("--rate", type=click.IntRange(min=1), metavar="N",
-            help="With --confirm: no more than so many messages a second."),
-        click.option("--audit", metavar="TOPIC", help="A topic that is told what was done."),
+            help="With --confirm: limit in messages per second."),
+        click.option("--audit", metavar="TOPIC", help="Topic that records the actions."),
         click.option("--max", "count_max", type=click.IntRange(1, MESSAGES_MAX),
             default=COUNT_MAX, show_default=True, help="No more messages than that."),
         click.option("--group", metavar="GROUP", help="Of that topic, if it has several."),
-        click.option("--confirm", metavar="TOKEN", help="Do what the plan with this token says."),
+        click.option("--confirm", metavar="TOKEN", help="Apply the plan with this token."),
         click.option("--plan", "path", required=True, metavar="FILE",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="Write a plan there; with --confirm, do what it says."),
+            help="Write the plan to this file; with --confirm, apply it."),
     ):  # fmt: skip
         function = option(function)
     return _chosen(function)
@@ -141,7 +141,7 @@ def _planned(function: Function) -> Function:
     type=click.IntRange(min=1),
     default=REDRIVES_MAX,
     show_default=True,
-    help="What was sent back so often stays.",
+    help="Leave messages that were already redriven this many times.",
 )
 @common_options
 def redrive(common: Common, **said: Any) -> None:  # noqa: ANN401 - options

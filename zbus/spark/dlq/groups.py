@@ -25,7 +25,7 @@ _QUERY: Final = b"GET / HTTP/1.1\r\ncmd: txn_query\r\n"
 def client(where: Where) -> Iterator[BlockingClient]:
     """A client of the broker. Raises SparkProblem, instead of what a client raises."""
     if where.broker is None:
-        raise Usage("dead letters are sent back and dropped in a broker: say --broker HOST:PORT")
+        raise Usage("redriving and dropping needs a running broker: --broker HOST:PORT")
     try:
         with connect(where.broker, token=where.token(), ca=where.tls_ca) as bus:
             yield bus

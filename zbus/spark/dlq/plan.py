@@ -129,7 +129,7 @@ def _why_not(
     if action == "redrive" and letter.redrives >= redrives_max:
         return f"sent back {redrives_max} times or more"
     if action == "redrive" and to is None and not letter.origin:
-        return "no origin: say --to TOPIC"
+        return "no origin: give --to TOPIC"
     return None
 
 

@@ -14,11 +14,11 @@ from zbus.spark.etl.job import MODES, PARSERS, merge, read_file
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--from", "sources", multiple=True, metavar="TOPIC", help="Read it; may be repeated.")
-@click.option("--sql", metavar="QUERY", help="What is done, over the view `input`.")
+@click.option("--sql", metavar="QUERY", help="SQL query over the view `input`.")
 @click.option(
     "--transform",
     metavar="PKG.MOD:FN",
-    help="What is done: a function of a DataFrame, after the query if there is one.",
+    help="Function of a DataFrame, applied after the query.",
 )
 @click.option("--parse", type=click.Choice(PARSERS), help="What bodies are: the column `value`.")
 @click.option("--schema", metavar="DDL", help="Of what is parsed: 'carrier string, delay int'.")
@@ -33,7 +33,7 @@ from zbus.spark.etl.job import MODES, PARSERS, merge, read_file
     help="Of a stream with aggregates.",
 )
 @click.option("--to", metavar="TOPIC", help="Where results go.")
-@click.option("--route", is_flag=True, help="Each result goes where its column `topic` says.")
+@click.option("--route", is_flag=True, help="Route each result by its column `topic`.")
 @click.option("--files", metavar="DIR", help="Results go into Parquet files.")
 @click.option("--bad-rows", metavar="TOPIC", help="Where goes what cannot be parsed.")
 @range_options

@@ -91,11 +91,11 @@ class Job:
         targets = {name.lower() for name in self.targets}
         loops = sorted(name for name in self.sources if name.lower() in targets)
         return [
-            (not self.sources, "say which topic is read: --from TOPIC"),
-            (sum(sinks) != 1, "say where results go: one of --to TOPIC, --route, --files DIR"),
+            (not self.sources, "missing source: --from TOPIC"),
+            (sum(sinks) != 1, "missing target: --to TOPIC, --route or --files DIR"),
             (bool(loops), f"{', '.join(loops)} would be read and written"),
             (self.to is not None and self.to == self.bad_rows, "--to and --bad-rows are the same"),
-            (not (self.sql or self.transform), "say what is done: --sql QUERY or --transform"),
+            (not (self.sql or self.transform), "missing query: --sql QUERY or --transform"),
             (self.parse not in (None, *PARSERS), f"--parse is one of {', '.join(PARSERS)}"),
             (self.mode not in MODES, f"--mode is one of {', '.join(MODES)}"),
             (

@@ -34,7 +34,7 @@ from zbus.spark.times import bytes_s
     default="max",
     show_default=True,
     metavar="10x|max",
-    help="As it came, so many times as fast.",
+    help="Replay at the original pace, sped up by this factor.",
 )
 @click.option("--rate", metavar="BYTES/s", help="No more than that a second.")
 @click.option("--dedupe-id", is_flag=True, help="Of messages with one id only the first.")
@@ -42,7 +42,7 @@ from zbus.spark.times import bytes_s
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="Keep the plan there: the same command goes on after a crash.",
+    help="Keep the plan in this file, so that the same command resumes after a crash.",
 )
 @click.option("--force", is_flag=True, help="Even into the topic that they are of.")
 @common_options

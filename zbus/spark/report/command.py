@@ -20,7 +20,7 @@ from zbus.spark.report.inputs import Input, Wanted
 @click.option(
     "--since", default="24h", show_default=True, metavar="TIME", help="24h (ago), or a time."
 )
-@click.option("--until", metavar="TIME", help="What was stored before that; by default now.")
+@click.option("--until", metavar="TIME", help="Messages stored before this time; default: now.")
 @click.option("--bucket", default="1h", show_default=True, metavar="TIME", help="5m, 1h, 1d, ...")
 @click.option(
     "--out",

@@ -68,7 +68,7 @@ class Wanted:
                 bool(names) == (pattern is not None),
                 "say which topics: --topics A,B or --pattern RE",
             ),
-            (not _is_pattern(pattern), f"--pattern {pattern} is no regular expression"),
+            (not _is_pattern(pattern), f"--pattern {pattern} is not a regular expression"),
             (bucket_ms < 1_000, f"--bucket {bucket}: it is like 5m, 1h or 1d, at least 1s"),
             (since_ms >= until_ms, "--since is not before --until"),
             (

@@ -65,7 +65,7 @@ _RESULTS: Final = (
     click.option("--out", metavar="FILE", help="Write them there instead of here."),
     click.option("--body", type=click.Choice([str(each) for each in Body]), default="head",
         show_default=True, help="How much of it: none, its first 256 bytes, or all."),
-    click.option("--to-topic", metavar="TOPIC", help="Put what is found into this topic, too."),
+    click.option("--to-topic", metavar="TOPIC", help="Also produce the results into this topic."),
     click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True,
         help="Spark, or this process, which needs no Java; auto: Spark for SQL and for much."),
 )  # fmt: skip

@@ -38,4 +38,4 @@ class Cursor(NamedTuple):
             return msgspec.json.decode(data, type=cls)
         except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
             said = text[:40]
-            raise Usage(f"--after {said}: it is no cursor that a search has printed") from error
+            raise Usage(f"--after {said}: not a cursor of a previous search") from error

@@ -101,7 +101,7 @@ def whole_matches(names: Sequence[str], pattern: str) -> list[str]:
         pc.match_substring_regex(column, pattern)  # it is one by itself
         found = pc.match_substring_regex(column, rf"\A(?:{pattern})\z")
     except (pa.ArrowException, UnicodeEncodeError) as error:
-        raise Usage(f"--pattern: it is no regular expression: {error}") from None
+        raise Usage(f"--pattern: it is not a regular expression: {error}") from None
     return [name for name, fits in zip(names, found.to_pylist(), strict=True) if fits]
 
 
@@ -114,7 +114,7 @@ def find_scope(
     """Of an archive's committed files (None: there is no archive) and of a log. Raises Usage,
     UnknownTopic, Unreachable."""
     if files is None and where is None:
-        raise Usage("say where to search: in an archive, in a log, or in both")
+        raise Usage("missing source: an archive, a log, or both")
     if where is None:
         names = topics.of(file.topic for file in files or ())
         return Scope(tuple(_lanes(files or (), names, [], conditions)))

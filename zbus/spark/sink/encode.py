@@ -69,7 +69,7 @@ def check_columns(columns: dict[str, str], topic: str | None) -> None:
     if "body" not in columns:
         raise Usage("there must be a column body, of binary or string")
     if topic is None and "topic" not in columns:
-        raise Usage("say where to: the option topic, or a column topic")
+        raise Usage("missing target: the option topic, or a column topic")
 
 
 def loads(batch: pa.RecordBatch, topic: str | None) -> Iterator[Load]:

@@ -83,7 +83,10 @@ class HighWaterMarks:
                 raise ValueError("its checksum or version is wrong")
             marks = _decode(text)
         except (ValueError, msgspec.MsgspecError) as error:
-            log.warning("the landmarks cannot be used", extra={"file": self._path, "why": error})
+            log.warning(
+                "sync marks unreadable; recovery reads whole segments",
+                extra={"file": self._path, "why": error},
+            )
             return None
         self._known = marks
         return {mark.lane: mark for mark in marks}

@@ -104,7 +104,7 @@ def decode_in_steps(
 
 def _hold(budget: Budget | None, size: int) -> int:
     if budget is not None and not budget.take(size):
-        raise WireError(503, "the bodies that are being decoded take all memory for them")
+        raise WireError(503, "bodies being decompressed use all their memory; retry in 1 s")
     return size
 
 

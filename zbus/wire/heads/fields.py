@@ -75,13 +75,13 @@ def _content_length(value: bytes) -> bytes:
 def _transfer_encoding(value: bytes) -> bytes:
     value = value.lower()
     if value != b"chunked":
-        raise WireError(400, "the only transfer-encoding understood here is: chunked")
+        raise WireError(400, "unsupported transfer-encoding: only chunked is supported")
     return value
 
 
 def _expect(value: bytes) -> bytes:
     if value.lower() != b"100-continue":
-        raise WireError(417, "the only expectation understood here is: 100-continue")
+        raise WireError(417, "unsupported expectation: only 100-continue is supported")
     return value
 
 

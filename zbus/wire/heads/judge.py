@@ -95,7 +95,7 @@ def _read_request_line(line: bytes) -> Start:
     if version not in VERSIONS:
         major, dot, minor = version.removeprefix(b"HTTP/").partition(b".")
         if version.startswith(b"HTTP/") and dot and major.isdigit() and minor.isdigit():
-            raise WireError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+            raise WireError(505, "unsupported HTTP version: only 1.1 and 1.0 are supported")
         raise WireError(400, f"{quoted(version)} is not an HTTP version")
     return method, target, VERSIONS[version]
 
@@ -139,4 +139,4 @@ def _ask_h11(request_line: bytes, lines: list[bytes], start: Start, fields: list
         raise WireError(400, "the request head is malformed")
     understood = (event.method, event.target, event.http_version == b"1.1")
     if understood != start or list(event.headers)[: len(fields)] != fields:
-        raise WireError(400, "the request head can be understood in two ways")
+        raise WireError(400, "the request head is ambiguous")

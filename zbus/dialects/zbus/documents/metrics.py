@@ -36,7 +36,7 @@ BUILD = _family("build", "info", "The broker's version.", "version")
 DRAINING = _family("draining", "gauge", "1 while the broker is stopping.")
 REFUSING = _family("refusing", "gauge", "1 while messages are refused for want of disk or memory.")
 TOPICS = _family("topics", "gauge", "Topics that there are.")
-WARNINGS = _family("warnings", "gauge", "Warnings that `stats` tells, by kind.", "kind")
+WARNINGS = _family("warnings", "gauge", "Warnings of `stats`, by kind.", "kind")
 FIGURES = {
     "connectionCount": _family("connections", "gauge", "Connections that are open."),
     "diskFreeBytes": _family("disk_free_bytes", "gauge", "Free on the disk.", unit="bytes"),
@@ -62,7 +62,7 @@ PROCESS_START = Family(
 SYNC = _family("sync_seconds", "histogram", "Rounds of syncing to the disk.", unit="seconds")
 TURN = _family("turn_seconds", "histogram", "Turns of the loop.", unit="seconds")
 REPLY = _family(
-    "reply_seconds", "histogram", "Requests that wait for nobody, sampled.", "command",
+    "reply_seconds", "histogram", "Requests that the broker answers at once, sampled.", "command",
     unit="seconds",
 )  # fmt: skip
 LATE = _family(

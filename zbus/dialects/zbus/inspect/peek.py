@@ -148,6 +148,8 @@ def _place(value: bytes) -> Key:
         return FIRST
     parts = [parse_number(part, (1 << 63) - 1) for part in value.split(b"-", 3)]
     if len(parts) != 3 or None in parts:
-        raise BadRequest(400, "400: Bad Format, after is what the next header of a reply said")
+        raise BadRequest(
+            400, "400: Bad Format, after must be the `next` header of the previous page"
+        )
     time_ms, partition, offset = [part or 0 for part in parts]
     return time_ms, partition, offset

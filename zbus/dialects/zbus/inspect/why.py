@@ -140,7 +140,7 @@ def _ready(why: Why) -> str:
         count = "1 message" if why.before == 1 else f"{why.before} messages"
         return f"is ready in {group.name}: {count} before it, as far as that is known"
     if next(group.pulls(), None) is None:
-        return f"is ready in {group.name}, and nobody asks for it now"
+        return f"is ready; no consumer of {group.name} is waiting"
     return f"is ready in {group.name} and is handed out next"
 
 

@@ -96,7 +96,7 @@ class Last:
             return cls(_read_place(place))
         created_ms = parse_number(created, _OFFSET_MAX)
         if created_ms is None:
-            text = "what stands behind the @ of last-event-id is a time in milliseconds"
+            text = "last-event-id needs a time in milliseconds after the @"
             raise BadRequest(400, f"400: Bad Format, {text}")
         return cls(_read_place(place), created_ms)
 

@@ -69,7 +69,7 @@ def read_request(frame: bytes, heads: Heads, shapes: Sequence[Shape] = ()) -> Re
         headers = {} if raw == b"null" else _OBJECT.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = ascii(str(error) or "nested too deeply")[1:-1]
-        raise BadFrame(f"the frame is no JSON object: {text}", b"") from None
+        raise BadFrame(f"the frame is not a JSON object: {text}", b"") from None
     raw_id = bytes(members.get("id") or headers.get("id") or b"")
     try:
         body, is_json = _take_body(members)
@@ -93,7 +93,7 @@ def read_request(frame: bytes, heads: Heads, shapes: Sequence[Shape] = ()) -> Re
     except WireError as error:
         raise BadFrame(error.text, _id_of(raw_id), error.status) from None
     if found.target == b"/" and not (b"cmd" in found.fields or b"topic" in found.fields):
-        raise BadFrame("a request says `cmd` or `topic`, or both", _id_of(raw_id))
+        raise BadFrame("a request needs `cmd`, `topic`, or both", _id_of(raw_id))
     return found, id_, body
 
 

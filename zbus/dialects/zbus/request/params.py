@@ -356,7 +356,7 @@ class Params:
                 near = get_close_matches(name.decode("latin-1"), names, 1)
                 hint = f"; is it {near[0]}?" if near else ""
                 shown = name[:40].decode("utf-8", "replace")
-                raise BadRequest(400, f"400: Bad Format, there is no parameter {shown!r}{hint}")
+                raise BadRequest(400, f"400: Bad Format, unknown parameter {shown!r}{hint}")
 
     def flag(self, name: bytes) -> bool:
         """`1` and `true` mean yes, anything else no."""

@@ -143,25 +143,25 @@ COMMANDS: dict[str, Command] = {
         _timed("Given back.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.NACK, *takes.ACK)),
     "txn_stage": Command(
-        "Stage a message, or a batch, for a topic: nobody sees it before it is committed.",
+        "Stage a message, or a batch, for a topic: it is invisible until it is committed.",
         "transactions", (TOPIC,), "produce", Groups.NONE,
         _timed("Staged, durably.", "durability", "offset", "count", "duplicate"),
         (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED,
          _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.TXN, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "txn_commit": Command(
-        "Store what is staged where it belongs: all of a batch, and once.",
+        "Commit staged messages to their topics: a batch as a whole, exactly once.",
         "transactions", _ROOT, "produce", Groups.NONE,
         _timed("It is there, durably.", "count", "duplicate"),
         (_R.TOPIC_UNKNOWN, _R.CONFLICT, *_CHANGE), (*takes.TXN_BATCH, *takes.TXN_COMMIT),
         body=("stages",)),
     "txn_abort": Command(
-        "Drop what is staged of a batch that is not committed.",
+        "Drop the staged messages of a batch that is not committed.",
         "transactions", _ROOT, "produce", Groups.NONE,
         _timed("It is gone.", "count"), (_R.TOPIC_UNKNOWN, _R.CONFLICT, *_CHANGE),
         (*takes.TXN_BATCH, *takes.TXN_ABORT)),
     "txn_query": Command(
-        "How far an application is: its last batch, and what it has staged.",
+        "The last committed batch of an application, and its staged messages.",
         "transactions", _ROOT, "produce", Groups.NONE,
         _told("The document.", "object"), (_R.TOPIC_UNKNOWN,), takes.TXN, reads=True),
     "extend": Command(
@@ -170,7 +170,7 @@ COMMANDS: dict[str, Command] = {
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.EXTEND, *takes.ACK)),
     "redrive": Command(
         "Put dead messages back to where they come from.", "messages", _BOTH, "consume", Groups.ONE,
-        _timed("So many are there, durably, and acknowledged here; others could not be moved.",
+        _timed("The number of messages that were moved, durably, and acknowledged here.",
                "count", "stayed"),
         (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
     "delete": Command(
@@ -185,7 +185,7 @@ COMMANDS: dict[str, Command] = {
         _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
     "fire": Command(
         "Messages that are delayed are due now.", "messages", _BOTH, "consume", Groups.NAMED,
-        _timed("They are handed out next, behind what is ready.", "count"),
+        _timed("They are delivered next, after the ready messages.", "count"),
         _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
     "reschedule": Command(
         "Messages that are delayed are due at another time.",
@@ -210,7 +210,7 @@ COMMANDS: dict[str, Command] = {
         _timed("It was taken."),
         (_R.SESSION_UNKNOWN, _R.TOO_LARGE, _R.STOPPING), takes.ROUTE, body=("message",)),
     "declare": Command(
-        "Create a topic or a group, or change it. What is absent stays as it is.",
+        "Create a topic or a group, or change it. Absent parameters keep their values.",
         "topics", _BOTH, "declare", Groups.ONE,
         _told("The group if one was named, else the topic.", "TopicInfo", "ConsumeGroupInfo"),
         (_R.TOPIC_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
@@ -266,9 +266,9 @@ COMMANDS: dict[str, Command] = {
                      ("count", "next"), ("Connection[]",))},
         (), takes.CONNECTIONS, reads=True),
     "disconnect": Command(
-        "End a connection, as if it had broken: what it has leased comes back in time.",
+        "Close a connection. Its leases expire, and the messages are redelivered.",
         "server", _ROOT, "disconnect", Groups.NONE,
-        {**_timed("It ends."), 404: Answer("There is none of this id.")},
+        {**_timed("It ends."), 404: Answer("No connection has this id.")},
         (), takes.DISCONNECT),
     "metrics": Command(
         "The same for monitoring systems that collect figures from time to time.",
@@ -276,8 +276,8 @@ COMMANDS: dict[str, Command] = {
         _told("OpenMetrics text.", "application/openmetrics-text"), (), (), reads=True),
     "health": Command(
         "Whether the broker lives, or is ready for work.", "server", (HEALTH,), None, Groups.NONE,
-        {**_told("It is.", "Health"), 404: Answer("There is no such check."),
-         503: Answer("It is not; `reasons` say why.")},
+        {**_told("It is.", "Health"), 404: Answer("Unknown check."),
+         503: Answer("It is not ready; `reasons` lists why.")},
         (), takes.HEALTH, reads=True),
     "heartbeat": Command(
         "Keep the connection from being idle.", "server", _ROOT, None, Groups.NONE,
@@ -300,7 +300,7 @@ COMMANDS: dict[str, Command] = {
         {**_told("The form.", "text/html"), 302: _GO_ON}, body=("form",)),
     "logout": Command("Log out.", "server", _ROOT, None, Groups.NONE, {302: _GO_ON}),
     "rights": Command(
-        "What whoever asks may do.", "server", (RIGHTS,), "", Groups.NONE,
+        "The rights of the caller.", "server", (RIGHTS,), "", Groups.NONE,
         _told("The operations and topics that are granted.", "RightsInfo"), reads=True),
     "tracker": Command(
         "The servers that this one knows of.", "server", _ROOT, "tracker", Groups.NONE,

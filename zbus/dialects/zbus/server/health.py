@@ -27,7 +27,8 @@ class Health:
             segments = split_target(params.head.target)[0]
             check = segments[1].decode("utf-8", "replace") if len(segments) > 1 else "ready"
         if check not in HEALTH_CHECKS:
-            raise BadRequest(404, f"404: there are the checks {' and '.join(HEALTH_CHECKS)}")
+            known = " or ".join(f"/_health/{name}" for name in HEALTH_CHECKS)
+            raise BadRequest(404, f"404: unknown health check; use {known}")
         self._check = check
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:

@@ -55,7 +55,7 @@ class Declare:
         self.partitions = params.number(b"partitions", 1 << 16)
         self.durability = params.text(b"durability")
         if self.durability is not None and self.durability not in DURABILITIES:
-            raise BadRequest(400, "400: Bad Format, durability is one of memory, os, disk")
+            raise BadRequest(400, "400: Bad Format, durability must be memory, os or disk")
         self.topic_words = read_words(params, masks.TOPIC_WORDS)
         self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
         if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
@@ -98,7 +98,8 @@ class Declare:
         if topic is not None and grant is not None and not grant.sees_all(topic.name):
             fixed = topic.options
         if fixed is not None and self._topic_options(topic) != fixed:
-            text = f"this token has not all groups of Topic({name}), so it may not change the topic"
+            text = f"this token covers only some groups of Topic({name})"
+            text += "; changing a topic needs all of them"
             ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
             return
 
@@ -311,7 +312,7 @@ class Purge(Discard):
         super().__init__(dialect, params)
         self._keeps_leased = params.switch(b"keep_leased")
         if self._keeps_leased and not params.group:
-            raise BadRequest(400, "400: Bad Format, keep_leased is of a consume_group")
+            raise BadRequest(400, "400: Bad Format, keep_leased needs consume_group")
 
     def discard(self, broker: Broker, ticket: Ticket, topic: Topic, group: Group | None) -> None:
         if group is None:
