@@ -30,10 +30,10 @@ from zbus.client.blocking import Pending
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.managing import Level, Loss, Retries
 from zbus.client.messages import Body, Delivery, Message, Stored, StoredBatch
+from zbus.client.positions import Start
 from zbus.client.requests import Acks, Offsets
 from zbus.client.scheduling import Scheduled
 from zbus.client.single import Document, Listed, Redriven, State
-from zbus.client.positions import Start
 
 ALWAYS: tuple[str, ...]
 PIPED: tuple[str, ...]

@@ -38,6 +38,7 @@ class Requests:
         self._serial = 0
         self.services = False  # there is a topic of services
         self._held: list[Held] = []  # what clients have in their hands
+        self._services: list[Client] = []  # who asked for calls: one that leaves may have taken one
         self._verbs = Verbs(random, book, machine, say, self._expect, self._held)
 
     def ask(self, client: Client) -> None:
@@ -328,6 +329,7 @@ class Requests:
             served = partial(self._served, client)
             headers = {"timeout": str(timeout_ms)}
             client.ask("consume", SERVICES, headers, b"", served, now_ms + timeout_ms)
+            self._services.append(client)
             return
         timeout_ms = random.choice((10, 1_000, 20_000))
         self._serial += 1
@@ -336,7 +338,10 @@ class Requests:
 
         def done(reply: Reply) -> None:
             self._say(f"{body.decode()}: {reply.status}")
-            self._expect(reply, 200, 404, 429, 503, 504, 507)
+            left = any(
+                one.connection.socket.ended or not one.connection.alive for one in self._services
+            )
+            self._expect(reply, 200, 404, 429, 503, 504, 507, *((502,) if left else ()))
             right = reply.status != 200 or reply.body == ANSWER + body
             self._book.check(right, f"{body!r} was answered by {reply.body!r}")
 
