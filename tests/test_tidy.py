@@ -384,6 +384,23 @@ def test_every_module_says_its_idea() -> None:
     assert not silent, "no module docstring"
 
 
+def test_every_module_of_the_core_has_its_test() -> None:
+    """A file of its name, or the one that its docstring names."""
+    missing = []
+    for path in (PACKAGE / "core").rglob("*.py"):
+        if not tree(path).body or path.name == "__init__.py":
+            continue
+        room = TESTS / path.parent.relative_to(PACKAGE)
+        named = re.search(
+            r"^Tests: `(tests/[\w/]+\.py)`\.$", ast.get_docstring(tree(path)) or "", re.M
+        )
+        if not (named and (ROOT / named[1]).exists()) and not any(
+            room.glob(f"test_{path.stem}*.py")
+        ):
+            missing.append(relative(path))
+    assert not missing
+
+
 def test_architecture_page_names_every_room() -> None:
     page = ARCHITECTURE.read_text(encoding="utf-8")
     rooms = {path.parent.relative_to(PACKAGE).as_posix() for path in MODULES} - {"."}

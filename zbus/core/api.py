@@ -5,6 +5,8 @@ pull wants; views (`Progress`, `LeasedOffsets`) show groups to those who only lo
 dispatch and the commit of a turn are behind this page: they can change without a dialect's notice.
 `tests/test_tidy.py` sees to it that nothing else of the core is imported, or reached through an
 attribute.
+
+Tests: `tests/test_tidy.py`.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Memory:
 
 
 class Log:
-    """See the module. `chunks` are at hand: disjoint, by offset."""
+    """`chunks` are at hand: disjoint, by offset."""
 
     __slots__ = ("_memory", "_partition", "_reads", "chunks")
 

@@ -100,8 +100,6 @@ class Source(NamedTuple):
 
 
 class Connection(Session):
-    """See the module."""
-
     __slots__ = (
         "_ready",
         "_steps",

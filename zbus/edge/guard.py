@@ -126,8 +126,6 @@ class Answer:
 
 
 class Guard:
-    """See the module."""
-
     def __init__(self, settings: GuardSettings | None = None) -> None:
         settings = settings or GuardSettings()
         self._hosts = {host.lower().rstrip(".").encode() for host in settings.hosts}

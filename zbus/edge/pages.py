@@ -62,8 +62,6 @@ class Pages:
 
 
 class PagesFace(HttpDialect):
-    """See the module."""
-
     def __init__(self, prefix: bytes, policy: bytes, guard: Guard, pages: Pages) -> None:
         self.prefixes = frozenset((prefix,))
         self.prefix = prefix

@@ -24,8 +24,6 @@ class BadParameter(Exception):
 
 
 class Params:
-    """See the module."""
-
     __slots__ = ("_fields",)
 
     def __init__(self, fields: dict[bytes, bytes]) -> None:

@@ -104,8 +104,6 @@ def _tokens_of_basic(credentials: bytes) -> tuple[bytes, ...] | None:
 
 
 class Rights:
-    """See the module."""
-
     def __init__(
         self,
         broker: Broker,

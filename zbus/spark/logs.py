@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Log(abc.ABC):
-    """See the module. It is closed at the end of a `with`. Everything raises Unreachable."""
+    """It is closed at the end of a `with`. Everything raises Unreachable."""
 
     @abc.abstractmethod
     def topics(self) -> list[str]:

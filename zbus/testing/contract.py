@@ -34,8 +34,6 @@ def a_lane(journal: Journal, writer: Writer, roll_every: int = 3, count: int = 1
 
 
 class JournalContract:
-    """See the module."""
-
     @pytest.fixture
     def bench(self) -> Bench:
         return Bench()

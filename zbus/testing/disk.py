@@ -66,7 +66,7 @@ class _Open(NamedTuple):
 
 
 class Disk:
-    """See the module; the calls are those of `zbus.storage.local.files.Files`.
+    """The calls are those of `zbus.storage.local.files.Files`.
 
     `capacity_bytes` is what all files together may take, allocated space included; more raises
     JournalFull after part of the data was written. `faults` is called before every operation and

@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
 
 class File:
-    """See the module. Bytes from `len(data)` to `size` are zeros that take no memory here."""
+    """Bytes from `len(data)` to `size` are zeros that take no memory here."""
 
     __slots__ = ("changes", "data", "links", "locked", "lost", "number", "opens", "size")
 
@@ -176,8 +176,6 @@ def _apply(
 
 
 class Directory:
-    """See the module."""
-
     __slots__ = ("durable", "names", "number", "syncable")
 
     def __init__(self, number: int) -> None:

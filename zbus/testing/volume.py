@@ -23,7 +23,7 @@ from zbus.testing.inodes import (
 
 
 class Volume:
-    """See the module. What cannot be is an OSError, as everywhere."""
+    """What cannot be is an OSError, as everywhere."""
 
     def __init__(self) -> None:
         self.used_bytes = 0

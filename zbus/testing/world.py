@@ -150,7 +150,7 @@ class Client:
 
 
 class World:
-    """See the module. `journal` outlives a world: a second one on it shows recovery."""
+    """`journal` outlives a world: a second one on it shows recovery."""
 
     def __init__(
         self,

@@ -37,8 +37,6 @@ def parse_address(text: str) -> Address | None:
 
 @attrs.frozen
 class Reachable:
-    """See the module."""
-
     networks: tuple[Network, ...] = ()
 
     def problem(self, address: Address) -> str | None:

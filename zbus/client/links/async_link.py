@@ -91,7 +91,7 @@ def disown_stream(stream: ByteStream | None) -> None:
 
 
 class AsyncLink:
-    """See the module. It works between `start` and `stop`."""
+    """It works between `start` and `stop`."""
 
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address

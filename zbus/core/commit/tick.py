@@ -42,7 +42,7 @@ CHECK_MS = 1_000
 
 
 class Tick:
-    """See the module. `now_ms` is the only time the broker knows."""
+    """`now_ms` is the only time the broker knows."""
 
     retention_timer: Timer[Partition]  # for `Retention`
     dedup_timer: Timer[Partition]  # for `zbus.core.commit.idempotent_put`

@@ -47,8 +47,6 @@ BACK_MAX: Final = 1_000
 
 
 class Backlog(CursorState):
-    """See the module."""
-
     __slots__ = ()
 
     @property

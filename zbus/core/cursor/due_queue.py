@@ -6,6 +6,8 @@ ready, and the others stay in `Delays`, where a message costs 8 bytes, until the
 far. For them is remembered here: what is due by this time has that rank.
 
 After a restart they are due at once, and have the rank of that moment.
+
+Tests: `tests/core/delivery/test_due_messages.py`.
 """
 
 from __future__ import annotations
@@ -44,8 +46,6 @@ class _Rank:
 
 
 class Overdue:
-    """See the module."""
-
     __slots__ = ("ranks",)
 
     def __init__(self) -> None:

@@ -2,6 +2,8 @@
 
 `changes` hands out what became different since the last call, in a form (`zbus.core.cursor.state`)
 that `apply` takes back. Recovery is nothing else.
+
+Tests: `tests/core/cursor/test_backlog.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from zbus.core.timing.delays import NOTHING, Columns, Delays
 
 
 class CursorState(ReadyQueue):
-    """See the module; what each exception is, `zbus.core.cursor.backlog` says."""
+    """Exceptions of a backlog as entries; `zbus.core.cursor.backlog` defines each."""
 
     __slots__ = (
         "_lowest",

@@ -93,7 +93,7 @@ def _has(offsets: Offsets, offset: int) -> bool:
 
 
 class KeyLocks:
-    """See the module: the busy keys of a group in one partition."""
+    """The busy keys of a group in one partition, and the messages that wait for each."""
 
     __slots__ = ("_changed", "_line_of", "_lines", "batch", "unknown")
 

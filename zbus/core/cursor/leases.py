@@ -25,8 +25,6 @@ _NONE: Final[set[int]] = set()
 
 
 class OpenLeases(Deadlines):
-    """See the module."""
-
     __slots__ = ("holders", "limits", "places", "settling", "unreported")
 
     def __init__(self) -> None:

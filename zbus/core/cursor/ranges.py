@@ -2,6 +2,8 @@
 
 A range may name ten thousand offsets of which three are open: so it is never walked unless that is
 the shorter way, and what is done for it depends on what it changes.
+
+Tests: `tests/core/delivery/test_settle.py`.
 """
 
 from __future__ import annotations

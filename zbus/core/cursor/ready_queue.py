@@ -2,6 +2,8 @@
 serial number, so that equal ranks keep their order. The smallest goes first.
 
 Some of it may be *parked* (`zbus.core.cursor.key_order`): it has its place, and yet is not in line.
+
+Tests: `tests/core/cursor/test_backlog.py`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ UNWRITTEN_MAX: Final = 1_000
 
 
 class ReadyQueue:
-    """See the module."""
-
     __slots__ = ("_ready", "_serial", "places")
 
     def __init__(self) -> None:

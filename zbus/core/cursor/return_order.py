@@ -32,7 +32,7 @@ _LABEL_MAX: Final = 1 << 62
 
 
 class ReturnOrder:
-    """See the module: of one backlog."""
+    """The order of return in one backlog."""
 
     __slots__ = ("_all", "_back", "_labels", "renumbered")
 

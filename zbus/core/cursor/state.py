@@ -3,6 +3,8 @@
 A tick's change and a whole checkpoint have one form, `StateChange`: a checkpoint is the change
 from nothing. Applying the changes of a partition in order gives the same state on any engine, and
 applying one twice does no harm, because each entry says where an offset *is*, not what happened.
+
+Tests: `tests/storage/test_checkpoint.py`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ from the same bytes, and there is no moment at which a crash leaves a message wi
 
 Ids and keys are kept as 128 bits of their BLAKE2b: entries then have one size, whatever is sent.
 Among 100,000 of them two agree by chance once in 10^28 such sets.
+
+Tests: `tests/core/commit/test_idempotent_put_model.py`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,6 @@ class Dispatching(Protocol):
 
 
 class PullCancellation:
-    """See the module."""
-
     def __init__(self, dispatch: Dispatching) -> None:
         self._dispatch = dispatch
         self.groups: dict[Group, EmptyReason | BrokerError] = {}  # not all have ended yet

@@ -54,8 +54,6 @@ WOKEN_PER_TURN_MAX = 5_000
 
 
 class Dispatch:
-    """See the module."""
-
     def __init__(
         self,
         storage: Storage,

@@ -61,7 +61,7 @@ def deliver_when_durable(dispatch: Dispatching, pull: Pull, delivered: Delivered
 
 
 class Recorded(Ticket):
-    """See the module: one delivery."""
+    """A delivery that leaves when its attempt is durable."""
 
     __slots__ = (
         "_before",

@@ -2,6 +2,8 @@
 
 A group that has used up what it may have is not looked at until there is more for it: a timer says
 when. Nothing is counted for a group without a rate.
+
+Tests: `tests/core/delivery/test_retries.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from zbus.core.topics.topic import Group
 
 
 class GroupRate:
-    """See the module. `activate` has a group served again."""
+    """`activate` has a group served again."""
 
     def __init__(self, timers: Timers, activate: Callable[[Group], None]) -> None:
         self._timer = timers.timer(activate, lambda group: group)

@@ -12,7 +12,7 @@ from zbus.core.topics.topic import Group, Partition
 
 
 class Prefetch:
-    """See the module. `activate` is called with a group for which something came."""
+    """`activate` is called with a group for which something came."""
 
     def __init__(self, activate: Callable[[Group], None]) -> None:
         self._activate = activate

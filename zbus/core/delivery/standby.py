@@ -4,6 +4,8 @@ One session at a time reads an exclusive group. Another that asks meanwhile is r
 says that it stands by: then its pulls wait here, and it becomes the reader when the one before it
 leaves. Sessions take over in the order in which they came. One that stands by is no reader: nothing
 is handed out to it.
+
+Tests: `tests/conformance/test_standby.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ Line = dict[Session, dict[Pull, int | None]]
 
 
 class Standbys:
-    """See the module. `register` makes a session a reader of a group that is free."""
+    """`register` makes a session a reader of a group that is free."""
 
     def __init__(
         self,

@@ -3,6 +3,8 @@ the group's dead-letter topic, with lines that say where it comes from.
 
 The latest letters are looked at first, and none from before the message was stored. A search takes
 no more than `PORTIONS_MAX` portions of the log and `LETTERS_MAX` letters, and keeps none of them.
+
+Tests: `tests/conformance/test_why.py`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ for. Nothing changes by asking.
 What a group has finished it mostly forgets, so then there is a reason only if the topic keeps it
 (`settled_ms`, `zbus.core.model.dispositions`). Else what is known of the message may still tell it,
 and the group's dead-letter topic (`zbus.core.diagnosis.dead_letter_lookup`).
+
+Tests: `tests/conformance/test_why.py`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ overtakes: so a busy topic does not break up into many cohorts. One that does no
 told is `parked`, alone, and costs nothing until it takes bytes again; then it is behind.
 
 A message that is not due yet is passed, and told when it is due to all who have passed it.
+
+Tests: `tests/core/fanout/test_follow.py`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MESSAGE_BYTES = 100
 
 
 class Chunk:
-    """See the module. Rows are only ever added; nobody changes one after it was added."""
+    """Rows are only ever added; nobody changes one after it was added."""
 
     __slots__ = (
         "attempts",

@@ -7,6 +7,8 @@ and an exception there is *blamed* on that one: the culprit. It is reported, and
 
 Nobody may go on where the truth about what is stored is in doubt: `InDoubt` is never contained, and
 it is what becomes of a fault that could not be.
+
+Tests: `tests/server/test_faults.py`.
 """
 
 from __future__ import annotations
@@ -25,8 +27,6 @@ class Fault(NamedTuple):
 
 
 class Containment:
-    """See the module."""
-
     __slots__ = ("cost", "count", "doubt", "tell")
 
     def __init__(self) -> None:

@@ -1,5 +1,8 @@
 """What the broker answers when it cannot do as asked. Errors are values: verbs settle tickets with
-them, faces translate them into their dialect. Exceptions are for bugs."""
+them, faces translate them into their dialect. Exceptions are for bugs.
+
+Tests: `tests/docs/test_pages.py`.
+"""
 
 from __future__ import annotations
 

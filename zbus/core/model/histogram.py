@@ -1,4 +1,7 @@
-"""How long things take, counted by size: what a histogram of a monitoring system is made of."""
+"""How long things take, counted by size: what a histogram of a monitoring system is made of.
+
+Tests: `tests/conformance/test_metrics.py`.
+"""
 
 from __future__ import annotations
 

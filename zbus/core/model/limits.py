@@ -1,4 +1,7 @@
-"""The bounds the broker keeps, whatever dialect asks."""
+"""The bounds the broker keeps, whatever dialect asks.
+
+Tests: `tests/conformance/test_limits.py`.
+"""
 
 from __future__ import annotations
 

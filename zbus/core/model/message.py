@@ -2,6 +2,8 @@
 
 `headers` is a block of canonical header lines, each `name: value\\r\\n` with a lower-case name, so
 that a face can hand it on with one copy. Faces that need single headers split it themselves.
+
+Tests: `tests/core/model/test_chunk.py`.
 """
 
 from __future__ import annotations

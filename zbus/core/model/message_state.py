@@ -1,4 +1,7 @@
-"""The life of a message within one group."""
+"""The life of a message within one group.
+
+Tests: `tests/core/cursor/test_backlog.py`.
+"""
 
 from __future__ import annotations
 

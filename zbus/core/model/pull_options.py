@@ -1,4 +1,7 @@
-"""What a pull asks for, and why it may end with nothing."""
+"""What a pull asks for, and why it may end with nothing.
+
+Tests: `tests/core/delivery/test_dispatch.py`.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ def so_many(*counts: tuple[int, str]) -> str:
 
 
 class TokenBucket:
-    """See the module."""
-
     __slots__ = ("_filled_ms", "_level", "per_s")
 
     def __init__(self, per_s: int) -> None:

@@ -2,6 +2,8 @@
 
 Within a turn the broker knows one time, that of its beginning. What is counted from the moment at
 which somebody asked, or was told, must not be counted from there: it would end early.
+
+Tests: `tests/conformance/test_never_early.py`.
 """
 
 from __future__ import annotations

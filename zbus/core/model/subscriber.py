@@ -1,4 +1,7 @@
-"""Whoever is told all of a topic, as the topic knows it (`zbus.core.fanout.subscribers`)."""
+"""Whoever is told all of a topic, as the topic knows it (`zbus.core.fanout.subscribers`).
+
+Tests: `tests/core/fanout/test_follow.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """A ticket is one pending answer. Whatever may be late (a sync, a wait for messages, a service on
 another connection) is a ticket that settles later. Each is settled once, or dropped with its
-session."""
+session.
+
+Tests: `tests/server/test_faults.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """What a group says of the endpoint that its messages are pushed to, and how that goes. Who sends
-them, and how, is the server's business (`zbus.server.push`)."""
+them, and how, is the server's business (`zbus.server.push`).
+
+Tests: `tests/conformance/test_webhooks.py`.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Dying(NamedTuple):
 
 
 class DeadLetters:
-    """See the module. `topics` are the broker's, by lower-case name."""
+    """`topics` are the broker's, by lower-case name."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ _Open: TypeAlias = "tuple[Partition, Settlement, Source]"
 
 
 class PutAndAck:
-    """See the module. `topics` are the broker's, by lower-case name."""
+    """`topics` are the broker's, by lower-case name."""
 
     def __init__(
         self, topics: dict[str, Topic], dispatch: Dispatch, puts: Puts, timers: Timers

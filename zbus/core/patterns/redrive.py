@@ -37,8 +37,6 @@ Target = Callable[[str], Topic | None]
 
 
 class Redriver:
-    """See the module."""
-
     def __init__(self, dispatch: Dispatch, settling: PutAndAck, puts: Puts, timers: Timers) -> None:
         self.dispatch = dispatch
         self.settling = settling

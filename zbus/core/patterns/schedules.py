@@ -12,6 +12,8 @@ was put and before the schedule was given back has it put once more, and that is
 time is the last one that has passed: of those that a broker was not there for, the last one comes,
 and only that. Who gives a schedule another time (`fire`, `reschedule`) has an occurrence for just
 that time. What is due at a time that the expression does not name is known by that.
+
+Tests: `tests/conformance/test_schedules.py`.
 """
 
 from __future__ import annotations
@@ -80,8 +82,6 @@ class Broker(Protocol):
 
 
 class Schedules:
-    """See the module."""
-
     def __init__(self, broker: Broker, dispatch: Dispatch, puts: Puts) -> None:
         self._broker = broker
         self._dispatch = dispatch

@@ -30,7 +30,7 @@ _ONE: Final = Size(bytes_max=1, count_max=1)
 
 
 class Lapsing:
-    """See the module. `look` is called with the name of an application that is to be looked at."""
+    """`look` is called with the name of an application that is to be looked at."""
 
     def __init__(
         self,

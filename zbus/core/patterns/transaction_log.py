@@ -1,4 +1,7 @@
-"""What an application that commits batches decides, and how that is stored."""
+"""What an application that commits batches decides, and how that is stored.
+
+Tests: `tests/core/patterns/test_transactions.py`.
+"""
 
 from __future__ import annotations
 

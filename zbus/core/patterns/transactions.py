@@ -66,7 +66,7 @@ _OPTIONS: Final = GroupOptions(lease=True, lease_ms=DELAY_MS_MAX, window=(1 << 3
 
 
 class Transactions:
-    """See the module. `topics` are the broker's, by lower-case name."""
+    """`topics` are the broker's, by lower-case name."""
 
     def __init__(
         self,

@@ -119,8 +119,6 @@ NOTHING: Final = Columns()
 
 
 class Delays:
-    """See the module."""
-
     __slots__ = ("_count", "_heap", "_lowest", "_pages", "_top")
 
     def __init__(self) -> None:

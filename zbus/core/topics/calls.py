@@ -7,6 +7,8 @@ A service that leaves with calls that it took and did not answer ends them: thei
 wait for the deadline. This holds for services on multiplexed connections, which answer where they
 take. A service that sends plain requests may answer on another connection. In a group with
 acknowledgements the call is redelivered, and another service may answer it.
+
+Tests: `tests/conformance/test_service_gone.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Ten thousand changes are not ten thousand notices: watchers are called at the end of a turn, and not
 again before `pause_ms` have passed. The last change is always told.
+
+Tests: `tests/server/test_reporter.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ PAUSE_MS = 100
 
 
 class Changes:
-    """See the module."""
-
     __slots__ = ("_faults", "_told_ms", "_watchers", "count", "due_ms", "gone_ms", "pause_ms")
 
     def __init__(self, faults: Containment | None = None) -> None:

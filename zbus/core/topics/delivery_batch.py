@@ -1,4 +1,7 @@
-"""What one pull has got so far, and how much more it may get."""
+"""What one pull has got so far, and how much more it may get.
+
+Tests: `tests/core/delivery/test_dispatch.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from zbus.core.topics.outcomes import Slice
 
 
 class DeliveryBatch:
-    """See the module."""
-
     __slots__ = ("bytes_left", "count_left", "found")
 
     def __init__(self, count_max: int, bytes_max: int) -> None:

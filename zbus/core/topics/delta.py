@@ -1,5 +1,8 @@
 """What a partition has to tell the journal: the delta of a tick, or a snapshot of all there is.
-`zbus.core.topics.recovered` puts them together again."""
+`zbus.core.topics.recovered` puts them together again.
+
+Tests: `tests/core/test_recovery.py`.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ So to finish a message costs nothing more.
 Entries of what is finished go little by little: each put looks at two of the oldest. That keeps
 about twice as many as there are messages to come, and what became of a message can be found by its
 id for as long as its groups remember it (`zbus.core.model.dispositions`).
+
+Tests: `tests/core/dedup/test_active_ids.py`.
 """
 
 from __future__ import annotations

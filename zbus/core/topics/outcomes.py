@@ -1,4 +1,7 @@
-"""How tickets end. With `BrokerError` and `Routed` these are all the answers there are."""
+"""How tickets end. With `BrokerError` and `Routed` these are all the answers there are.
+
+Tests: `tests/core/test_broker.py`.
+"""
 
 from __future__ import annotations
 

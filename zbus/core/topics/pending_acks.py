@@ -1,4 +1,7 @@
-"""What a partition knows of deliveries that are settled by what was put into it."""
+"""What a partition knows of deliveries that are settled by what was put into it.
+
+Tests: `tests/core/patterns/test_put_and_ack.py`.
+"""
 
 from __future__ import annotations
 

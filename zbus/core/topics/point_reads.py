@@ -2,6 +2,8 @@
 
 Nobody reads on from there, so what is read back is not kept with the log: one portion is held, for
 as long as the next message is in it. One place is read at a time, however many are asked for.
+
+Tests: `tests/conformance/test_listed.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _NEIGHBOURS: Final = Size(bytes_max=64 << 10, count_max=256)
 
 
 class PointReads:
-    """See the module. `done` is called once: with None, or with what stood in the way."""
+    """`done` is called once: with None, or with what stood in the way."""
 
     __slots__ = ("_at", "_chunks", "_done", "_each", "_going", "_places", "_problem")
 

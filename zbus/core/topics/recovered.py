@@ -2,6 +2,8 @@
 
 A change tells what became different (`zbus.core.cursor.state`), or all there is. Whoever starts
 from a stored log applies them in order, be it to serve it or to repair it.
+
+Tests: `tests/core/test_recovery.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from zbus.core.model.dispositions import Dispositions
 
 
 class RecoveredState:
-    """See the module. Groups go by their lower-case names."""
+    """Groups go by their lower-case names."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition

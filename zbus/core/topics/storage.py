@@ -1,4 +1,7 @@
-"""What the broker needs of storage. `zbus.storage.writer` does it over any engine."""
+"""What the broker needs of storage. `zbus.storage.writer` does it over any engine.
+
+Tests: `tests/storage/test_contract.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """What the broker holds: topics with their partitions, the groups that read them, and the sessions
 whose pulls wait there. They name each other, so they stand together. What becomes of them is
-decided elsewhere."""
+decided elsewhere.
+
+Tests: `tests/core/test_broker.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A view is the cursor itself under a type that permits nothing but looking, so it costs nothing and
 is never out of date. It is valid until the end of the turn. `Group.progress` gives one.
+
+Tests: `tests/dialects/test_every_dialect.py`.
 """
 
 from __future__ import annotations

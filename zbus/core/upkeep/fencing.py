@@ -48,8 +48,6 @@ class Verbs(Protocol):
 
 
 class Fencing:
-    """See the module."""
-
     def __init__(
         self,
         verbs: Verbs,

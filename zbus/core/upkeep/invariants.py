@@ -1,4 +1,7 @@
-"""What holds for everything that the broker knows, whatever happened. Tests ask."""
+"""What holds for everything that the broker knows, whatever happened. Tests ask.
+
+Tests: `tests/core/test_broker.py`.
+"""
 
 from __future__ import annotations
 

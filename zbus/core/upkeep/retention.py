@@ -33,7 +33,7 @@ WORKS_PER_TURN_MAX = 4
 
 
 class Retention:
-    """See the module. `Tick.retention_timer` says when which partition is to be checked."""
+    """`Tick.retention_timer` says when which partition is to be checked."""
 
     def __init__(self, storage: Storage, dispatch: Dispatch, timers: Timers) -> None:
         self._storage = storage

@@ -1,5 +1,8 @@
 """Declaring topics and groups: everything is checked, then a start position is looked for (which
-may take a read), then all of it is applied at once."""
+may take a read), then all of it is applied at once.
+
+Tests: `tests/conformance/test_declare.py`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ have declared meanwhile. The `Start` is the same then."""
 
 
 class Declarations:
-    """See the module. `topics` are the broker's, by lower-case name; `adopt` takes up a new one."""
+    """`topics` are the broker's, by lower-case name; `adopt` takes up a new one."""
 
     def __init__(
         self,

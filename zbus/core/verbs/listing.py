@@ -6,6 +6,8 @@ chooses them in steps, so that ten million delayed ones are no long turn for oth
 
 What a group has not come to yet is delayed, too, if it says so itself. To find it the log has to be
 read, so that is done for the next `LOOKS_MAX` messages, and told of how many it was not done.
+
+Tests: `tests/conformance/test_listed.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Wanted:
 
 
 class Listing:
-    """See the module. `each` is told of each row, to be read at once, and says whether there is
+    """`each` is told of each row, to be read at once, and says whether there is
     room for more; then `done` is called, perhaps later, with None or with what is in the way."""
 
     __slots__ = (

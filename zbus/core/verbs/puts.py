@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Puts:
-    """See the module. A put that is refused ends with the reason, and stores nothing."""
+    """A put that is refused ends with the reason, and stores nothing."""
 
     def __init__(self, tick: Tick, limits: Limits) -> None:
         self.tick = tick

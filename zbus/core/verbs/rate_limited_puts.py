@@ -1,6 +1,8 @@
 """Puts of a broker whose topics take only so much a second.
 
 A class of its own, so that a broker without such a limit does not even look whether there is one.
+
+Tests: `tests/core/model/test_rate_limit.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def make_puts(tick: Tick, limits: Limits) -> Puts:
 
 
 class RateLimitedPuts(Puts):
-    """See the module. Bytes are those of bodies. What was stored before counts, too."""
+    """Bytes are those of bodies. What was stored before counts, too."""
 
     def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
         # What was stored before is answered in any case, and `put_once` asks for the rest.

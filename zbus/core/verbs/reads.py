@@ -1,4 +1,7 @@
-"""Peeking, browsing and reading what is stored, without a group's state changing."""
+"""Peeking, browsing and reading what is stored, without a group's state changing.
+
+Tests: `tests/conformance/test_read.py`.
+"""
 
 from __future__ import annotations
 

@@ -72,8 +72,6 @@ Found = Callable[[list[int] | BrokerError], None]
 
 
 class Seeker:
-    """See the module."""
-
     def __init__(self, request_clock: RequestClock, dispatch: Dispatch, changes: Changes) -> None:
         self._outside = request_clock
         self._dispatch = dispatch

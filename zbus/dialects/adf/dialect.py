@@ -34,8 +34,6 @@ _FORMS: Final[dict[bytes, type[Json | Binary]]] = {b"": Json, b"json": Json, b"b
 
 
 class AdfDialect(HttpDialect):
-    """See the module."""
-
     prefixes = frozenset((PREFIX,))
     policy = Policy(any_key=True)
 

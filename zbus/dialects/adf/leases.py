@@ -17,8 +17,6 @@ LATER_MS: Final = 1_000
 
 
 class HttpLeases:
-    """See the module."""
-
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.scope = Scope()

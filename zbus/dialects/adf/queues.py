@@ -49,8 +49,6 @@ def messageid(partition: Partition, offset: int) -> int:
 
 
 class Queues:
-    """See the module."""
-
     def __init__(self, broker: Broker, settings: AdfSettings) -> None:
         self._broker = broker
         self._topic = TopicOptions("", durability=settings.durability)

@@ -40,8 +40,6 @@ _TIMEOUT_S_MAX: Final = 86_400
 
 
 class AdfRequest(PlainHead):
-    """See the module."""
-
     form: Form
 
     def __init__(self, dialect: Context, head: Head, action: Action | None, queue: bytes) -> None:

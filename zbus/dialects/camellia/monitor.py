@@ -74,8 +74,6 @@ NOTHING: Final = Lateness()
 
 
 class Monitor:
-    """See the module."""
-
     def __init__(self, broker: Broker, settings: CamelliaSettings) -> None:
         self._broker = broker
         self._window_ms = settings.camellia_monitor_ms

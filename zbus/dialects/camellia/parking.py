@@ -23,8 +23,6 @@ PARKED_MAX: Final = 100_000
 
 
 class Parking:
-    """See the module."""
-
     def __init__(self, broker: Broker, queues: Queues) -> None:
         self._broker = broker
         self._queues = queues

@@ -22,8 +22,6 @@ EMPTY: Final = _Nothing()
 
 
 class PullReply(CamelliaAnswering, PlainPull):
-    """See the module."""
-
     __slots__ = ("empty", "monitor", "topic")
 
     def __init__(

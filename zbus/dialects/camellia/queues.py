@@ -26,8 +26,6 @@ WINDOW = 1 << 31
 
 
 class Queues:
-    """See the module."""
-
     def __init__(self, broker: Broker, settings: CamelliaSettings) -> None:
         self._broker = broker
         self._settings = settings

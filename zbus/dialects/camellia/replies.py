@@ -37,8 +37,6 @@ _encode = msgspec.json.encode
 
 
 class CamelliaAnswering(PlainAnswering):
-    """See the module."""
-
     __slots__ = ()
 
     empty: str  # the key that is null in a refusal; "" = there is none

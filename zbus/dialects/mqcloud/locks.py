@@ -98,8 +98,6 @@ class Queue:
 
 
 class Locks:
-    """See the module."""
-
     def __init__(self) -> None:
         self._groups: dict[Group, list[Queue]] = {}
 

@@ -118,8 +118,6 @@ _decode = msgspec.json.Decoder(Notes).decode
 
 
 class Registry:
-    """See the module."""
-
     def __init__(self, broker: Broker, settings: MqcloudSettings) -> None:
         self._broker = broker
         self._settings = settings

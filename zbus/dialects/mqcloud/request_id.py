@@ -21,8 +21,6 @@ _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class RequestId(NamedTuple):
-    """See the module."""
-
     broker: str
     queue: int
     offset: int

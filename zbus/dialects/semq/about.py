@@ -29,7 +29,7 @@ OF_ACKS: Final = "src_"
 
 
 class About:
-    """See the module. Raises Malformed for what cannot be."""
+    """Raises Malformed for what cannot be."""
 
     __slots__ = ("attempt", "epoch", "place", "ranges", "record", "several", "store", "stream")
 

@@ -53,8 +53,6 @@ _TOPIC: Final = TopicOptions(TOPIC, dedupe_live=True, retention_done=True)
 
 
 class DeadRows:
-    """See the module."""
-
     def __init__(self, broker: Broker, mailboxes: Mailboxes) -> None:
         self._broker = broker
         self._mailboxes = mailboxes

@@ -84,8 +84,6 @@ class Delivery(Pull):
 
 
 class Delivering:
-    """See the module."""
-
     def __init__(
         self,
         broker: Broker,

@@ -47,8 +47,6 @@ class Inquiry(NamedTuple):
 
 
 class Inquiries:
-    """See the module."""
-
     def __init__(
         self, broker: Broker, mailboxes: Mailboxes, links: Links, interval_ms: int
     ) -> None:

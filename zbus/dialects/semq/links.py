@@ -89,8 +89,6 @@ class Link:
 
 
 class Links:
-    """See the module."""
-
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._by_peer: dict[Connection, Link] = {}

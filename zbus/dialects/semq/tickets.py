@@ -17,7 +17,7 @@ TICKET_MS: Final = 60_000
 
 
 class Tickets:
-    """See the module. `secret` is of this run of the broker."""
+    """`secret` is of this run of the broker."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret

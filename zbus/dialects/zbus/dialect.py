@@ -112,8 +112,6 @@ OF_ALL = BadRequest(204, "", b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIO
 
 
 class ZbusDialect:
-    """See the module."""
-
     prefixes: frozenset[bytes] = frozenset()  # everything that is no other dialect's
     policy = POLICY
 

@@ -14,8 +14,6 @@ _JITTER: Final = 0.2
 
 
 class Context:
-    """See the module."""
-
     def __init__(
         self, database: sqlite3.Connection, options: EndpointOptions, random: Random, epoch: str
     ) -> None:

@@ -18,8 +18,6 @@ _WHICH: Final = "semq_db_id = ? AND node = ? AND stream = ?"
 
 
 class Counters:
-    """See the module."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 

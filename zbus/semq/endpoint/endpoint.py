@@ -51,7 +51,7 @@ _BACKWARDS_MS: Final = 1_000
 
 
 class Endpoint:
-    """See the module. `renewed`: the database is not what this node has had last, but for instance
+    """`renewed`: the database is not what this node has had last, but for instance
     a backup; its messages are of a new epoch. Raises StoreError if it cannot be used."""
 
     def __init__(

@@ -59,8 +59,6 @@ Ack = tuple[Mid, int, Locator, PlatformLocator | None, str]
 
 
 class Inbox:
-    """See the module."""
-
     def __init__(self, context: Context, links: Links, ledger: ReceivedIds) -> None:
         self._context = context
         self._links = links

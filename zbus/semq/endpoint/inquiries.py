@@ -92,8 +92,6 @@ def read_about(fields: Fields) -> About:
 
 
 class Asking:
-    """See the module."""
-
     def __init__(self, context: Context, links: Links, outbox: Outbox, inbox: Inbox) -> None:
         self._context = context
         self._links = links

@@ -78,8 +78,6 @@ class Way:
 
 
 class Links:
-    """See the module."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self.all: dict[int, Link] = {}

@@ -42,8 +42,6 @@ def problem_of(wish: Submit, max_bytes: int, direct: bool) -> tuple[int, str] | 
 
 
 class Managing:
-    """See the module."""
-
     def __init__(self, context: Context, links: Links, outbox: Outbox, inbox: Inbox) -> None:
         self._context = context
         self._links = links

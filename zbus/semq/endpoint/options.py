@@ -24,7 +24,7 @@ def _node(instance: object, attribute: object, value: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class EndpointOptions:
-    """See the module. `node` is `<type>:<id>`; `stores` is into how many its messages are divided,
+    """`node` is `<type>:<id>`; `stores` is into how many its messages are divided,
     by destination; `listen` is where other endpoints reach it, host:port each, and `fingerprint`
     that of its certificate there."""
 

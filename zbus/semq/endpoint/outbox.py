@@ -22,8 +22,6 @@ _DIGITS_MAX: Final = 6
 
 
 class Outbox:
-    """See the module."""
-
     def __init__(self, context: Context, links: Links) -> None:
         self._context = context
         self._links = links

@@ -79,7 +79,7 @@ class Seen(Intervals):
 
 
 class ReceivedIds:
-    """See the module. What a step has added is written at its end."""
+    """What a step has added is written at its end."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -20,7 +20,7 @@ COLUMNS: Final = (
 
 
 class Row(NamedTuple):
-    """See the module. The columns are `COLUMNS`."""
+    """The columns are `COLUMNS`."""
 
     object_id: int
     semq_id: int

@@ -37,7 +37,7 @@ Handle = Callable[[Frame], Awaitable[None]]
 
 
 class Connection:
-    """See the module. It lasts as long as `run`."""
+    """It lasts as long as `run`."""
 
     def __init__(
         self, stream: ByteStream, reader: FrameReader, encode: Callable[[Frame], bytes], peer: str

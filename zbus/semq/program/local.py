@@ -76,7 +76,7 @@ class _Ask:
 
 
 class Local:
-    """See the module. The answers of the endpoint come by `answer`."""
+    """The answers of the endpoint come by `answer`."""
 
     def __init__(
         self, node: str, arrived: EventQueue, sealing: Sealing, limits: WireLimits, tasks: TaskGroup

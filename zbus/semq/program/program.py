@@ -97,7 +97,7 @@ class Outside:
 
 
 class Program:
-    """See the module. `run` goes on until `stop`, or until it is cancelled."""
+    """`run` goes on until `stop`, or until it is cancelled."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class Platform:
 
 
 class Sockets:
-    """See the module. `send` and `close` are for links by their number, which never comes again."""
+    """`send` and `close` are for links by their number, which never comes again."""
 
     def __init__(
         self, arrived: EventQueue, limits: WireLimits, platform: Platform | None = None

@@ -39,8 +39,6 @@ VISIT_WORK = 5
 
 
 class FairQueue:
-    """See the module."""
-
     def __init__(self, serve: Callable[[SocketConnection], None]) -> None:
         """`serve` reads from a connection, or goes on with what it has asked for."""
         self._serve = serve

@@ -49,8 +49,6 @@ log = logging.getLogger("zbus")
 
 
 class Loop:
-    """See the module."""
-
     def __init__(
         self,
         broker: Broker,

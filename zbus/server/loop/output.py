@@ -45,8 +45,6 @@ class Connections(Protocol):
 
 
 class Output:
-    """See the module."""
-
     def __init__(self, loop: Connections, limits: LoopLimits) -> None:
         self._loop = loop
         self._bytes_max = limits.output_bytes_max

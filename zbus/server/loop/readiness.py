@@ -23,8 +23,6 @@ if sys.platform == "linux":
     assert (READ, WRITE) == (select.EPOLLIN, select.EPOLLOUT)
 
     class Readiness:
-        """See the module."""
-
         def __init__(self) -> None:
             self._epoll = select.epoll()
             self._targets: dict[int, object] = {}
@@ -55,8 +53,6 @@ if sys.platform == "linux":
 else:
 
     class Readiness:
-        """See the module."""
-
         def __init__(self) -> None:
             self._selector: Any = selectors.DefaultSelector()
 

@@ -48,8 +48,6 @@ log = logging.getLogger("zbus")
 
 
 class GcControl:
-    """See the module."""
-
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,

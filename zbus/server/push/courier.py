@@ -124,7 +124,7 @@ class Judged(httpcore.AsyncNetworkBackend):
 
 
 class Courier:
-    """See the module. `told` is called in the courier's thread."""
+    """`told` is called in the courier's thread."""
 
     def __init__(self, reachable: Reachable, connections_max: int, agent: str, told: Told) -> None:
         self._agent = agent.encode()

@@ -171,7 +171,7 @@ class Pushed:
 
 
 class Pushing:
-    """See the module. `post` gets a call to the loop from another thread; `make` makes the
+    """`post` gets a call to the loop from another thread; `make` makes the
     courier."""
 
     def __init__(

@@ -20,8 +20,6 @@ log = logging.getLogger("zbus")
 
 
 class DebugLoop(Loop):
-    """See the module."""
-
     def add(self, link: SocketConnection) -> None:
         super().add(link)
         fields = {"peer": link.address, "session": link.id.decode(), "open": len(self.links)}

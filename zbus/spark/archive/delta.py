@@ -37,7 +37,7 @@ SCHEMA: Final = arrow_schema().append(pa.field("date", pa.date32()))
 
 
 class DeltaTarget:
-    """See the module. Raises Usage if delta-rs is missing."""
+    """Raises Usage if delta-rs is missing."""
 
     flat = True
 

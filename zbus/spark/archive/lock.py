@@ -35,7 +35,7 @@ class NoLock:
 
 
 class RetentionLock:
-    """See the module. Raises SparkProblem."""
+    """Raises SparkProblem."""
 
     def __init__(self, where: Where, root: str) -> None:
         if where.broker is None:

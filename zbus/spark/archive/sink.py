@@ -29,8 +29,6 @@ class Piece:
 
 
 class Target(Protocol):
-    """See the module."""
-
     flat: bool  # paths say neither topic nor date
 
     def begin(self, time_ms: int) -> None:

@@ -54,7 +54,7 @@ def ends_of(files: Iterable[ArchiveFile]) -> list[End]:
 
 
 class Archive:
-    """See the module. What is committed later is seen by the next call; what is replaced or taken
+    """What is committed later is seen by the next call; what is replaced or taken
     out stays for as long as `vacuum` is told. Raises Usage if it is none, Unverified if its records
     are damaged."""
 

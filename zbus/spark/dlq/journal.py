@@ -27,7 +27,7 @@ _END = " ."
 
 
 class Journal:
-    """See the module. Raises SparkProblem."""
+    """Raises SparkProblem."""
 
     def __init__(self, plan: Path) -> None:
         self._path = plan.with_name(f"{plan.name}.applied")

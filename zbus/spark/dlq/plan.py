@@ -51,8 +51,6 @@ class Entry(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """See the module."""
-
     action: Action
     topic: str
     group: str  # of the dead-letter topic: there the messages are done then

@@ -30,7 +30,7 @@ _OTHER_NAMES: Final = {"from": "sources"}  # words of Python itself
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """See the module. None, False and () are what was not said."""
+    """None, False and () are what was not said."""
 
     sources: tuple[str, ...] = ()  # topics
     sql: str | None = None  # over the view `input`

@@ -36,8 +36,6 @@ _NO_TEXT: Final = ("binary", "array", "map", "struct", "variant")
 
 @attrs.frozen
 class Plan:
-    """See the module."""
-
     labels: tuple[str, ...]  # columns that are labels of a message
     body: tuple[str, ...]  # columns of a JSON object
     has_body: bool  # there is a column `body`

@@ -33,7 +33,7 @@ class JsonTest:
 
 @attrs.frozen(kw_only=True)
 class Conditions:
-    """See the module. It travels to other machines. What may be said several times, as a tuple, is
+    """It travels to other machines. What may be said several times, as a tuple, is
     true if one of the values is; of `headers`, `contains` and `json` all have to be."""
 
     ids: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ class _Lane(NamedTuple):
 
 
 class FileLog(Log):
-    """See the module. Raises Usage for a path that is neither."""
+    """Raises Usage for a path that is neither."""
 
     def __init__(self, path: str) -> None:
         self._root = Path(path)

@@ -33,7 +33,7 @@ Told = Callable[[str, dict[str, int]], object]
 
 
 class Lag(StreamingQueryListener):
-    """See the module. `group` is moved after each batch, `told` is called with the lag; by default
+    """`group` is moved after each batch, `told` is called with the lag; by default
     that is logged."""
 
     def __init__(

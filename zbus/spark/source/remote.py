@@ -44,7 +44,7 @@ class _Piece(NamedTuple):
 
 
 class RemoteLog(Log):
-    """See the module. Raises Unreachable, Usage."""
+    """Raises Unreachable, Usage."""
 
     def __init__(self, broker: str, options: Options) -> None:
         self._broker = broker

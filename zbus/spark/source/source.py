@@ -39,7 +39,7 @@ from zbus.spark.times import ceil_ms
 
 
 class ZbusDataSource(DataSource):
-    """See the module. Options are those of `zbus.spark.options`."""
+    """Options are those of `zbus.spark.options`."""
 
     @classmethod
     def name(cls) -> str:

@@ -62,8 +62,6 @@ PINS: Final = "spark.start."
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module."""
-
     def __init__(self, wish: Wish, names: tuple[str, ...]) -> None:
         place = LATEST if wish.start is None else wish.start
         moves = place == LATEST or not isinstance(place, int | dict)

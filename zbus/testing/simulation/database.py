@@ -24,7 +24,7 @@ class Crashed(BaseException):
 
 
 class Database(sqlite3.Connection):
-    """See the module. `open_database` makes an empty one."""
+    """`open_database` makes an empty one."""
 
     def __init__(self, path: str, **options: Any) -> None:  # noqa: ANN401 - those of sqlite3
         super().__init__(path, **options)

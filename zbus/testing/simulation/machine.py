@@ -200,7 +200,7 @@ class Process:
 
 
 class Machine:
-    """See the module. Methods that need a running broker raise AssertionError without one."""
+    """Methods that need a running broker raise AssertionError without one."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ TARGET, BLOCK = b":target", b":block"
 
 
 class Shape(Head):
-    """See the module. What a reader finds with it is a match, which stands in a request where the
+    """What a reader finds with it is a match, which stands in a request where the
     id of another stands; the plan is run with it. An id is a value like others."""
 
     __slots__ = ("bytes_max", "id_at", "length_at", "match", "names")

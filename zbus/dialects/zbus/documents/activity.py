@@ -28,8 +28,6 @@ class Pace:
 
 
 class Activity:
-    """See the module."""
-
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._paces: dict[Group, Pace] = {}
