@@ -6,9 +6,7 @@ groups are declared by others.
 
 from __future__ import annotations
 
-from zbus.core.model.chunk import make_row
-from zbus.core.model.errors import topic_unknown
-from zbus.core.topics.outcomes import Delivered, Empty, Outcome, Stored
+from zbus.core.api import Delivered, Empty, Outcome, Stored, make_row, topic_unknown
 from zbus.dialects.zbus.request.header_lines import plain
 from zbus.edge.access import Needs
 from zbus.edge.connection import Connection, Plan
