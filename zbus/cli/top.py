@@ -36,7 +36,7 @@ class Row:
     messages: int  # ever put; of a group, ever finished
     in_rate: float
     out_rate: float
-    lag: int  # ready to be handed out
+    lag: int  # ready to be delivered
     leased: int
     delayed: int
     consumers: int

@@ -125,7 +125,7 @@ def produce(
     `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
     partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
     lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
-    there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+    there or not at all. Without an ack it is delivered `max_attempts` times at most. `acks` are
     deliveries of one group and partition that are acknowledged by it: both or neither.
 
     Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
@@ -318,7 +318,7 @@ def ack(
 ) -> Request[None]:
     """Acknowledge deliveries of one partition: when this returns, they do not come again.
 
-    An offset that is acknowledged already, or was not handed out, is none of them that come again
+    An offset that is acknowledged already, or was not delivered, is none of them that come again
     either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
     group or partition, since then nothing was acknowledged at all.
     """

@@ -65,7 +65,7 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
         (`async with` and `async for` with the asynchronous client, which needs them.) Leases are
         extended in the background while you work. `auto_ack=False` leaves settling to you:
         `messages.ack(message)`. `batch` is how many messages are fetched at once: 100, or half of
-        the group's window; 1 from a group without acknowledgements, because what that hands out is
+        the group's window; 1 from a group without acknowledgements, because what that delivers is
         done. A consumer has a connection of its own and belongs to one thread or task.
 
         `lease_ms` is for the leases of this consumer; else the group says how long they are.

@@ -48,11 +48,11 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     temporary: bool = False
     """It goes with its last consumer."""
     paused: bool = False
-    """It hands out nothing."""
+    """It delivers nothing."""
     order: str = "none"
     """`key`: messages of one key come one after another."""
     max_attempts: int | None = field(default=None, name="maxAttempts")
-    """Handed out so often, a message is dead; None: there is no such limit."""
+    """Delivered so often, a message is dead; None: there is no such limit."""
     backoff_ms: int = field(default=0, name="backoffMs")
     """The pause before the second attempt, doubled before each further one."""
     backoff_max_ms: int | None = field(default=None, name="backoffMaxMs")
@@ -64,7 +64,7 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     rate: int | None = None
     """Messages a second, at most."""
     one_batch: bool = field(default=False, name="oneBatch")
-    """What was handed out of a partition has to be settled before there is more of it."""
+    """What was delivered of a partition has to be settled before there is more of it."""
     keep_attempts: bool = field(default=False, name="keepAttempts")
     """A delivery is sent when its attempt is written, which a limit of attempts implies."""
     retain: bool = False
@@ -74,9 +74,9 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     unclaimed: bool = False
     """It came with its topic, and nobody has asked for it yet: nobody waits for its messages."""
     message_count: int = field(default=0, name="messageCount")
-    """Messages that are still to be handed out (the lag). The filter is not considered."""
+    """Messages that are still to be delivered (the lag). The filter is not considered."""
     leased_count: int = field(default=0, name="leasedCount")
-    """Messages that were handed out and are not acknowledged."""
+    """Messages that were delivered and are not acknowledged."""
     delayed_count: int = field(default=0, name="delayedCount")
     """Messages that are held back until they are due."""
     skipped_count: int = field(default=0, name="skippedCount")

@@ -32,12 +32,12 @@ class Retries(TypedDict, total=False):
     """What becomes of a message of a group that is not acknowledged, how fast the group is served,
     and where it is sent. `"none"` takes back what was declared."""
 
-    max_attempts: int | Nothing  # handed out so often, it is dead
+    max_attempts: int | Nothing  # delivered so often, it is dead
     backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
     dead_letter: str  # the topic for what is dead; "" = it is dropped
     on_loss: Loss  # a lost consumer's leases: they stay, or are given back
     rate: int | Nothing  # messages a second
-    one_batch: bool  # what was handed out of a partition has to be settled before there is more
+    one_batch: bool  # what was delivered of a partition has to be settled before there is more
     keep_attempts: bool  # a delivery is sent when its attempt is written
     retain: bool  # retention forgets nothing that the group has not finished
     push_url: str  # a webhook: its messages are sent there; "none" = no more
@@ -91,7 +91,7 @@ def declare(
       `window` (0 to 1,000,000) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes
       all.
     - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
-      `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+      `paused`: delivers nothing. `order` "key": messages of one key, one after another.
     - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
       `start_copy` stands. One that exists stays where it is: `seek` moves it.
     - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.

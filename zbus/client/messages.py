@@ -94,7 +94,7 @@ class StoredBatch:
 
 
 class Delivery:
-    """A message that was handed out, or looked at.
+    """A message that was delivered, or looked at.
 
     Header values are read when they are asked for. `settled` tells whether it was acknowledged or
     given back.
@@ -154,7 +154,7 @@ class Delivery:
 
     @property
     def retry(self) -> int:
-        """How often it was handed out before."""
+        """How often it was delivered before."""
         return number(self.fields, b"retry")
 
     @property

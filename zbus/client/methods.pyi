@@ -57,7 +57,7 @@ class BlockingMethods:
           `window` (0 to 1,000,000) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes
           all.
         - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
-          `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+          `paused`: delivers nothing. `order` "key": messages of one key, one after another.
         - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
           `start_copy` stands. One that exists stays where it is: `seek` moves it.
         - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
@@ -240,7 +240,7 @@ class BlockingMethods:
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
         lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
-        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        there or not at all. Without an ack it is delivered `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
@@ -315,7 +315,7 @@ class BlockingMethods:
     ) -> None:
         """Acknowledge deliveries of one partition: when this returns, they do not come again.
 
-        An offset that is acknowledged already, or was not handed out, is none of them that come again
+        An offset that is acknowledged already, or was not delivered, is none of them that come again
         either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
         group or partition, since then nothing was acknowledged at all.
         """
@@ -552,7 +552,7 @@ class AsyncMethods:
           `window` (0 to 1,000,000) of them at once. `filter`: only such tags (`eu.*;us.#`); `""` takes
           all.
         - `exclusive`: lets in one consumer at a time. `temporary`: goes with its last consumer.
-          `paused`: hands out nothing. `order` "key": messages of one key, one after another.
+          `paused`: delivers nothing. `order` "key": messages of one key, one after another.
         - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
           `start_copy` stands. One that exists stays where it is: `seek` moves it.
         - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
@@ -737,7 +737,7 @@ class AsyncMethods:
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
         lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
-        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        there or not at all. Without an ack it is delivered `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
@@ -812,7 +812,7 @@ class AsyncMethods:
     ) -> None:
         """Acknowledge deliveries of one partition: when this returns, they do not come again.
 
-        An offset that is acknowledged already, or was not handed out, is none of them that come again
+        An offset that is acknowledged already, or was not delivered, is none of them that come again
         either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
         group or partition, since then nothing was acknowledged at all.
         """
@@ -1038,7 +1038,7 @@ class PipelineMethods:
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
         lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
-        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        there or not at all. Without an ack it is delivered `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
@@ -1088,7 +1088,7 @@ class PipelineMethods:
     ) -> Pending[None]:
         """Acknowledge deliveries of one partition: when this returns, they do not come again.
 
-        An offset that is acknowledged already, or was not handed out, is none of them that come again
+        An offset that is acknowledged already, or was not delivered, is none of them that come again
         either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
         group or partition, since then nothing was acknowledged at all.
         """
@@ -1173,7 +1173,7 @@ class AsyncPipelineMethods:
         `body` is bytes or text; or `json` is anything that JSON holds. Messages of one `key` are in one
         partition. `delay_ms` (milliseconds from now) or `deliver_at_ms` (epoch) hold it back, `ttl_ms`
         lets it expire, `front` puts it before all that is ready. With `expected_offset` it is stored
-        there or not at all. Without an ack it is handed out `max_attempts` times at most. `acks` are
+        there or not at all. Without an ack it is delivered `max_attempts` times at most. `acks` are
         deliveries of one group and partition that are acknowledged by it: both or neither.
 
         Raises NotFound (declare the topic first), Conflict (`expected_offset`), NotLeased (`acks` have
@@ -1223,7 +1223,7 @@ class AsyncPipelineMethods:
     ) -> AsyncPending[None]:
         """Acknowledge deliveries of one partition: when this returns, they do not come again.
 
-        An offset that is acknowledged already, or was not handed out, is none of them that come again
+        An offset that is acknowledged already, or was not delivered, is none of them that come again
         either, so it is no error: an ack may be repeated. Raises NotFound if there is no such topic,
         group or partition, since then nothing was acknowledged at all.
         """

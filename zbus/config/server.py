@@ -1,6 +1,6 @@
 """What the server itself is told: where it listens, what it keeps, how long anything may take.
 
-The faces, the wire and the core declare theirs. `zbus.config` collects them all.
+The dialects, the wire and the core declare theirs. `zbus.config` collects them all.
 """
 
 from __future__ import annotations

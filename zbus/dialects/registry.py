@@ -61,7 +61,7 @@ def build_router(
     allow_url_token: bool = False,
     trusted_proxies: str = "",
 ) -> Router:
-    """The edge of a broker, with all faces behind it; `settings` are theirs, by name. Without a
+    """The edge of a broker, with all dialects behind it; `settings` are theirs, by name. Without a
     table of tokens everybody may do everything."""
     guard = guard or Guard()
     rights = Rights(broker, guard, access, allow_url_token=allow_url_token)

@@ -1,4 +1,4 @@
-"""A connection as the faces see it: bytes in, tickets out, replies back in their order.
+"""A connection as the dialects see it: bytes in, tickets out, replies back in their order.
 
 A peer does no IO. `receive` takes what came in; what is to go out gathers in `out`, and the peer
 puts itself on the loop's list of peers that have something to send.
@@ -361,7 +361,7 @@ class Connection(Session):
 
     def forget_requests(self) -> None:
         """The peer sends no more, or is gone: what it asked for and was not begun is not done. What
-        was begun is, as long as somebody may be told."""
+        was begun is, as long as a person may be told."""
         if self.closed:
             self._steps = None
         self._undone = None if self._steps is None else []

@@ -56,13 +56,13 @@ class Report:
 
 @attrs.frozen
 class Parts:
-    """What a face is built on."""
+    """What a dialect is built on."""
 
     broker: Broker
     heads: Heads
     guard: Guard
     rights: Rights
-    settings: object  # the face's own
+    settings: object  # the dialect's own
 
 
 RESERVED = frozenset((b"queue", b"mq"))

@@ -1,4 +1,4 @@
-"""What a face makes of a head, and what the guard and the rights ask of it before it is done."""
+"""What a dialect makes of a head, and what the guard and the rights ask of it before it is done."""
 
 from __future__ import annotations
 

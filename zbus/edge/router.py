@@ -113,7 +113,7 @@ class Router:
         return [report for dialect in self.dialects.values() for report in dialect.reports()]
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        """What the faces keep in memory beside messages, by kind: how to ask for bytes."""
+        """What the dialects keep in memory beside messages, by kind: how to ask for bytes."""
         return {
             kind: ask for dialect in self.dialects.values() for kind, ask in dialect.holds().items()
         }

@@ -1,8 +1,8 @@
 """A connection that goes on as a WebSocket: each message is one request, each reply is one message.
 
 The handshake exchanges the peer's reader. From then on what is read are messages, of which the
-codec of the face makes requests; and what is written, always one whole reply at a time, is made a
-frame. Everything between, plans, tickets and limits, is as on a plain connection, except that the
+codec of the dialect makes requests; and what is written, always one whole reply at a time, is made
+a frame. Everything between, plans, tickets and limits, is as on a plain connection, except that the
 connection belongs to one face.
 """
 
@@ -58,7 +58,7 @@ class Codec(Protocol):
 
     def read(self, kind: int, message: bytes) -> Request:
         """The request of a message, TEXT or BINARY. Its head is `contained`, and remembered by this
-        face alone: the plan that is kept on it is the face's.
+        face alone: the plan that is kept on it is the dialect's.
 
         Raises WireError with the code of a close frame, if it is none."""
 

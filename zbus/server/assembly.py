@@ -69,7 +69,7 @@ def restore(broker: Broker, topics: Iterable[Topic], now_ms: int) -> None:
 
 
 class Assembly:
-    """A broker behind its faces, and what is needed to read what connections say to it."""
+    """A broker behind its dialects, and what is needed to read what connections say to it."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Assembly:
         guard: GuardSettings | None = None,
         trusted_proxies: str = "",
     ) -> None:
-        """`settings` are those of the faces, by name; without `access`
+        """`settings` are those of the dialects, by name; without `access`
         everybody may do everything."""
         self.broker = broker
         self._wire_limits = wire_limits

@@ -135,7 +135,7 @@ class Journal(Protocol):
     ) -> None:
         """Find out what is stored: call `found` for each of these lanes that there is (None, at
         the start: for all there are), then `done` with what stood in the way, if anything; what was
-        torn by a crash is cut off before. What was found is handed out from then on, so it is on
+        torn by a crash is cut off before. What was found is delivered from then on, so it is on
         stable storage by then, whether anybody had committed it or not. The lane ends with its last
         batch, whoever wrote that, and its verdict is gone: it takes what is appended behind that.
         One that is not there has no verdict either, and may begin."""

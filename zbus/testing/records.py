@@ -1,4 +1,4 @@
-"""What was handed out, one message at a time, for whoever judges it."""
+"""What was delivered, one message at a time, for whoever judges it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Record(NamedTuple):
     partition: int
     offset: int
     message: Message
-    attempts: int  # times handed out to this group, this one included; 0 = not counted
+    attempts: int  # times delivered to this group, this one included; 0 = not counted
 
 
 def records_of(pieces: Iterable[Slice]) -> list[Record]:

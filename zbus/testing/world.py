@@ -169,8 +169,8 @@ class World:
         dialects: Mapping[str, object] | None = None,
         wait: Callable[[], None] | None = None,
     ) -> None:
-        """`dialects` are settings of other faces, by name; `wait` makes an engine answer that does
-        so later (`zbus.testing.late`)."""
+        """`dialects` are settings of other dialects, by name; `wait` makes an engine answer that
+        does so later (`zbus.testing.late`)."""
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
         self.ahead_ms = 0  # of the clocks outside: somebody set those back

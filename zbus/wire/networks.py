@@ -2,7 +2,7 @@
 networks that the operator names.
 
 Otherwise whoever may declare a webhook could reach what only this machine can: services behind a
-firewall, and those that hand out the credentials of a cloud's machine.
+firewall, and those that deliver the credentials of a cloud's machine.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A call ends with an answer, matched by its id, or with an error. When the connec
 may be sent twice is sent again on the next one, in the old order: requests that change nothing when
 they are repeated, and produced messages, which carry an idempotency key. Of others that were sent
 nobody knows whether they were done: `ConnectionLost.unknown`. Nothing is sent again more than
-`retries` times, and connecting is given up after as many failures.
+`retries` times, and connecting is dead-lettered after as many failures.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class RequestTracker:
     # -- messages without a caller -----------------------------------------------------------
 
     def take_kept(self, pulling: Pulling) -> list[Delivery]:
-        """Messages of a group without acknowledgements that came and were not handed out."""
+        """Messages of a group without acknowledgements that came and were not delivered."""
         return self._abandoned.take(pulling)
 
     def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
@@ -309,7 +309,7 @@ class RequestTracker:
         if deliveries:
             self._abandoned.put_back(pulling, deliveries)
 
-    # -- pulls that are given up ------------------------------------------------------------
+    # -- pulls that are dead-lettered ------------------------------------------------------------
 
     def _abandon(self, call: Call[Any], pulling: Pulling) -> None:
         """The broker may have handed messages to this pull already; it is to hand it none."""

@@ -139,7 +139,7 @@ class Consuming:
             return None
         waiting = self._dry_since_s is not None
         if not waiting and (not self.leases or self.batch == 1):
-            return None  # what is handed out without a lease is gone if this process dies
+            return None  # what is delivered without a lease is gone if this process dies
         if len(self._ready) > self.batch // 2:
             return None
         wait_ms = WAIT_MS
@@ -274,7 +274,7 @@ class Consuming:
         return Pulling(self.topic, self.group, self.partition, self.batch)
 
     def left(self) -> list[Delivery]:
-        """Messages that came, were not handed out, and cannot be given back."""
+        """Messages that came, were not delivered, and cannot be given back."""
         if self.leases:
             return []
         left = list(self._ready)

@@ -35,7 +35,7 @@ RETRY_MS = 1_000
 
 STATE_EVERY_MS = 5
 """Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
-and with anything else at once. A crash redelivers what was handed out since."""
+and with anything else at once. A crash redelivers what was delivered since."""
 
 CHECK_MS = 1_000
 """`Retention` checks a partition so long after it was written to, and at most so often."""
@@ -65,7 +65,7 @@ class Tick:
         # at work in this turn.
         self.forgotten = 0
         self._storage = storage
-        self._visible = visible  # called when more of a partition may be handed out
+        self._visible = visible  # called when more of a partition may be delivered
         self.touched: list[Partition] = []
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}

@@ -8,7 +8,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
   lease ended: its own offset, so that old messages come before newer ones.
 * `delayed`: wait for a time, then become ready as if put back at the end. When thousands are due
   they stay where they are, which is compact, until it is the turn of their rank: `overdue`.
-* `leased`: handed out, not settled; each has a deadline (`zbus.core.cursor.leases`).
+* `leased`: delivered, not settled; each has a deadline (`zbus.core.cursor.leases`).
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
   Those of a double-ended queue come back in order: `zbus.core.cursor.return_order`.
 * parked: ready, each with a rank, and yet not next, because its key is busy
@@ -57,7 +57,7 @@ class Backlog(CursorState):
     # -- looking --------------------------------------------------------------------------
 
     def next(self, end: int) -> int | None:
-        """The offset to hand out next; `end` is the first offset that may not be."""
+        """The offset to deliver next; `end` is the first offset that may not be."""
         if self.ahead:
             self._step_over()
         reached, there = self.cursor, end
@@ -107,7 +107,7 @@ class Backlog(CursorState):
         return MessageState.READY
 
     def ready_count(self, end: int) -> int:
-        """How many may be handed out now or when the cursor gets there. What is overdue counts as
+        """How many may be delivered now or when the cursor gets there. What is overdue counts as
         delayed until its turn has come."""
         return max(0, end - self.cursor) - len(self.ahead) + len(self.places)
 
@@ -157,7 +157,7 @@ class Backlog(CursorState):
         return True
 
     def lease(self, offset: int, deadline_ms: int) -> int:
-        """READY -> LEASED. Returns how many times it has been handed out, this one included."""
+        """READY -> LEASED. Returns how many times it has been delivered, this one included."""
         place = self.places.get(offset) if self.places else None
         label = self._label_of(offset)
         self._take(offset)
@@ -172,7 +172,7 @@ class Backlog(CursorState):
 
     def lease_next(self, deadline_ms: int) -> int:
         """READY -> LEASED, of what the cursor is at, where everything is in order and nothing comes
-        back to the front in its order. Returns the offset; it is handed out for the first time."""
+        back to the front in its order. Returns the offset; it is delivered for the first time."""
         offset = self.cursor
         self.cursor = offset + 1
         self._touched[offset] = None
@@ -249,7 +249,7 @@ class Backlog(CursorState):
             self._put(offset, self._front())
 
     def keep_order(self) -> None:
-        """What is handed out may have to come back to the front, in its order."""
+        """What is delivered may have to come back to the front, in its order."""
         if self.returns is None:
             self.returns = ReturnOrder()
         for offset in self.leased:
@@ -379,7 +379,7 @@ class Backlog(CursorState):
         self.ahead |= other.ahead
         for offset in other._all_in_order():
             self._insert(offset, other.places[offset][0])
-        for offset in other.leased:  # what the other has handed out, this one has not
+        for offset in other.leased:  # what the other has delivered, this one has not
             self._insert(offset, offset)
 
     def copy_delayed(self, other: Backlog) -> None:
@@ -407,7 +407,7 @@ class Backlog(CursorState):
         return 0 if self.returns is None else self.returns.label_of(offset)
 
     def _label(self, returns: ReturnOrder, offset: int, label: int, place: Place | None) -> None:
-        """It is handed out, and was at that place."""
+        """It is delivered, and was at that place."""
         if label:
             returns.set(offset, label)
         else:

@@ -1,6 +1,6 @@
 """The exceptions of a backlog, and what a journal is told of them.
 
-`changes` hands out what became different since the last call, in a form (`zbus.core.cursor.state`)
+`changes` delivers what became different since the last call, in a form (`zbus.core.cursor.state`)
 that `apply` takes back. Recovery is nothing else.
 
 Tests: `tests/core/cursor/test_backlog.py`.
@@ -56,7 +56,7 @@ class CursorState(ReadyQueue):
         self.leased = OpenLeases()
         self.returns: ReturnOrder | None = None  # of a group whose lost leases go to the front
         self.ahead: set[int] = set()
-        self.attempts: dict[int, int] = {}  # offset -> times handed out; exceptions only
+        self.attempts: dict[int, int] = {}  # offset -> times delivered; exceptions only
         self._touched: dict[int, None] = {}  # what `changes` has to tell of; last changed, last
         self._reset = False
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known

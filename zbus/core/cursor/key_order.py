@@ -1,15 +1,15 @@
 """Order per key: among those who read with one group, messages of a key go to one at a time.
 
-A key is *busy* in a partition while a message of it is handed out and not finished: leased, or
-given back and on its way to be handed out again. Until then no other message of the key is handed
+A key is *busy* in a partition while a message of it is delivered and not finished: leased, or
+given back and on its way to be delivered again. Until then no other message of the key is handed
 out, except in the same batch, in order. What comes up meanwhile is *parked*: it is taken out of the
 cursor's way, so that messages of other keys flow on. The lowest of what waits goes first, so a
 message that was given back comes before those that came after it, however long it waits itself.
 
 For storage a parked message is READY, in the place that it came from: nothing else is written of
-it. A restart, a seek or a copy know nothing of parking. What a group has handed out they do know
+it. A restart, a seek or a copy know nothing of parking. What a group has delivered they do know
 (`Backlog.attempts`), but not its keys: after a restart these are `unknown`, and nothing of the
-partition is handed out before they were read.
+partition is delivered before they were read.
 
 The backlog tells which offsets changed, and they are looked at when the next message is asked for.
 So it does not matter here what ended a lease: where an offset is now, the backlog knows.
@@ -34,11 +34,11 @@ class Parks(Protocol):
 
     @property
     def attempts(self) -> Container[int]:
-        """What was handed out and is not finished."""
+        """What was delivered and is not finished."""
 
     @property
     def leased(self) -> Container[int]:
-        """What of that is handed out now."""
+        """What of that is delivered now."""
 
     @property
     def places(self) -> Container[int]:
@@ -48,7 +48,7 @@ class Parks(Protocol):
         """Do not hand it out, though it is READY."""
 
     def unpark(self, offset: int) -> None:
-        """It may be handed out, if it was parked."""
+        """It may be delivered, if it was parked."""
 
 
 class KeyQueue:
@@ -60,11 +60,11 @@ class KeyQueue:
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.leased: Offsets = ()
-        self.batch = 0  # that in which they were handed out
+        self.batch = 0  # that in which they were delivered
         self.waiting: Offsets = ()  # parked, given back, or the next
 
     def admits(self, offset: int, batch: int) -> bool:
-        """The message may be handed out in this batch."""
+        """The message may be delivered in this batch."""
         waiting = self.waiting
         return (not self.leased or self.batch == batch) and (not waiting or offset <= waiting[0])
 
@@ -98,7 +98,7 @@ class KeyLocks:
     __slots__ = ("_changed", "_line_of", "_lines", "batch", "unknown")
 
     def __init__(self, handed_out: Iterable[int]) -> None:
-        """Of what is handed out already, the keys are to be told: `learn`."""
+        """Of what is delivered already, the keys are to be told: `learn`."""
         self.unknown = sorted(handed_out, reverse=True)
         self.batch = 0  # the number of the one that is being made
         self._lines: dict[bytes, KeyQueue] = {}  # by key
@@ -156,7 +156,7 @@ class KeyLocks:
             line.waiting = _with(line.waiting, offset)
 
     def admits(self, backlog: Parks, offset: int, key: bytes) -> bool:
-        """The message is handed out in the batch that is being made; else it is parked."""
+        """The message is delivered in the batch that is being made; else it is parked."""
         if not key:
             return True
         line, waiting = self._line(key), offset in self._line_of

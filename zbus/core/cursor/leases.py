@@ -31,7 +31,7 @@ class OpenLeases(Deadlines):
         super().__init__()
         self.holders: dict[int, bytes] = {}  # offset -> the session's id
         self.limits: dict[int, int] = {}  # offset -> its own limit of attempts, if it has one
-        # Offset -> where it was when it was handed out, if that was not its own place.
+        # Offset -> where it was when it was delivered, if that was not its own place.
         self.places: dict[int, tuple[int, int]] = {}
         self.settling = _NONE
         # Offset -> who of the broker itself has it, which nobody outside has seen yet: a delivery
@@ -97,7 +97,7 @@ class OpenLeases(Deadlines):
         self.unreported.update(dict.fromkeys(offsets, holder))
 
     def held_by(self, holder: bytes, count_max: int = maxsize) -> list[int]:
-        """What a session holds, at most so many, in the order in which it was handed out."""
+        """What a session holds, at most so many, in the order in which it was delivered."""
         settling = self.settling
         found = (o for o, other in self.holders.items() if other == holder and o not in settling)
         return list(islice(found, count_max))

@@ -49,7 +49,7 @@ def distinct(ranges: Ranges) -> int:
 
 
 def finish_tried(backlog: Backlog, ranges: Ranges) -> int:
-    """Finish those that were handed out at some time; how many were not finished."""
+    """Finish those that were delivered at some time; how many were not finished."""
     return _finish(backlog, known_of(ranges, backlog.attempts))
 
 

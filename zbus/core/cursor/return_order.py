@@ -4,11 +4,11 @@ A group with `on_loss=front` is a double-ended queue: what its holders lose goes
 Leases end in different turns, and connections too. So a message that comes back is put in front of
 all that is ready, but behind what came back before it and had stood before it in the queue.
 
-For that each message that is handed out has a *label*, and labels are in the order of the queue:
+For that each message that is delivered has a *label*, and labels are in the order of the queue:
 
-* what is handed out has been the first of all that is ready, so its label is higher than those of
-  all that was handed out before it;
-* what came back keeps its label, also when it is handed out again;
+* what is delivered has been the first of all that is ready, so its label is higher than those of
+  all that was delivered before it;
+* what came back keeps its label, also when it is delivered again;
 * what was put in front of something that came back has a label just below that one. There may be no
   number left between two labels: then all get new ones, with room between them.
 
@@ -26,7 +26,7 @@ from sortedcontainers import SortedDict
 from zbus.core.cursor.due_queue import Place
 
 _STEP: Final = 1 << 40
-"""Between the labels of what is handed out one after another."""
+"""Between the labels of what is delivered one after another."""
 
 _LABEL_MAX: Final = 1 << 62
 
@@ -37,7 +37,7 @@ class ReturnOrder:
     __slots__ = ("_all", "_back", "_labels", "renumbered")
 
     def __init__(self) -> None:
-        self._labels: dict[int, int] = {}  # of what is handed out, or is ready again
+        self._labels: dict[int, int] = {}  # of what is delivered, or is ready again
         self._all: SortedDict[int, int] = SortedDict()  # the same the other way round
         self._back: SortedDict[int, int] = SortedDict()  # those of what is ready again
         self.renumbered = False  # the owner has to write all of them down
@@ -51,7 +51,7 @@ class ReturnOrder:
         return list(self._all.values())
 
     def hand_out(self, offset: int, place: Place | None, places: Mapping[int, Place]) -> None:
-        """A message without a label is handed out. `place`: where it was, if it was put there;
+        """A message without a label is delivered. `place`: where it was, if it was put there;
         else the cursor came to it, and all that is ready again is before it."""
         back, following = self._back, 0
         if back and place is not None:
@@ -88,7 +88,7 @@ class ReturnOrder:
         self.renumbered = True
 
     def set(self, offset: int, label: int) -> None:
-        """It is handed out, or was before it came back; it has no label yet."""
+        """It is delivered, or was before it came back; it has no label yet."""
         self._labels[offset] = label
         self._all[label] = offset
 

@@ -32,7 +32,7 @@ class EntryState(enum.IntEnum):
     # (`zbus.core.cursor.return_order`): the time of what is ready again, and the rank of what is
     # leased; 0 = that is not known.
     READY = 1  # put back; `rank` gives its place
-    LEASED = 2  # handed out; `time_ms` is the deadline
+    LEASED = 2  # delivered; `time_ms` is the deadline
     DELAYED = 3  # waits for `time_ms`
 
 
@@ -43,7 +43,7 @@ class Entry:
     offset: int
     state: EntryState
     time_ms: int = 0
-    attempts: int = 0  # times handed out so far
+    attempts: int = 0  # times delivered so far
     rank: int = 0
 
 
@@ -126,7 +126,8 @@ class TopicOptions:
     """What `declare` fixes for a topic. Zero or empty means none."""
 
     name: str
-    opaque: bytes = b""  # what only the face understands that declared it: JSON, given back as is
+    # what only the dialect understands that declared it: JSON, given back as is
+    opaque: bytes = b""
     partitions: int = 1
     durability: str = "disk"  # memory | os | disk
     calls: bool = False  # a put waits for what a service routes back
@@ -165,7 +166,7 @@ class TopicOptions:
 
 @attrs.frozen
 class GroupOptions:
-    """How a group reads. Chosen by the face that declared it; None = as the topic says."""
+    """How a group reads. Chosen by the dialect that declared it; None = as the topic says."""
 
     opaque: bytes = b""  # as of a topic
     filter: str = ""
@@ -177,7 +178,7 @@ class GroupOptions:
     paused: bool | None = None
     created_ms: int = 0
     # What becomes of a message that is not acknowledged (`zbus.core.delivery.retries`).
-    attempts_max: int = 0  # handed out so often, it is dead; 0 = as often as it takes
+    attempts_max: int = 0  # delivered so often, it is dead; 0 = as often as it takes
     backoff_ms: int = 0  # before its second attempt, and twice as long before each one after that
     backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
     dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped
@@ -186,8 +187,8 @@ class GroupOptions:
     order: str = (
         ""  # "key": messages of one key go out one after another (`zbus.core.cursor.key_order`)
     )
-    one_batch: bool = False  # a partition is handed out again when its last batch is settled
-    rate_per_s: int = 0  # messages handed out; 0 = no limit
+    one_batch: bool = False  # a partition is delivered again when its last batch is settled
+    rate_per_s: int = 0  # messages delivered; 0 = no limit
     attempts_kept: bool = False  # as with a limit of them (`zbus.core.delivery.durable`)
     retain: bool = False  # retention forgets nothing that the group has not finished
     push: Push | None = None  # its messages are sent to an HTTP endpoint
@@ -220,7 +221,7 @@ class GroupChange:
     removed: bool = False
     reset: bool = False  # forget all exceptions before applying `cursor` and `entries`
     entries: Entries = NO_ENTRIES
-    delayed: Columns = NOTHING  # what waits, beside those of `entries`: never handed out so far
+    delayed: Columns = NOTHING  # what waits, beside those of `entries`: never delivered so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
     unreported: int = 0  # those of them that no delivery has told the group of
     dead: int = 0  # messages that were given up, ever
@@ -242,7 +243,7 @@ class Settlement:
     group_ms: int
     partition: int
     ranges: tuple[tuple[int, int], ...]  # offsets: the first, and the one after the last
-    dead: bool = False  # they are given up, not done
+    dead: bool = False  # they are dead-lettered, not done
 
 
 @attrs.define  # as good as frozen: frozen ones take twice as long to make

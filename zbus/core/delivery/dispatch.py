@@ -41,7 +41,7 @@ ALL_SKIPS_PER_TICK_MAX = 20_000
 among the first in the next tick."""
 
 BATCHED_PER_TICK_MAX = 5_000
-"""Messages handed out in batches in one tick. The batch that passes it is finished; who wants more
+"""Messages delivered in batches in one tick. The batch that passes it is finished; who wants more
 waits for the next tick, behind those that got none in this."""
 
 LIVE_MS = 20
@@ -97,7 +97,7 @@ class Dispatch:
             self.active.append(group)
 
     def wake_readers(self, partition: Partition) -> None:
-        """More of the partition may be handed out."""
+        """More of the partition may be delivered."""
         for group in partition.topic.groups.values():
             if (group.waiting or group.aside is not None) and not group.active:
                 group.active = True

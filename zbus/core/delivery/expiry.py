@@ -1,6 +1,6 @@
 """Messages whose time is over leave their groups by themselves, though nobody pulls.
 
-Whoever hands out messages passes over what has expired. Where nobody asks, such messages would be
+Whoever delivers messages passes over what has expired. Where nobody asks, such messages would be
 counted as ready until somebody does. So each partition knows when its messages expire, and finishes
 them then, in every group in which they are not leased; those that are, when their lease is over.
 

@@ -4,17 +4,17 @@ A group may limit the attempts, and may want a pause before each further one (ba
 pause is `backoff_ms`, and each after that is twice as long as the one before, up to a longest one.
 
     the lease ends by time, or its holder gives it back
-        handed out `attempts_max` times     it is dead
+        delivered `attempts_max` times     it is dead
         the holder says when, or where      as he says; *where* only if there is no pause
         the group has a backoff             delayed by the pause
         otherwise                           ready
 
 A message may have a limit of its own, which takes the place of the group's. It is known when the
-message is handed out, and until that lease ends; after a restart it is not. Then a message that the
+message is delivered, and until that lease ends; after a restart it is not. Then a message that the
 group would give up is looked at before that, and what comes to its own limit earlier is ready, and
-is given up when it is its turn again.
+is dead-lettered when it is its turn again.
 
-So no message is handed out more often than `attempts_max` times, whatever its consumers do. What
+So no message is delivered more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
 message stays leased, for nobody (`OpenLeases.settling`), and `dead` is called, which sees to the
 rest.
@@ -51,7 +51,7 @@ EXPIRED: Final = "expired"
 GIVEN_BACK: Final = "given back"
 LOST: Final = "lost"  # its holder is gone
 TRIED: Final = "attempts"  # which of these it was is not known any more
-"""Why a message was not acknowledged when it was handed out for the last time."""
+"""Why a message was not acknowledged when it was delivered for the last time."""
 
 _DOUBLINGS_MAX: Final = DELAY_MS_MAX.bit_length()
 
@@ -153,7 +153,7 @@ def retry(
     dispatch: Dispatching, group: Group, index: int, offset: int, reason: str, at_once: bool = False
 ) -> bool:
     """Its lease ends, and the group says what becomes of the message: it is dead, has to wait, or,
-    if nobody has seen it, is where it was. False if it may be handed out again now; it is leased
+    if nobody has seen it, is where it was. False if it may be delivered again now; it is leased
     still. `at_once`: there is no pause."""
     backlog, options = group.backlogs[index], group.options
     attempts = backlog.attempts.get(offset, 0)
@@ -167,7 +167,7 @@ def retry(
     if limit and attempts >= limit:
         if offset in leased.holders:
             _end(dispatch, group, index, offset, reason)
-        else:  # handed out before a restart: whether it has a limit of its own is not known
+        else:  # delivered before a restart: whether it has a limit of its own is not known
             leased.set(offset, dispatch.tick.now_ms + SETTLE_MS)
             dispatch.schedule(group, index)
             look = partial(_looked, dispatch, group, backlog, index, offset, reason)
@@ -255,12 +255,12 @@ def _own_max(chunk: Chunk, at: int) -> int:
 
 
 def tried(backlog: Backlog, chunk: Chunk, at: int) -> bool:
-    """Whether a message has been handed out as often as it says itself that it may be."""
+    """Whether a message has been delivered as often as it says itself that it may be."""
     return 0 < _own_max(chunk, at) <= backlog.attempts.get(chunk.first + at, 0)
 
 
 def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
-    """It is its turn, and it has been handed out as often as it may."""
+    """It is its turn, and it has been delivered as often as it may."""
     backlog = group.backlogs[index]
     if group.options.dead_letter:
         backlog.hold(offset, dispatch.tick.now_ms + SETTLE_MS)

@@ -3,7 +3,7 @@
 One session at a time reads an exclusive group. Another that asks meanwhile is refused, unless it
 says that it stands by: then its pulls wait here, and it becomes the reader when the one before it
 leaves. Sessions take over in the order in which they came. One that stands by is no reader: nothing
-is handed out to it.
+is delivered to it.
 
 Tests: `tests/conformance/test_standby.py`.
 """

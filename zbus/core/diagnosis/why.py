@@ -32,7 +32,7 @@ class Cause(enum.Enum):
     FORGOTTEN = "forgotten"  # purged, or not retained
     DELAYED = "delayed"
     LEASED = "leased"
-    READY = "ready"  # it is handed out when somebody asks, and its turn has come
+    READY = "ready"  # it is delivered when somebody asks, and its turn has come
     PAUSED = "paused"
     WINDOW_FULL = "window full"  # the group has as many leased as it may
     KEY_BUSY = "key busy"  # another message of its key has to be finished before
@@ -64,7 +64,7 @@ class Why:
     key: bytes = b""
     expires_ms: int = 0
     until_ms: int = 0  # delayed or leased until then
-    attempts: int = 0  # times handed out under a lease
+    attempts: int = 0  # times delivered under a lease
     holder: bytes = b""  # of the lease
     ended_ms: int = 0  # when it was finished
     before: int = 0  # messages that the group has to come past

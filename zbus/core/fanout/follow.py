@@ -29,7 +29,7 @@ PORTION_COUNT = 1_000
 """Messages that one cohort looks at in one turn."""
 
 PORTION_BYTES = 64 << 10
-"""What one follower is told in one turn, about: a turn ends with the message that passes it."""
+"""What one subscriber is told in one turn, about: a turn ends with the message that passes it."""
 
 PORTION_BYTES_MIN = 4 << 10
 COHORT_BYTES = 16 << 20
@@ -38,11 +38,12 @@ COHORT_BYTES = 16 << 20
 LIVE_PER_TURN_MAX = 20_000
 BEHIND_PER_TURN_MAX = 4_000
 """Work of all live cohorts, and of all behind, in one turn: a message looked at is 1, each KiB told
-is 1, each follower told is 2, which is about what they cost. Who comes later waits for the next."""
+is 1, each subscriber told is 2, which is about what they cost. Who comes later waits for the
+next."""
 
 DUE_PER_TURN_MAX = 1_000
 LATE_MAX = 10_000
-"""Messages that became due, for a follower that takes nothing. With more it is given up."""
+"""Messages that became due, for a subscriber that takes nothing. With more it is dead-lettered."""
 
 ENDED_STOPPING = BrokerError(Refusal.STOPPING, "the broker is stopping")
 ENDED_LATE = BrokerError(
@@ -52,7 +53,7 @@ SERVICES = BrokerError(Refusal.ILLEGAL, "a topic of services has no event stream
 
 
 class FanOut:
-    """All followers of a broker."""
+    """All subscribers of a broker."""
 
     def __init__(self, timers: Timers) -> None:
         self.now_ms = 0
@@ -173,7 +174,7 @@ class FanOut:
             self._go_on(cohort)
 
     def end(self, topic: Topic, why: BrokerError) -> None:
-        """Tell all followers of the topic that there is no more, and why."""
+        """Tell all subscribers of the topic that there is no more, and why."""
         watch, topic.followed = watch_of(topic.followed), None
         if watch is None:
             return
@@ -405,7 +406,7 @@ class FanOut:
             row += 1
 
     def delay(self, watch: Subscribers | None, index: int, offset: int, due_ms: int) -> None:
-        """A follower or group has passed a message because it is not due."""
+        """A subscriber or group has passed a message because it is not due."""
         if isinstance(watch, WatchedTopic) and (index, offset) not in watch.delayed:
             watch.delayed.set((index, offset), due_ms)
             self._schedule(watch)

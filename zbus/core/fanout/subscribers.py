@@ -1,13 +1,13 @@
 """Who follows a topic: sessions that are told every message, and how they are grouped.
 
-A follower is no group: nothing is stored of it, it takes nothing from anybody, and it is told what
-is durable, each partition in its order, from a place of its choice on. It names its place when it
-comes back.
+A subscriber is no group: nothing is stored of it, it takes nothing from anybody, and it is told
+what is durable, each partition in its order, from a place of its choice on. It names its place when
+it comes back.
 
-Followers read together. Those of a topic that want the same (filter, form, partitions) are an
+Subscribers read together. Those of a topic that want the same (filter, form, partitions) are an
 *audience*; those of an audience that are at the same place are a *cohort*, which reads and encodes
 each message once and gives all its members the same bytes. Nearly everybody is in the audience's
-`live` cohort, which is at the end of the log or on its way there. A follower that begins further
+`live` cohort, which is at the end of the log or on its way there. A subscriber that begins further
 back is a cohort of its own, `behind`, until it has caught up with the live one, which it never
 overtakes: so a busy topic does not break up into many cohorts. One that does not take what it is
 told is `parked`, alone, and costs nothing until it takes bytes again; then it is behind.
@@ -32,10 +32,10 @@ from zbus.core.topics.topic import Partition, Session, Topic
 
 
 class Encoder(Protocol):
-    """How messages read. Followers with the same form share the bytes, so it is one object."""
+    """How messages read. Subscribers with the same form share the bytes, so it is one object."""
 
     def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
-        """Row `at` of a chunk of partition `index`; `position` is where its follower is then, by
+        """Row `at` of a chunk of partition `index`; `position` is where its subscriber is then, by
         partition followed."""
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
@@ -67,7 +67,7 @@ class Subscriber(Ticket):
 
 
 class CaughtUpGroup:
-    """Followers at the same place."""
+    """Subscribers at the same place."""
 
     __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
 
@@ -86,7 +86,7 @@ class CaughtUpGroup:
 
 
 class Subscription:
-    """Followers of a topic who want the same."""
+    """Subscribers of a topic who want the same."""
 
     __slots__ = (
         "awake",
@@ -132,7 +132,7 @@ class WatchedTopic:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.audiences: dict[tuple[str, int, int], Subscription] = {}
-        # Partition and offset of what is not due and some follower has passed.
+        # Partition and offset of what is not due and some subscriber has passed.
         self.delayed = AllDelays()
 
     @classmethod

@@ -1,9 +1,10 @@
 """What a mistake in the program costs: what it came from, and nothing else.
 
 Requests are run under the guard of their connection. Everything else that a turn does (timers, the
-write, the pulls that are served, followers) is done for one partition, group or session at a time,
-and an exception there is *blamed* on that one: the culprit. It is reported, and the culprit pays
-(`zbus.core.upkeep.fencing`): a session is dropped, a topic or partition is fenced and read again.
+write, the pulls that are served, subscribers) is done for one partition, group or session at a
+time, and an exception there is *blamed* on that one: the culprit. It is reported, and the culprit
+pays (`zbus.core.upkeep.fencing`): a session is dropped, a topic or partition is fenced and read
+again.
 
 Nobody may go on where the truth about what is stored is in doubt: `InDoubt` is never contained, and
 it is what becomes of a fault that could not be.

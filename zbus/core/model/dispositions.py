@@ -34,7 +34,7 @@ class Disposition(enum.IntEnum):
     DONE = 1  # acknowledged, or handed to a group that acknowledges on delivery
     DEAD = 2  # given up after too many attempts
     DELETED = 3  # somebody asked for that
-    EXPIRED = 4  # its time to live was over before it could be handed out
+    EXPIRED = 4  # its time to live was over before it could be delivered
     FILTERED = 5  # the group's filter passed over it
 
 
@@ -43,7 +43,7 @@ class Ending(NamedTuple):
 
     fate: Disposition
     time_ms: int
-    attempts: int  # times it had been handed out under a lease
+    attempts: int  # times it had been delivered under a lease
 
 
 @attrs.define
@@ -93,7 +93,7 @@ class Dispositions:
         self._fresh[offset] = attempts, fate
 
     def note_all(self, offsets: range, fate: Disposition, but: Collection[int] = ()) -> None:
-        """All in a range are that were not before; none was handed out under a lease."""
+        """All in a range are that were not before; none was delivered under a lease."""
         ended, others = (0, fate), set(but)
         self._fresh.update({offset: ended for offset in offsets if offset not in others})
 

@@ -1,5 +1,5 @@
 """What the broker answers when it cannot do as asked. Errors are values: verbs settle tickets with
-them, faces translate them into their dialect. Exceptions are for bugs.
+them, dialects translate them into their dialect. Exceptions are for bugs.
 
 Tests: `tests/docs/test_pages.py`.
 """
@@ -53,7 +53,7 @@ class BrokerError(Outcome):
     """An outcome: refused, and why in one sentence."""
 
     refusal: Refusal
-    text: str  # for people; a face with words of its own for this refusal goes by `name`
+    text: str  # for people; a dialect with words of its own for this refusal goes by `name`
     name: str = ""  # of what is unknown or taken: a topic, a group, an offset
     retry_s: int = 1  # when to come again, of refusals where that may help
     next_step: str = ""  # what to do about it, where a name alone does not say so

@@ -54,7 +54,7 @@ class PullOptions:
         # What becomes of its leases when its session is gone (`zbus.core.delivery.retries`); "" =
         # what the group says. The pulls of one session in one group all ask for the same.
         self.on_loss = on_loss
-        self.shares = shares  # a partition of a group that hands out one batch at a time
+        self.shares = shares  # a partition of a group that delivers one batch at a time
         self.many = count_max > 1 or credit > 1
 
 

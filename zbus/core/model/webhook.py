@@ -25,7 +25,7 @@ SECRET_BYTES_MAX: Final = SECRETS_MAX * 100
 class Push:
     """An endpoint. Stored with the options of its group."""
 
-    endpoint: str  # as the face that declared it and the server understand it
+    endpoint: str  # as the dialect that declared it and the server understand it
     secret: str = ""  # signs what is sent: `whsec_...`, several with spaces between; "" = unsigned
     concurrency: int = CONCURRENCY  # requests that may be open at once
     timeout_ms: int = TIMEOUT_MS  # for a whole request

@@ -1,4 +1,4 @@
-"""Messages that are given up go to the dead-letter topic of their group, each of them once.
+"""Messages that are dead-lettered go to the dead-letter topic of their group, each of them once.
 
 A message that is dead for its group stays leased, for nobody, until it is stored there: with what
 it was put with, and with lines that say where it comes from and why it is dead. To store it and to

@@ -46,7 +46,7 @@ class Source(NamedTuple):
     group: Group
     partition: Partition
     ranges: Ranges
-    dead: bool = False  # they are given up, not done
+    dead: bool = False  # they are dead-lettered, not done
 
 
 _Open: TypeAlias = "tuple[Partition, Settlement, Source]"

@@ -87,7 +87,7 @@ class Schedules:
         self._dispatch = dispatch
         self._puts = puts
         self._again = broker.timers.timer(self._keep, lambda topic: topic)
-        self.times: Times | None = None  # a face that takes schedules brings it
+        self.times: Times | None = None  # a dialect that takes schedules brings it
         self.session = Session(b"schedules", "schedules")
         self.session.faults = broker.faults
 

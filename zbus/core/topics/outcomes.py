@@ -26,7 +26,7 @@ class Slice(NamedTuple):
     chunk: Chunk
     start: int
     stop: int
-    attempts: int = 0  # times handed out to this group, this one included; 0 = not counted
+    attempts: int = 0  # times delivered to this group, this one included; 0 = not counted
 
 
 class Stored(Outcome):

@@ -233,7 +233,7 @@ class Group:
             backlog.keep_fates(kept)
             if not self.ordered:
                 backlog.order_no_more()
-        # It does nothing but read one log, and hand out one message at a time, perhaps leased.
+        # It does nothing but read one log, and deliver one message at a time, perhaps leased.
         special = self.paused or self.rate is not None or len(self.backlogs) > 1
         leases = self.recorded or options.one_batch or options.on_loss != "keep"
         self.fast_path = not (special or (leases if self.lease else kept))
@@ -304,7 +304,7 @@ class Group:
         return sum(len(backlog.delayed) for backlog in self.backlogs)
 
     def ready_count(self) -> int:
-        """Messages still to be handed out, whatever the filter will say."""
+        """Messages still to be delivered, whatever the filter will say."""
         pairs = zip(self.backlogs, self.topic.partitions, strict=True)
         return sum(backlog.ready_count(partition.end) for backlog, partition in pairs)
 
@@ -362,7 +362,7 @@ class Departed:
 
 class Partition:
     """One append-only log. first <= visible <= end; offsets below `visible` are durable at the
-    topic's level and may be handed out; those from `staged_from` on wait for this tick's write."""
+    topic's level and may be delivered; those from `staged_from` on wait for this tick's write."""
 
     __slots__ = (
         "changed",
@@ -448,7 +448,7 @@ class Partition:
         return min((group.backlogs[self.index].floor() for group in groups), default=None)
 
     def readers_at(self) -> list[int]:
-        """The cursors of all groups that somebody reads from, and the places of followers."""
+        """The cursors of all groups that somebody reads from, and the places of subscribers."""
         index = self.index
         places = [g.backlogs[index].cursor for g in self.topic.groups.values() if g.readers]
         followed = self.topic.followed

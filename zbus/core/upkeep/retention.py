@@ -107,7 +107,7 @@ class Retention:
             self._drop(partition, first)
 
     def _drop(self, partition: Partition, first: int) -> bool:
-        """Forget at once what is before this offset and may be handed out; whether it was any."""
+        """Forget at once what is before this offset and may be delivered; whether it was any."""
         before = partition.first
         begin(self, partition, first)
         self._storage.trim(partition)

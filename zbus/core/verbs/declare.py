@@ -243,7 +243,7 @@ class Declarations:
 
 
 def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
-    """Why messages cannot be handed out in this order."""
+    """Why messages cannot be delivered in this order."""
     if group.order not in ORDERS:
         return "order is key, or none"
     leases = topic.lease if group.lease is None else group.lease

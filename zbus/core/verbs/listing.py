@@ -55,7 +55,7 @@ class Row(NamedTuple):
     offset: int
     state: MessageState
     until_ms: int  # due, or when its lease ends; 0 = it is ready
-    attempts: int  # times handed out
+    attempts: int  # times delivered
     holder: bytes  # the session that has it leased; empty if that is not known
     chunk: Chunk
     at: int

@@ -33,7 +33,7 @@ class HttpLeases:
             self._unsent[peer].clear()  # the client's system has those
 
     def began(self, peer: Connection, id: bytes, lease_ms: int) -> None:
-        """The message of this pull was handed out."""
+        """The message of this pull was delivered."""
         self._ends.set(id, self._broker.now_ms + lease_ms + LATER_MS)
         if peer not in self._unsent:
             self._unsent[peer] = []

@@ -1,7 +1,7 @@
 """What goes by the pulls before it, in the order of its WebSocket.
 
 A client may send a push, a pull and a delete together, and each goes by those before it. But a
-message is handed out when it is written, which takes a while. So what is to settle, clear or count
+message is delivered when it is written, which takes a while. So what is to settle, clear or count
 waits for what is being written, if that may serve a pull that came before; and all of its kind that
 comes behind it on this WebSocket waits, too.
 """

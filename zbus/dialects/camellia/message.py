@@ -42,7 +42,7 @@ class Status(enum.IntEnum):
     READY = 2
     CONSUMING = 3
     CONSUMED = 4
-    EXPIRED = 5  # and was never handed out
+    EXPIRED = 5  # and was never delivered
     DROPPED = 6  # it was, and its attempts or its time are used up
     DELETED = 7
 
@@ -57,7 +57,7 @@ class DelayMsg(msgspec.Struct, rename="camel"):
     trigger_time: int
     expire_time: int
     max_retry: int
-    retry: int  # times handed out so far
+    retry: int  # times delivered so far
     status: int
 
 
@@ -112,7 +112,7 @@ def unknown_now(topic: Topic) -> BrokerError | None:
 def status_of(
     group: Group | None, index: int, chunk: Chunk, at: int, now_ms: int
 ) -> tuple[Status, int] | None:
-    """Its status and how often it was handed out; None if it ended and is not remembered."""
+    """Its status and how often it was delivered; None if it ended and is not remembered."""
     due_ms = 0 if chunk.due is None else chunk.due[at]
     if group is None:
         return (Status.WAITING if due_ms > now_ms else Status.READY), 0
@@ -155,7 +155,7 @@ def _ended(group: Group, index: int, offset: int, now_ms: int) -> tuple[Status, 
 
 
 def _attempts_max(group: Group | None, chunk: Chunk, at: int) -> int:
-    """How often it may be handed out; 0 = without limit."""
+    """How often it may be delivered; 0 = without limit."""
     own = 0 if chunk.attempts is None else chunk.attempts[at]
     return own or (0 if group is None else group.options.attempts_max)
 

@@ -17,7 +17,7 @@ class RequestStats(msgspec.Struct, rename="camel"):
 
     topic: str
     send_msg: int = 0
-    pull_msg: int = 0  # messages that were handed out
+    pull_msg: int = 0  # messages that were delivered
     delete_msg: int = 0
     ack_msg: int = 0
     get_msg: int = 0
@@ -89,7 +89,7 @@ class Monitor:
         return self._now.of(topic)
 
     def pulled(self, group: Group, due_ms: int) -> None:
-        """A message was handed out that was due then."""
+        """A message was delivered that was due then."""
         name = group.topic.name
         self.note(name).pull_msg += 1
         late_ms = max(0, self._broker.now_ms - due_ms)

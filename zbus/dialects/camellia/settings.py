@@ -21,14 +21,14 @@ class CamelliaOptions:
         _HOUR_MS,
         1,
         DELAY_MS_MAX,
-        "How long a message of the camellia dialect may be consumed from when it is due, if its "
-        "sender names no time.",
+        "How long a message of the camellia dialect can be consumed after it is due, if its "
+        "producer sets no time.",
     )
     camellia_max_retry: int = number(
-        10, 0, 999_999, "How often it is handed out again, if its sender names no number."
+        10, 0, 999_999, "Redeliveries of a message whose producer sets no limit."
     )
     camellia_ack_timeout_ms: int = number(
-        30_000, 1, _DAY_MS, "How long who pulled it has it, if he names no time."
+        30_000, 1, _DAY_MS, "Lease time of a pull without ackTimeoutMillis."
     )
     camellia_ended_ms: int = number(
         300_000, 0, _DAY_MS, "How long `getMsg` shows a message after its end."

@@ -29,7 +29,7 @@ def acknowledge(
     dialect: Context, reply: Reply, group: Group, value: bytes, pop: bool, done: Done
 ) -> None:
     """Settle what a requestId names, as far as it is the client's; tells when that is durable. Any
-    requestId is answered, and none of them settles what was not handed out."""
+    requestId is answered, and none of them settles what was not delivered."""
     asked = read_request_id(value)
     if asked is None:
         done(AckInfo(FAILED, _MALFORMED))
@@ -72,7 +72,7 @@ def _acknowledge(
             text = "offset has committed" if asked.offset < lock.begin else "not the locked batch"
             done(AckInfo(OK, f"{text} {asked}"))
         else:
-            # Never more than was handed out; and no more than the requestId says.
+            # Never more than was delivered; and no more than the requestId says.
             ends = max(asked.next_offset, asked.offset)
             taken = [o for o in mine if o < ends]
             release(dialect, group, partition, [o for o in mine if o >= ends])

@@ -39,7 +39,7 @@ class Lock:
         self.at_ms = at_ms
         self.ends_ms = ends_ms
         self.begin = self.next = 0
-        self.offsets: dict[int, int] = {}  # and how often each has been handed out
+        self.offsets: dict[int, int] = {}  # and how often each has been delivered
         self._leased: LeasedOffsets | None = None
         self._holder = b""
         self.forced = False

@@ -41,7 +41,7 @@ class MqcloudOptions:
     )
     mqcloud_first: Literal["earliest", "latest"] = option(
         "earliest",
-        "Where a consumer, or a client of a broadcast consumer, begins that is registered without "
+        "Where a consumer, or a client of a broadcast consumer, starts that is registered without "
         "`first`.",
     )
     mqcloud_queues: int = number(
@@ -54,10 +54,13 @@ class MqcloudOptions:
         300_000,
         CONSUME_TIMEOUT_MS_MIN,
         CONSUME_TIMEOUT_MS_MAX,
-        "How long a batch is a consumer's, likewise: then it is handed out again.",
+        "Lease time of a batch, for a consumer that has no setting; then it is redelivered.",
     )
     mqcloud_limit_rate: int = number(
-        1_024, 1, 1_000_000_000, "Messages that a consumer is handed in a second, likewise."
+        1_024,
+        1,
+        1_000_000_000,
+        "Messages delivered to a consumer in a second, for one that has no setting.",
     )
     mqcloud_clients_max: int = number(
         100, 1, 65_535, "Clients of one broadcast consumer; each has a group of its own."

@@ -1,4 +1,4 @@
-"""What the commands of this dialect are given: the face around them, and the request."""
+"""What the commands of this dialect are given: the dialect around them, and the request."""
 
 from __future__ import annotations
 

@@ -205,7 +205,8 @@ class _Buried(_Answer):
 
 
 def dead(call: Call) -> None:
-    """`semq_dead`: what was given up, of one node or of all; or, with `lk1`, a row is given up."""
+    """`semq_dead`: what was given up, of one node or of all; or, with `lk1`, a row is
+    dead-lettered."""
     if call.fields.text("lk1"):
         _give_up(call)
         return

@@ -5,7 +5,7 @@
            route, priority, user, encrypt
     take   user, wait_ms                   a message, for whoever asks: 200 with `row`, or 204
     done   row                             it is dealt with
-    back   take                            a take is given up, or what came of it: 204
+    back   take                            a take is dead-lettered, or what came of it: 204
     watch                                  from now on `cmd: happened` tells of sent messages: 204
     stat, list, dead, retry, release       200 with JSON
 
@@ -47,8 +47,8 @@ class Wishes:
     app_key: str = ""
     """Which business record it is about. Nobody encrypts it."""
     expires_ms: int = 0
-    """Milliseconds since 1970 after which it is given up; 0: never. What has come before is handed
-    over, however late."""
+    """Milliseconds since 1970 after which it is dead-lettered; 0: never. What has come before is
+    handed over, however late."""
     route: Route = "auto"
     priority: int = 0
     """What has more goes first."""

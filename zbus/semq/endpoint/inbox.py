@@ -350,7 +350,7 @@ class Inbox:
             (record,),
         ).fetchone()
         if row is None:
-            # It was done before, and is gone; or it was never handed out.
+            # It was done before, and is gone; or it was never delivered.
             other = "SELECT 1 FROM tb_0030 WHERE object_id = ?"
             if self._context.execute(other, (record,)).fetchone():
                 self._context.effects.append(Refused(ask, 409, f"row {record} is not taken"))

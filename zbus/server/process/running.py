@@ -23,7 +23,7 @@ WINDOW_S = 60
 
 
 class RunningServer:
-    """Loop and pressure come later than the faces that ask."""
+    """Loop and pressure come later than the dialects that ask."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ of its delayed messages and their pages, `fates` of those that it remembers as f
 older program can read what a newer one has added there. Vectors that it does not know it refuses:
 it would lose what they hold.
 
-What is delayed and was never handed out has no entry but a key: due time (epoch milliseconds) times
+What is delayed and was never delivered has no entry but a key: due time (epoch milliseconds) times
 256 plus the low byte of its offset. A page is all offsets that are equal but for that byte; it is
 given as that number, `offset // 256`, with the count of its keys. Pages are in ascending order, and
 so are the keys of each. That is how `zbus.core.timing.delays` has them in memory, so ten million of

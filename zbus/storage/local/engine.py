@@ -314,7 +314,7 @@ class LocalJournal:
                 self._changed[found.lane] = lane
                 tails += found.tails
         if self._changed:
-            # What a killed process left may not be on disk, and from now on it is handed out.
+            # What a killed process left may not be on disk, and from now on it is delivered.
             self._sync_found(self._changed.values(), tails)
         for key in unknown:
             landmarks.forget(key)

@@ -61,7 +61,7 @@ class Activity:
 
 
 def passed(group: Group) -> int:
-    """Messages that the group has behind it: handed out, settled, or left out by its filter."""
+    """Messages that the group has behind it: delivered, settled, or left out by its filter."""
     count = 0
     for partition in group.topic.partitions:
         backlog = group.progress(partition.index)

@@ -76,9 +76,9 @@ OF_TOPIC = {
 }
 OF_GROUP = {
     "ready": _family(
-        "group_ready_messages", "gauge", "To be handed out, now or later: the lag.", *_G
+        "group_ready_messages", "gauge", "To be delivered, now or later: the lag.", *_G
     ),
-    "leased": _family("group_leased_messages", "gauge", "Handed out, not acknowledged.", *_G),
+    "leased": _family("group_leased_messages", "gauge", "Delivered, not acknowledged.", *_G),
     "delayed": _family("group_delayed_messages", "gauge", "Waiting for their time.", *_G),
     "dead": _family("group_dead_messages", "counter", "Given up after too many attempts.", *_G),
     "skipped": _family(

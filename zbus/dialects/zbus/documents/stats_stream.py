@@ -98,7 +98,7 @@ class Stats:
     def _write(
         self, follower: Follower, kind: bytes, topics: Mapping[str, msgspec.Raw | None]
     ) -> None:
-        """One event; after it, the follower knows all changes there are."""
+        """One event; after it, the subscriber knows all changes there are."""
         document = self.document(follower.rows, follower.grant)
         if follower.topics:
             document["topics"] = topics

@@ -24,7 +24,7 @@ BYTES_PER_MS = 2_500
 time is spent on them at most, however large they are."""
 
 PUSH_BYTES_MAX = 64 << 20
-"""How much is pushed at a time: what is not sent at once, each follower has a copy of."""
+"""How much is pushed at a time: what is not sent at once, each subscriber has a copy of."""
 
 EARLY_MS = 10 * PAUSE_MS
 FOLLOWERS_PER_MS = 1_000
@@ -143,7 +143,7 @@ class Tracking:
         lines = b"token: %b\r\n" % token.encode() if token else b""
         return REPORT % (lines, len(body), body)
 
-    # -- followers --------------------------------------------------------------------------
+    # -- subscribers --------------------------------------------------------------------------
 
     def follow(self, peer: Connection, json: bool, told: Encoded) -> None:
         """Push every change since what it is told now to this peer, as long as whoever asks may see
@@ -167,7 +167,7 @@ class Tracking:
         return self._broker.changes.count + self._reports
 
     def _left(self, peer: Connection) -> None:
-        """A follower or reporter is gone."""
+        """A subscriber or reporter is gone."""
         self._followers.pop(peer, None)
         self._behind.pop(peer, None)
         if self.servers.forget_reporter(peer):
@@ -219,9 +219,9 @@ class Tracking:
 
     def tell_early(self, peer: Connection) -> None:
         """A declare of this peer is about to be answered. Stock clients follow over a connection of
-        their own, and look for a topic in what that one was told, so followers of the same host are
-        told before. Whoever declares a thousand topics, or has a long document or a thousand
-        followers, has them told at the usual pace."""
+        their own, and look for a topic in what that one was told, so subscribers of the same host
+        are told before. Whoever declares a thousand topics, or has a long document or a thousand
+        subscribers, has them told at the usual pace."""
         now_ms = self._broker.now_ms
         spent_ms = max(self._early_ms, now_ms)
         if not self._followers or spent_ms - now_ms >= EARLY_MS:

@@ -174,7 +174,7 @@ _BODIES = Bodies()
 
 @lru_cache(maxsize=1_000)
 def _envelopes(created_ms: int) -> Envelopes:
-    """Followers with the same form share the bytes, so it is one object for each topic."""
+    """Subscribers with the same form share the bytes, so it is one object for each topic."""
     return Envelopes(created_ms)
 
 

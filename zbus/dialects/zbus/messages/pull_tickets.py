@@ -51,7 +51,7 @@ def lines_bytes_max(dialect: Context, params: Params) -> int:
 
 
 def encode_taken(plan: PullPlan, id: bytes, group: Group, chunk: Chunk, at: int) -> bytes:
-    """The same for one message of a topic with one partition, handed out for the first time."""
+    """The same for one message of a topic with one partition, delivered for the first time."""
     params, body, stored = plan.params, chunk.bodies[at], chunk.headers[at]
     headers = params.form.known.get(stored)
     if headers is None:

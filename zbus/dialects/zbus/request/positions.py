@@ -1,4 +1,4 @@
-"""`from`: where a new group begins, where one is moved to, and where a follower starts."""
+"""`from`: where a new group begins, where one is moved to, and where a subscriber starts."""
 
 from __future__ import annotations
 

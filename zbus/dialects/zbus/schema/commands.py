@@ -176,12 +176,12 @@ COMMANDS: dict[str, Command] = {
     "delete": Command(
         "Finish messages that a group, or every group of a topic, has not finished.",
         "messages", _BOTH, "consume", Groups.NAMED,
-        _timed("They are not handed out any more.", "count"),
+        _timed("They are not delivered any more.", "count"),
         _SINGLE, (*takes.OF_TOPIC, *takes.SINGLE, *takes.DELETE, *takes.ACK)),
     "cancel": Command(
         "The same, only while they are delayed.",
         "messages", _BOTH, "consume", Groups.NAMED,
-        _timed("They are never handed out.", "count"),
+        _timed("They are never delivered.", "count"),
         _DELAYED, (*takes.OF_TOPIC, *takes.SINGLE, *takes.ACK)),
     "fire": Command(
         "Messages that are delayed are due now.", "messages", _BOTH, "consume", Groups.NAMED,

@@ -221,7 +221,7 @@ deliver_at | time to come | none | the same as a [time](#durations-sizes-and-tim
 ttl | duration | none | how long until it expires
 cron | cron | none | put it [again and again](#schedules): `0 9 * * 1-5`
 cron_zone | zone | `UTC` | the time zone of `cron`: `Europe/Berlin`
-max_attempts | attempts | none: as its group says | handed out so often without an ack, it is
+max_attempts | attempts | none: as its group says | delivered this often without an ack, it is
     [dead](#retries), whatever its group says
 ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
 ack_group | text | the name of `ack_topic` | of this consumer group
@@ -276,7 +276,7 @@ partition | number | 0 | of the deliveries
 """)
 STRICT = _parameters("strict | flag | false | refuse an unknown group or partition, with 404")
 NACK = _parameters("""
-delay | duration | 0 | how long until they may be handed out again
+delay | duration | 0 | how long until they may be delivered again
 front | flag, true | true | without a delay: before everything else, or behind what is stored now
 """)
 EXTEND = _parameters(
@@ -338,8 +338,8 @@ group_window, group_ack_window | ack window | 100, or as it is | unacknowledged 
     holds deliveries back
 group_filter | filter | none, or as it is | [filter](#filters); present and empty removes it
 group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
-group_max_attempts | attempts | none, or as it is | handed out so often without an ack, a message is
-    [dead](#retries); `none` = as often as it takes
+group_max_attempts | attempts | none, or as it is | deliveries without an ack until a message is
+    [dead](#retries); `none` = no limit
 group_backoff | pauses | none, or as it is | time before the second [attempt](#retries),
     twice as long before each further one; `1s,60s`: but at most the second number (else an
     hour, or the first if it is longer)
@@ -350,8 +350,8 @@ group_on_loss | lost leases | `keep`, or as it is | what becomes of a connection
 group_keep_attempts | switch | false, or as it is | a delivery is sent when its
     [attempt](#retries) is written; with `group_max_attempts` it always is
 group_rate | rate | none, or as it is | messages a second that the group is [given](#rates) at most
-group_one_batch | flag | false, or as it is | a partition is handed out again when all that was
-    handed out of it is [settled](#rates)
+group_one_batch | flag | false, or as it is | a partition is delivered again when all that was
+    delivered of it is [settled](#rates)
 group_retain | switch | false, or as it is | [retention](#retention) forgets nothing that the group
     has not finished
 push_url | push url | none, or as it is | [send](#webhooks) the group's messages to this HTTP
