@@ -42,7 +42,7 @@ class Limits:
         7 * 86_400_000,
         0,
         100 * 366 * 86_400_000,
-        "Staged messages that nobody commits, and applications that commit nothing, are forgotten"
+        "Staged messages that are not committed, and idle applications, are forgotten"
         " after this. 0 = never.",
     )
     calls_max: int = 100_000  # calls that wait for a service, all sessions together
