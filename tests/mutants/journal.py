@@ -266,6 +266,12 @@ SYNC_RULES: list[Mutant] = [
     *mutants_of(
         "zbus/storage/local/high_water_marks.py",
         (
+            "landmark-of-a-lane-that-was-removed-meanwhile",
+            "        left = [mark for mark in marks if mark.lane not in self._removed]",
+            "        left = list(marks)",
+            LANDMARKS,
+        ),
+        (
             "ghost-laid-too-early",
             "            if self._ghosts.get(lane) == number:",
             "            if lane in self._ghosts:",

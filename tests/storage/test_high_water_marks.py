@@ -741,3 +741,18 @@ def test_what_a_killed_run_left_unsynced_is_synced_in_every_segment(tmp_path: Pa
     loop.commit(journal, LANE)
     assert disk.synced == [Path(name(base)).name for base in (0, 2, 4)]
     journal.close()
+
+
+def test_a_lane_that_is_removed_during_the_sync_is_not_claimed(tmp_path: Path) -> None:
+    """Its file may be gone before it is synced; a power cut may bring it back without its end."""
+    marks = HighWaterMarks(OsFiles(), tmp_path)
+    for lane in ("a/0", "a/1", "b/0"):
+        marks.claim(HighWaterMark(lane, 0, 1, 2_496, 0, 1, 9))
+    saving = marks.claims()
+    marks.forget("a/1")  # on the broker's thread, while the worker syncs
+    marks.save(saving)
+    assert set(HighWaterMarks(OsFiles(), tmp_path).load() or {}) == {"a/0", "b/0"}
+    marks.saved({})
+    marks.claim(HighWaterMark("a/1", 0, 2, 100, 0, 2, 1))  # another lane of that name
+    marks.save(marks.claims())
+    assert set(HighWaterMarks(OsFiles(), tmp_path).load() or {}) == {"a/0", "a/1", "b/0"}

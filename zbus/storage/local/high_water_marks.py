@@ -63,9 +63,12 @@ class HighWaterMarks:
         self._path = data_dir / naming.LANDMARKS
         self._claims: dict[str, HighWaterMark] = {}
         self._saving: list[HighWaterMark] = []  # now, or nothing is
-        self._known: list[
-            HighWaterMark
-        ] = []  # what was saved last: all true, unless a lane is gone
+        # Lanes that were removed since `claims`. Their sync may find no file, so nothing of them
+        # may be claimed: a power cut may bring the lane back, without its last writes. The worker
+        # reads this set when all is synced, and a lane is in it before its files are renamed.
+        self._removed: set[str] = set()
+        # What was saved last: all true, unless a lane is gone.
+        self._known: list[HighWaterMark] = []
         self._ghosts: dict[str, int] = {}  # with a number: a lane may be forgotten again
         self._forgotten = 0
         self._skipped = False  # set by `save`: the disk was full
@@ -104,6 +107,7 @@ class HighWaterMarks:
         self._claims.pop(lane, None)
         self._forgotten += 1
         self._ghosts[lane] = self._forgotten
+        self._removed.add(lane)
         self.stale = True
 
     def haunts(self, lane: str) -> bool:
@@ -114,6 +118,7 @@ class HighWaterMarks:
         """What is to be saved now; `saved` has to follow."""
         self.stale = False
         self._saving = list(self._claims.values())
+        self._removed.clear()
         return self._saving
 
     def saved(self, ghosts: Mapping[str, int]) -> None:
@@ -147,8 +152,9 @@ class HighWaterMarks:
 
     def save(self, marks: Iterable[HighWaterMark]) -> None:
         """Write the file anew. On the syncing thread; a full disk only puts it off."""
+        left = [mark for mark in marks if mark.lane not in self._removed]
         try:
-            self._write(marks, naming.LANDMARKS_UNFINISHED)
+            self._write(left, naming.LANDMARKS_UNFINISHED)
         except JournalFull:
             self._skipped = True
 
