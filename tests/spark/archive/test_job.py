@@ -445,7 +445,7 @@ def test_times(text: str, time_ms: int | None) -> None:
 
 
 def test_what_is_no_time_and_no_directory() -> None:
-    with pytest.raises(Usage, match="no time"):
+    with pytest.raises(Usage, match="not a time"):
         parse_time_ms("yesterday")
     with pytest.raises(Usage, match="object stores"):
         local_directory("s3://bucket/x")

@@ -43,7 +43,7 @@ STREAM = "--from orders --to clean --checkpoint c"
         ("--from orders --to Orders", "orders would be read and written"),
         ("--from orders --to nowhere", "there is no topic nowhere"),
         ("--from nowhere", "nowhere"),
-        ("--from orders --table {tmp}", "{tmp} is there already"),
+        ("--from orders --table {tmp}", "{tmp} exists already"),
         ("--from orders --since x", "--since x: it is like"),
         ("--from orders --since 1h --until 2h", "--until is not after --since"),
         ("--from orders --once", "--once and --interval are of streams"),

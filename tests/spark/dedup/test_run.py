@@ -121,4 +121,4 @@ def test_the_command(
     assert json.loads(found.stdout).items() >= told.items()
     assert "6 messages, 2 of them more than once, 3 too many" in found.stderr
     assert {len(row.body_hash) for row in spark.read.parquet(str(table)).collect()} == {64}
-    require_refused(job(*words, "--table", str(table)), 2, "is there already")
+    require_refused(job(*words, "--table", str(table)), 2, "exists already")

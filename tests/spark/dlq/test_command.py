@@ -54,7 +54,7 @@ DO = f"{OLD} --confirm {PLAN.token}"
         ("report --topic dead --since x", "--since x: it is like 24h (ago)"),
         ("report --topic dead --since 1h --until 2h", "--until is not after --since"),
         ("export --topic dead", "Missing option '--out'"),
-        ("export --topic dead --out {tmp}", "{tmp} is there already"),
+        ("export --topic dead --out {tmp}", "{tmp} exists already"),
         ("redrive --topic dead", "Missing option '--plan'"),
         (f"redrive {NEW}", "missing source: --topic TOPIC"),
         (f"redrive {NEW} --topic nowhere", "nowhere"),

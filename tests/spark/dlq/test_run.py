@@ -229,7 +229,7 @@ def test_exported(spark: SparkSession, bus: BlockingClient, where: Where, tmp_pa
     assert json.loads(job(*words, "--where", "redrives = 3").stdout)["messages"] == 1
     [row] = spark.read.parquet(str(out)).collect()
     assert (row.origin, row.fingerprint, bytes(row.body)) == ("orders", "order # failed", b"3")
-    require_refused(job(*words), 2, "is there already")
+    require_refused(job(*words), 2, "exists already")
 
 
 def test_codes_of_a_plan_that_is_late(

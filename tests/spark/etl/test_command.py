@@ -45,7 +45,7 @@ STREAM = "--checkpoint {tmp}/c"
         ("{tmp}/no.toml", "no.toml cannot be read"),
         ("{tmp}/colour.toml", "there is no option 'colour'"),
         ("{tmp}/damaged.toml", "damaged.toml is not TOML"),
-        ("--route", "one of --to TOPIC, --route, --files DIR"),
+        ("--route", "--to TOPIC, --route or --files DIR"),
         ("--parse avro", "'avro' is not one of 'json', 'csv', 'text'"),
         ("--parse json", "--parse json needs --schema"),
         ("--schema a", "--schema is for --parse json or csv"),

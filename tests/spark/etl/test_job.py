@@ -66,8 +66,8 @@ def test_files_that_are_refused(text: str, said: str) -> None:
     ("change", "said"),
     [
         ({"sources": ()}, "--from TOPIC"),
-        ({"to": None}, "one of --to TOPIC, --route, --files DIR"),
-        ({"files": "/d"}, "one of --to TOPIC, --route, --files DIR"),
+        ({"to": None}, "--to TOPIC, --route or --files DIR"),
+        ({"files": "/d"}, "--to TOPIC, --route or --files DIR"),
         ({"to": "A"}, "a would be read and written"),
         ({"bad_rows": "A", "parse": "text"}, "a would be read and written"),
         ({"bad_rows": "b", "parse": "text"}, "--to and --bad-rows are the same"),

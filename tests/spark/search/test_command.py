@@ -78,7 +78,7 @@ def run(*words: str) -> Result:
         ("--limit -1", 2, "'--limit'"),
         ("--limit x", 2, "'--limit'"),
         ("--after nonsense", 2, "--after nonsense: not a cursor of a previous search"),
-        ("--after WyJhIl0", 2, "--after WyJhIl0: it is no cursor"),
+        ("--after WyJhIl0", 2, "--after WyJhIl0: not a cursor"),
         ("--format xml", 2, "'--format'"),
         ("--format parquet", 2, "--format parquet needs --out FILE"),
         ("--out {tmp}/no/file", 1, "cannot be written"),

@@ -128,7 +128,7 @@ def test_topics(places: Places) -> None:
             assert {lane.topic for lane in scope.lanes} == {"pay"}
         with pytest.raises(UnknownTopic, match="there is no topic pays"):
             find_scope(*place, Topics(("pays",)), wanted)
-    with pytest.raises(Usage, match="in an archive, in a log"):
+    with pytest.raises(Usage, match="an archive, a log"):
         find_scope(None, None, Topics(), wanted)
     with pytest.raises(Usage, match="not a regular expression"):
         find_scope(*places["archive"], Topics(pattern="("), wanted)
