@@ -23,7 +23,8 @@ from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from zbus.client import connect, errors
-from zbus.spark.archive import Archive, progress
+from zbus.spark import progress
+from zbus.spark.archive import Archive
 from zbus.spark.archive.command import archive
 from zbus.spark.commands import Common, common_options, spark
 

@@ -13,11 +13,11 @@ import msgspec
 from click.core import ParameterSource
 
 from zbus.spark.archive.job import Job, Report, local_directory, parse_time_ms
-from zbus.spark.archive.progress import Watched, bar
 from zbus.spark.archive.writer import LEVEL
 from zbus.spark.commands import Common, common_options
 from zbus.spark.errors import Unreachable, Unverified, Usage
 from zbus.spark.etl.following import interrupted_by_sigterm
+from zbus.spark.progress import Watched, bar
 from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
