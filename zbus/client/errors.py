@@ -73,7 +73,7 @@ class NotFound(Refused):
 
 
 class NotLeased(NotFound):
-    """404: the lease has ended, or the message is settled. Somebody else may be at work on it."""
+    """404: the lease has ended, or the message is settled. Another client may be at work on it."""
 
 
 class Conflict(Refused):

@@ -250,12 +250,12 @@ class Held(Delivery):
 
     def extend(self, *, lease_ms: int | None = None) -> None:
         """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
-        if it is not leased any more, so that somebody else may have it."""
+        if it is not leased any more, so that another client may have it."""
         self._consumer.extend(self, lease_ms=lease_ms)
 
     def reply_to(self, topic: str, body: Body = b"", **labels: Unpack[Labels]) -> Stored | None:
         """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
-        of `produce`. None if it is not leased any more: nothing is stored, since somebody else has
+        of `produce`. None if it is not leased any more: nothing is stored, since another client has
         it, or since an earlier attempt of this was done and its answer lost."""
         return self._consumer.reply_to(self, topic, body, **labels)
 
@@ -279,14 +279,14 @@ class AsyncHeld(Delivery):
 
     async def extend(self, *, lease_ms: int | None = None) -> None:
         """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
-        if it is not leased any more, so that somebody else may have it."""
+        if it is not leased any more, so that another client may have it."""
         await self._consumer.extend(self, lease_ms=lease_ms)
 
     async def reply_to(
         self, topic: str, body: Body = b"", **labels: Unpack[Labels]
     ) -> Stored | None:
         """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
-        of `produce`. None if it is not leased any more: nothing is stored, since somebody else has
+        of `produce`. None if it is not leased any more: nothing is stored, since another client has
         it, or since an earlier attempt of this was done and its answer lost."""
         return await self._consumer.reply_to(self, topic, body, **labels)
 

@@ -124,7 +124,7 @@ ORDER: Final = (
     "semq_window",
     "semq_rows_max",
 )
-"""As somebody asks who sets a broker up: where, who, how much, how long, what is kept."""
+"""In the order in which an operator asks: where, who, how much, how long, what is kept."""
 
 _Part = TypeVar("_Part")
 

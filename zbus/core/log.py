@@ -141,7 +141,7 @@ class Memory:
         """Before something is read back: what all readers have passed goes first."""
         log.drop_passed()
         if self.crowded and self._replayed:
-            # It may be of a log that nobody reads any more.
+            # It may be of a log that no consumer reads any more.
             next(iter(self._replayed.values())).drop_passed()
 
     def drop(self, log: Log, chunk: Chunk) -> None:

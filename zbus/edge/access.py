@@ -160,7 +160,7 @@ class Entry:
     grant: Grant
     digests: tuple[bytes, ...] = ()  # SHA-256 of tokens; several while one replaces the other
     principals: tuple[str, ...] = ()  # names in client certificates
-    anonymous: bool = False  # also to whoever shows nothing
+    anonymous: bool = False  # also to a client without credentials
 
 
 class Access:

@@ -305,7 +305,7 @@ class Connection(Session):
         self.write(farewell)
 
     def push(self, routed: Routed) -> bool:
-        """Tell what nobody asked for; only where it cannot be taken for another answer, and to a
+        """Tell what no client asked for; only where it cannot be taken for another answer, and to a
         peer that takes what it is sent."""
         if not self.multiplexed or self.heartbeat is not None:
             return False

@@ -21,7 +21,7 @@ class Dialect(Protocol):
 
     prefixes: frozenset[bytes]
     """First segments of the paths that are its own, as they are written. One face has none: it is
-    asked for all that is nobody else's."""
+    asked for all that is no other client's."""
 
     policy: Policy
     """What browsers may do here."""

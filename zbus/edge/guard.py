@@ -4,7 +4,7 @@ Here a URL can change things: that is the point of it, and an invitation. Any pa
 browser fetch `<img src="http://127.0.0.1:15555/T?cmd=remove">`. So each head is asked four
 questions, whatever its dialect, before it is planned; the answers depend on the head alone.
 
-1. `Host`: is it a name of ours? A name of somebody else's that leads here makes his page one of
+1. `Host`: is it a name of ours? A name of another party's that leads here makes his page one of
    this "site" (DNS rebinding). Nothing else in the head could tell.
 2. `Origin`: does a page say that it asks, and is it ours or listed in `cors_origins`?
 3. `Sec-Purpose` and its forerunners: is it only in case somebody might want it?

@@ -20,7 +20,7 @@ _FLAGS: Final = {
 
 
 class BadParameter(Exception):
-    """It is missing, or not what it has to be: a sentence for whoever sent it."""
+    """It is missing, or not what it has to be: a sentence for its sender."""
 
 
 class Params:

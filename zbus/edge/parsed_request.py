@@ -33,8 +33,8 @@ class ParsedRequest(Protocol):
         """How it is done. Never fails: a bad one is planned to be refused."""
 
     def plan_unread(self) -> Plan | None:
-        """What is to be done though its body is too long to be read, for whoever waits for it; its
-        sender is refused in any case."""
+        """What is to be done though its body is too long to be read, for a request that waits for
+        it; its sender is refused in any case."""
 
     def refuse(self, answer: Answer) -> Plan:
         """How to give this answer instead, in the dialect."""

@@ -158,7 +158,7 @@ class Rights:
                     self.broker.faults.quarantine(peer, error)
 
     def _expel(self, peer: Connection) -> None:
-        """End the reading of what it may not read any more; it is told so."""
+        """End the reading of what it may not read any more; it gets an error that says so."""
         broker, follower = self.broker, peer.follower
         if isinstance(follower, PeerFollower) and follower.bearer is not None:
             needs = Needs("consume", follower.topic, whole=True)

@@ -76,7 +76,7 @@ class Router:
     def __init__(
         self, dialects: Mapping[str, Dialect], guard: Guard, rights: Rights, proxies: Proxies
     ) -> None:
-        """One face, without prefixes, is asked for what is nobody else's."""
+        """One face, without prefixes, is asked for what is no other client's."""
         self.dialects = dialects
         self._proxies = proxies
         self.rights = rights

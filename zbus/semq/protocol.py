@@ -2,12 +2,12 @@
 
     node      <type>:<id>               1:10008       0 platform, 1 server, 2 user, 3 virtual server
     address   <node>/<user>             1:10008/alice     a user of a node; of the platform, a topic
-    LK0       <node>/<semq>/<db>/<id>   1:10008/1/1/42    the row in the outbox of whoever sent it
+    LK0       <node>/<semq>/<db>/<id>   1:10008/1/1/42    the row in the outbox of its sender
     LK1       <semq>/<db>/<id>          1/1/7             the row in the store of the platform
     MID       of a store, all of LK0 but its id, and epoch, stream, seq
 
 Everything here comes from the wire, or is about to be sent: what is wrong raises `Malformed`, with
-a text for whoever sent it.
+a text for its sender.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 
 
 class Malformed(ValueError):
-    """What a frame says cannot be; the text is for whoever sent it."""
+    """What a frame says cannot be; the text is for its sender."""
 
 
 class Stream(IntEnum):

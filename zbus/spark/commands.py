@@ -1,7 +1,7 @@
 """`zbus spark`: the jobs of the data pipeline, and what their commands share.
 
 Exit codes: 0 done, 1 no broker could be reached, or Spark or Java is not there, 2 the command was
-written wrong, 3 messages that were to be read are gone, 4 somebody else has done it, 5 what was
+written wrong, 3 messages that were to be read are gone, 4 another client has done it, 5 what was
 checked is not as it should be.
 """
 

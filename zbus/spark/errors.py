@@ -32,7 +32,7 @@ class DataLoss(SparkProblem):
 
 
 class LostRace(SparkProblem):
-    """Somebody else has done it."""
+    """Another client has done it."""
 
     exit_code = 4
 

@@ -1,4 +1,4 @@
-"""How far a job is, as a bar on stderr, if somebody looks."""
+"""How far a job is, as a bar on stderr, if a person looks."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _begin(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
 
 
 def running() -> SparkSession | None:
-    """The session that this process has already, which is somebody else's."""
+    """The session that this process has already, which is another party's."""
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession

@@ -148,7 +148,7 @@ class Replay(RecoveredState):
         number = decided[0]
         first = self.purges.get(number)
         if first is None:
-            # The crash took it, and perhaps messages before it that nobody was told of.
+            # The crash took it, and perhaps messages before it that no client was told of.
             first = min(decided[1 + partition.index], self.end)
             partition.topic_changed = True
         partition.purges = {number: first}
@@ -190,8 +190,8 @@ def recover(journal: Journal, wait: Callable[[], None] | None = None) -> tuple[l
 
 
 def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
-    """There is no partition 0. Either a crash came while the topic was made: nobody was told of it
-    and nothing in it was acknowledged. Or partition 0 is lost: then somebody has to be asked."""
+    """There is no partition 0. Either a crash came while the topic was made: no client was told of
+    it and nothing in it was acknowledged. Or partition 0 is lost: then somebody has to be asked."""
     for index, lane in lanes.items():
         if lane.end and lane.was_durable is not False:
             raise JournalDamage(
@@ -205,7 +205,7 @@ def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
 
 def _topic(name: str, lanes: Lanes) -> Topic:
     # Of an older program's topics a crash while several lanes were declared or changed leaves the
-    # last of them behind: nobody was told that it was done, so any of the states is right.
+    # last of them behind: no client was told that it was done, so any of the states is right.
     options = next((lane.topic for lane in lanes.values() if lane.topic is not None), None)
     if options is None:
         raise JournalDamage(f"the log of topic {name!r} does not say what topic it is")

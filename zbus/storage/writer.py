@@ -442,6 +442,7 @@ class LogWriter:
             return
         partition.first = max(partition.first, done)
         for group in partition.topic.groups.values():
-            if group.backlogs[partition.index].fall_off(partition.first):  # nobody has read it yet
+            # no client has read it yet
+            if group.backlogs[partition.index].fall_off(partition.first):
                 group.unreported = True
         self.trim(partition)

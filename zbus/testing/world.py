@@ -249,7 +249,7 @@ class World:
         raise AssertionError("the broker does not come to rest")
 
     def flush(self) -> None:
-        """Write what nobody waits for, too; without it, a restart is a crash."""
+        """Write what no request waits for, too; without it, a restart is a crash."""
         self.broker.commit()
 
     def advance(self, ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Where this machine may connect to, when somebody else says where: public addresses, and those
+"""Where this machine may connect to, when another client says where: public addresses, and those
 networks that the operator names.
 
 Otherwise whoever may declare a webhook could reach what only this machine can: services behind a

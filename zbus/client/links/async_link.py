@@ -1,6 +1,6 @@
 """A connection for trio and asyncio (through anyio), made again when it breaks.
 
-One task receives for all; whoever asks sends. (`RequestTracker` is the core; ADR 23.)
+One task receives for all; the caller sends. (`RequestTracker` is the core; ADR 23.)
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class AsyncLink:
         self._exchange = RequestTracker(self._options, random.SystemRandom())
         self._stream: ByteStream | None = None
         self._sending = anyio.Lock()
-        self._wanted = anyio.Event()  # somebody waits for a connection
+        self._wanted = anyio.Event()  # a request waits for a connection
 
     def forked(self, parent: int) -> None:
         """One that works belongs to an event loop, which stays in the parent; others begin anew."""

@@ -1,7 +1,7 @@
 """A connection for programs that block, made again when it breaks; threads may share it.
 
-There is no thread in the background. Whoever waits for an answer reads for all that wait: one
-thread pays nothing for the others that might be there. (`RequestTracker` is the core; ADR 23.)
+There is no thread in the background. A request that waits for an answer reads for all that wait:
+one thread pays nothing for the others that might be there. (`RequestTracker` is the core; ADR 23.)
 """
 
 from __future__ import annotations

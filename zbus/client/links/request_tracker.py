@@ -7,7 +7,7 @@ of a clock that only grows) and a source of random numbers.
 A call ends with an answer, matched by its id, or with an error. When the connection is lost, what
 may be sent twice is sent again on the next one, in the old order: requests that change nothing when
 they are repeated, and produced messages, which carry an idempotency key. Of others that were sent
-nobody knows whether they were done: `ConnectionLost.unknown`. Nothing is sent again more than
+it is unknown whether they were done: `ConnectionLost.unknown`. Nothing is sent again more than
 `retries` times, and connecting is dead-lettered after as many failures.
 """
 

@@ -217,7 +217,7 @@ class AsyncConsumer(Unpicklable):
         while True:
             await anyio.sleep(core.keep_every_s)
             try:
-                self._take(core)  # what nobody has asked for yet is leased, too
+                self._take(core)  # what no client has asked for yet is leased, too
             except ZbusError:
                 pass  # the loop asks again
             for request in [*core.flush(), *core.extensions(anyio.current_time())]:

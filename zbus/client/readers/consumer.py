@@ -24,7 +24,7 @@ LEAVE_S = 5.0
 """How long a consumer that is closed waits for the end of its pull."""
 
 LISTEN_S = 0.01
-"""How long the keeper of leases listens for messages that nobody has asked for yet."""
+"""How long the keeper of leases listens for messages that no client has asked for yet."""
 
 
 class Consumer(Unpicklable):
@@ -80,7 +80,7 @@ class Consumer(Unpicklable):
             while (delivery := self.next()) is not None:
                 yield delivery
         except BaseException:
-            # After GeneratorExit nobody knows whether the body came to its end: it is done again.
+            # After GeneratorExit it is unknown whether the body came to its end: it is done again.
             if not self._managed:
                 self._close(failed=True, quiet=True)
             raise
@@ -207,7 +207,7 @@ class Consumer(Unpicklable):
         return stored
 
     def close(self) -> None:
-        """Acknowledge what is done, give back what nobody has seen, leave the group."""
+        """Acknowledge what is done, give back what no client has seen, leave the group."""
         self._close(failed=False, quiet=False)
 
     def _close(self, failed: bool, quiet: bool) -> None:

@@ -226,7 +226,7 @@ class Consuming:
         return commands.produce(topic, body, acks=delivery, **labels)
 
     def replied(self, delivery: Delivery) -> None:
-        """It is done by that, or it is somebody else's."""
+        """It is done by that, or it is another party's."""
         self._settle(delivery)
 
     def requests(self, now_s: float) -> list[Request[Any]]:
@@ -282,8 +282,8 @@ class Consuming:
         return left
 
     def give_back(self, failed: bool, now_s: float) -> list[Request[Any]]:
-        """What becomes of what is held, when the pull has ended: what nobody has seen comes again
-        first, at once. So does the current message if the work on it failed; else it is done.
+        """What becomes of what is held, when the pull has ended: what no client has seen comes
+        again first, at once. So does the current message if the work on it failed; else it is done.
         What the user has and was to acknowledge himself stays his until its lease ends."""
         current, self.current = self.current, None
         if current is not None and self.auto_ack and not current.settled:

@@ -34,8 +34,8 @@ RETRY_MS = 1_000
 """How often changes that found no room are tried again."""
 
 STATE_EVERY_MS = 5
-"""Changes that nobody waits for (a cursor that moved) are written at most so often by themselves,
-and with anything else at once. A crash redelivers what was delivered since."""
+"""Changes that no request waits for (a cursor that moved) are written at most so often by
+themselves, and with anything else at once. A crash redelivers what was delivered since."""
 
 CHECK_MS = 1_000
 """`Retention` checks a partition so long after it was written to, and at most so often."""
@@ -71,7 +71,7 @@ class Tick:
         self.not_created: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
         self.open_commits = 0  # syncs asked for and not answered yet
-        self.awaited = False  # somebody waits for what is to be written
+        self.awaited = False  # a request waits for what is to be written
         self._written_ms = 0
         self._retried_ms = 0
 
@@ -211,7 +211,7 @@ class Tick:
                 self._failed(partition, error, [*puts, *(ticket for ticket, _ in confirms)])
                 continue
             synced = partition.topic.options.durability == "disk"
-            # A moved cursor that nobody waits for rides along with the next sync.
+            # A moved cursor that no request waits for rides along with the next sync.
             if synced and (written[2] or written[3] or partition.visible < partition.end):
                 after_sync.append(written)
             else:

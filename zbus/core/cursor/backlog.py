@@ -181,7 +181,7 @@ class Backlog(CursorState):
         return offset
 
     def undo_lease(self, offset: int) -> None:
-        """LEASED -> READY, where it was: nobody has seen it, and that was no attempt."""
+        """LEASED -> READY, where it was: no client has seen it, and that was no attempt."""
         place = self.leased.places.get(offset)
         label = self._label_of(offset)
         self._take(offset)

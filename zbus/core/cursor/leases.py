@@ -4,8 +4,8 @@ Who holds a lease is known in memory alone, and so is the limit of attempts that
 its own. After a restart nobody knows them, and leases end by time.
 
 An offset that is *settling* was given up by its group, and somebody is at work to say what becomes
-of it, which takes more than one turn. Until then it stays leased, so that nobody else gets it: its
-lease does not end, is not extended and is not given back. An acknowledgement finishes it.
+of it, which takes more than one turn. Until then it stays leased, so that no other client gets it:
+its lease does not end, is not extended and is not given back. An acknowledgement finishes it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class OpenLeases(Deadlines):
 
     def ended(self, now_ms: int, count_max: int = maxsize) -> list[int]:
         """Those whose time is over, at most so many, in order. They stay here until it is said what
-        becomes of them; of those that are settling, or that nobody has seen yet, somebody else says
-        it."""
+        becomes of them; of those that are settling, or that no client has seen yet, another client
+        says it."""
         due = self.pop_due(now_ms, count_max)
         for offset in due:
             self.set(offset, now_ms + SETTLE_MS)

@@ -15,7 +15,7 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.model.dispositions import Disposition
 
 Ranges: TypeAlias = "Sequence[range]"
-"""Offsets; how many is for whoever asks to bound."""
+"""Offsets; how many is for the caller to bound."""
 
 
 def within(offsets: range, known: Collection[int]) -> list[int]:

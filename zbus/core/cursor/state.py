@@ -192,7 +192,7 @@ class GroupOptions:
     attempts_kept: bool = False  # as with a limit of them (`zbus.core.delivery.durable`)
     retain: bool = False  # retention forgets nothing that the group has not finished
     push: Push | None = None  # its messages are sent to an HTTP endpoint
-    # It came with its topic, and nobody has named it or read it yet: it holds nothing back.
+    # It came with its topic, and no client has named it or read it yet: it holds nothing back.
     unclaimed: bool = False
 
     def same_as(self, other: GroupOptions) -> bool:

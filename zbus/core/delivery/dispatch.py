@@ -3,7 +3,7 @@
 A group is *active* when something happened that may give it work: a new pull, new messages, a
 lease that ended, a portion read back from storage. Active groups are served once per tick, after
 the tick was written. A group whose next message is not at hand asks its log for it and is active
-again when it came: nobody waits for a disk here.
+again when it came: no request waits for a disk here.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A group with a limit of attempts, and any other that wants it, must not forget one: a message that
 kills its consumer, and the broker with it, would be tried more often than the limit. So whoever is
 given such a message is told when the group's record of that lease is as durable as the topic wants
-it, which is what an ack waits for, too. A crash before that takes a delivery that nobody has seen.
-In memory nothing survives, and nobody waits.
+it, which is what an ack waits for, too. A crash before that takes a delivery that no client has
+seen. In memory nothing survives, and nothing waits.
 
 If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
 has seen was no attempt. The same goes for what has expired meanwhile, which is finished. What the
@@ -126,7 +126,7 @@ class Recorded(Ticket):
             backlog = group.backlogs[index]
             if backlog.leased.unreported:
                 backlog.leased.unreported.pop(offset, None)
-            if late:  # whoever has the lease has it from here on
+            if late:  # the holder of the lease has it from here on
                 backlog.extend(offset, now_ms + self._lease_ms)
                 dispatch.tick.change(group.topic.partitions[index], group)
                 dispatch.schedule(group, index)
@@ -199,7 +199,7 @@ class Recorded(Ticket):
         return found
 
     def _undo(self, places: list[tuple[int, int]]) -> None:
-        """Nobody has seen them: they go back to where they were."""
+        """No client has seen them: they go back to where they were."""
         group, tick = self._delivered.group, self._dispatch.tick
         for index, offset in places:
             group.backlogs[index].undo_lease(offset)

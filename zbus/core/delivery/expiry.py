@@ -1,6 +1,6 @@
-"""Messages whose time is over leave their groups by themselves, though nobody pulls.
+"""Messages whose time is over leave their groups by themselves, though no consumer pulls.
 
-Whoever delivers messages passes over what has expired. Where nobody asks, such messages would be
+The dispatcher passes over what has expired. Where no client asks, such messages would be
 counted as ready until somebody does. So each partition knows when its messages expire, and finishes
 them then, in every group in which they are not leased; those that are, when their lease is over.
 
@@ -9,7 +9,7 @@ by the order of the times, so the log is never searched. What expires before an 
 finished is an exception of its backlog until then. What all groups are done with is forgotten when
 a checkpoint is written. A message goes a moment after its time, when many are due within some
 turns. A group that is made or moved later and begins before such a message passes over it as it
-always did: when somebody pulls.
+always did: when a consumer pulls.
 """
 
 from __future__ import annotations

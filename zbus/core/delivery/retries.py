@@ -153,7 +153,7 @@ def retry(
     dispatch: Dispatching, group: Group, index: int, offset: int, reason: str, at_once: bool = False
 ) -> bool:
     """Its lease ends, and the group says what becomes of the message: it is dead, has to wait, or,
-    if nobody has seen it, is where it was. False if it may be delivered again now; it is leased
+    if no client has seen it, is where it was. False if it may be delivered again now; it is leased
     still. `at_once`: there is no pause."""
     backlog, options = group.backlogs[index], group.options
     attempts = backlog.attempts.get(offset, 0)

@@ -1,5 +1,5 @@
-"""Why a message is not with whoever waits for it: what became of it in a group, or what it waits
-for. Nothing changes by asking.
+"""Why a message is not with a request that waits for it: what became of it in a group, or what it
+waits for. Nothing changes by asking.
 
 What a group has finished it mostly forgets, so then there is a reason only if the topic keeps it
 (`settled_ms`, `zbus.core.model.dispositions`). Else what is known of the message may still tell it,
@@ -32,7 +32,7 @@ class Cause(enum.Enum):
     FORGOTTEN = "forgotten"  # purged, or not retained
     DELAYED = "delayed"
     LEASED = "leased"
-    READY = "ready"  # it is delivered when somebody asks, and its turn has come
+    READY = "ready"  # it is delivered when a client asks, and its turn has come
     PAUSED = "paused"
     WINDOW_FULL = "window full"  # the group has as many leased as it may
     KEY_BUSY = "key busy"  # another message of its key has to be finished before

@@ -12,7 +12,7 @@ import attrs
 
 
 class InDoubt(Exception):
-    """What is stored is not what the broker thinks, and nobody knows what is: nothing may be
+    """What is stored is not what the broker thinks, and it is unknown what is: nothing may be
     acknowledged any more. The one exception that ends the process."""
 
 
@@ -25,7 +25,7 @@ class Refusal(enum.Enum):
     OFFSET_UNKNOWN = "offset unknown"
     NOT_LEASED = "not leased"  # any more: the lease has ended, or what it was for is settled
     SESSION_UNKNOWN = "session unknown"
-    FORBIDDEN = "forbidden"  # whoever asks may not
+    FORBIDDEN = "forbidden"  # the caller may not
     EXCLUSIVE = "exclusive"  # another session holds the group
     # The log does not end where the producer expects, or a message is not delayed any more.
     CONFLICT = "conflict"

@@ -2,7 +2,7 @@
 
 Each is leased, for nobody, read, put without the lines that say of what it died, and acknowledged
 in the same step (`zbus.core.patterns.put_and_ack`). Such a lease is no attempt. Those that cannot
-go back, because the topic is gone or is not for whoever asks, are ready again when the others are
+go back, because the topic is gone or is not for the caller, are ready again when the others are
 done. So many are moved in a turn, and no more: the rest goes on with the next one.
 """
 
@@ -190,7 +190,7 @@ class _Job:
         out."""
         group, dispatch, index = self.group, self._redriving.dispatch, partition.index
         backlog, now_ms = group.backlogs[index], dispatch.tick.now_ms
-        is_new = offset == backlog.cursor  # nobody has looked at its time
+        is_new = offset == backlog.cursor  # no one has looked at its time
         due_ms = chunk.due[at] if chunk.due is not None and is_new else 0
         if due_ms > now_ms:
             backlog.delay(offset, due_ms)

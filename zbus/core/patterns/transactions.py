@@ -1,7 +1,7 @@
 """Messages that are staged first, and stored together when somebody says so: a batch is committed
-as a whole, once, and by nobody else.
+as a whole, once, and by no other client.
 
-    txn.<app>.rows    what is staged: messages like any others, that nobody reads
+    txn.<app>.rows    what is staged: messages like any others, that no consumer reads
     txn.<app>         decisions: the last one is not finished, all before it are
 
 Staging is a put into the first topic. A commit is one message in the second, the *decision*, which
@@ -96,7 +96,7 @@ class Transactions:
     def begin(self, name: str) -> BrokerError | None:
         """See to it that an application can stage, from now on; why it cannot.
 
-        What is staged is durable when the topics that it is in are, so nobody waits for these.
+        What is staged is durable when the topics that it is in are, so no request waits for these.
         """
         for topic in (f"{PREFIX}{name}", f"{PREFIX}{name}{ROWS}"):
             if not self._fits(topic):

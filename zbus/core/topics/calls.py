@@ -71,7 +71,7 @@ class Calls:
         withdraw: Callable[[int], None],
     ) -> Call | BrokerError:
         """Remember a call, whose message is to be put; an error if that cannot be. `withdraw` is
-        called with the message's offset if nobody waits for the answer any more."""
+        called with the message's offset if no request waits for the answer any more."""
         if id in self._open.get(session_id, ()):
             return BrokerError(
                 Refusal.ILLEGAL, "a call with this id is already open on this connection"

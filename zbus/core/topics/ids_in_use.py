@@ -1,7 +1,7 @@
 """Whether an id is taken, in a topic with `dedupe_live`.
 
 A put with a taken id is a duplicate. As soon as the message is finished in every group its id is
-free, and the next message may have it. Nobody is told when that is: an entry
+free, and the next message may have it. No client is told when that is: an entry
 (`zbus.core.dedup.active_ids`) is held against the backlogs when its id is put again or asked for.
 So to finish a message costs nothing more.
 

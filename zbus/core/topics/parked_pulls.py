@@ -1,7 +1,7 @@
 """Pulls that wait and need not be looked at whenever something comes: hundreds of thousands of them
 would cost every put a second.
 
-Whoever delivers messages begins with the pull that came first. One for which there is nothing,
+The dispatcher begins with the pull that came first. One for which there is nothing,
 though there may be for those behind it, is set aside, to where it is found when there is:
 
 * in the line of its *partition*, if it wants that one only. The line is looked at when there is

@@ -1,7 +1,7 @@
 """Looking at stored messages here and there, one after another, from memory or storage.
 
-Nobody reads on from there, so what is read back is not kept with the log: one portion is held, for
-as long as the next message is in it. One place is read at a time, however many are asked for.
+No consumer reads on from there, so what is read back is not kept with the log: one portion is held,
+for as long as the next message is in it. One place is read at a time, however many are asked for.
 
 Tests: `tests/conformance/test_listed.py`.
 """

@@ -398,7 +398,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.lane = (topic.name, index)
-        self.log: Log  # by whoever has the memory for it
+        self.log: Log  # set by the owner of the memory for it
         self.touched = False  # it is to be written in this tick
         self.removed = False  # its topic is gone, and its lane may be another's by now
         self.fenced: BrokerError | None = (
@@ -422,7 +422,7 @@ class Partition:
         self.staged: Chunk | None = None
         self.last: Ticket | None = None  # of what is staged: more may be put along with it
         self.puts: list[Ticket] = []  # settled with Stored
-        self.confirms: list[tuple[Ticket, Outcome]] = []  # changes that somebody waits for
+        self.confirms: list[tuple[Ticket, Outcome]] = []  # changes that a request waits for
         self.changed: list[Group] = []  # groups whose backlog here changed
         self.topic_changed = False
         self.options_changed: dict[Group, None] = {}
@@ -448,7 +448,7 @@ class Partition:
         return min((group.backlogs[self.index].floor() for group in groups), default=None)
 
     def readers_at(self) -> list[int]:
-        """The cursors of all groups that somebody reads from, and the places of subscribers."""
+        """The cursors of all groups that a consumer reads from, and the places of subscribers."""
         index = self.index
         places = [g.backlogs[index].cursor for g in self.topic.groups.values() if g.readers]
         followed = self.topic.followed
@@ -503,7 +503,7 @@ class Topic:
         self.departing: list[Departed] = []
         self.emptied: tuple[int, ...] = ()  # the last decision to empty it: number, then offsets
         self.emptying = 0  # such decisions that are not durable yet
-        self.born = False  # somebody was told of it, or it was recovered: it must not go again
+        self.born = False  # a client was told of it, or it was recovered: it must not go again
 
     def configure(self, options: TopicOptions) -> None:
         """Take over options."""

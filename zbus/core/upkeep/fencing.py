@@ -66,7 +66,7 @@ class Fencing:
         self._retries = timers.timer(self._reopen, lambda partition: partition)
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
         self.to_drop: list[Session] = []  # to be dropped at the end of the turn
-        self.drop: Callable[[Session], object] = verbs.leave  # or whoever has the connection
+        self.drop: Callable[[Session], object] = verbs.leave  # or by the owner of the connection
         dispatch.tick.fence = self.fence
         dispatch.tick.faults.cost = self._cost
 
@@ -102,7 +102,7 @@ class Fencing:
     def _read_again(self, partition: Partition) -> None:
         topic = partition.topic
         if not partition.removed:
-            # Of a topic that nobody was told of yet, all or nothing is there.
+            # Of a topic that no client was told of yet, all or nothing is there.
             one = partition if topic.born else topic.partitions[0]
             self._tick.fence(one, fenced(*one.lane, INTERNAL))
 
@@ -156,7 +156,7 @@ class Fencing:
             if topic.born:
                 self._retries.set(partitions[0], self._tick.now_ms + RETRY_MS)
             else:
-                self._verbs.remove_topic(Silent(), topic)  # nobody was told that there is one
+                self._verbs.remove_topic(Silent(), topic)  # no client was told that there is one
             return
         topic.born = True
         for group in outcome:

@@ -251,8 +251,8 @@ def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
 
 
 def claim(tick: Tick, group: Group) -> None:
-    """Somebody reads the group that came with its topic: from now on it is like any other. Which is
-    written before anything that it is given."""
+    """A consumer reads the group that came with its topic: from now on it is like any other. Which
+    is written before anything that it is given."""
     group.options = attrs.evolve(group.options, unclaimed=False)
     decides = group.topic.partitions[0]
     decides.options_changed[group] = None

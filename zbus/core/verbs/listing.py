@@ -106,7 +106,7 @@ class Listing:
         self.count = 0
         self.last = wanted.after  # the last that was looked at
         self.more = False  # there may be some after it
-        self.unseen = 0  # messages that may be delayed, and nobody has looked
+        self.unseen = 0  # messages that may be delayed, and no one has looked
 
     def steps(self) -> Iterator[int]:
         """Choose what is to be looked at; each step tells what work it was, in microseconds or

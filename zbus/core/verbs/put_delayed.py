@@ -19,8 +19,9 @@ from zbus.core.topics.topic import Group, Partition
 from zbus.core.verbs.puts import Puts
 
 AHEAD_MAX: Final = 1_000
-"""Messages that wait beyond what is ready and that nobody asks for. With more, the cursor goes past
-some of what is ready, which then costs as much; so a few that are stuck do not hold millions."""
+"""Messages that wait beyond what is ready and that no client asks for. With more, the cursor goes
+past some of what is ready, which then costs as much; so a few that are stuck do not hold
+millions."""
 
 
 def put(dispatch: Dispatch, puts: Puts, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:

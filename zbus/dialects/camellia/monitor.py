@@ -124,7 +124,7 @@ class Monitor:
 
     def _collect(self, group: Group) -> bool:
         """Take over what the core has counted in the window that ends. Whether something may happen
-        in the next one though nobody asks for anything."""
+        in the next one though no client asks for anything."""
         topic, window = group.topic, self._now
         if topic.groups.get(group.name.lower()) is not group or topic.partitions[0].removed:
             del self._watched[group]

@@ -2,7 +2,7 @@
 
 So whoever consumes it in another dialect, without naming a group, competes for the same messages.
 It comes into being with the first message. What others declared is used as it is; only a group
-that nobody has named or read so far becomes one of this dialect.
+that no client has named or read so far becomes one of this dialect.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Request(PlainHead):
         return Tell(self, Answer(403, body, JSON))
 
     def may(self, peer: Connection, topic: str, group: str = "", whole: bool = False) -> bool:
-        """Whether whoever asks may do this to the topic, or to `whole` of it, which is all its
+        """Whether the caller may do this to the topic, or to `whole` of it, which is all its
         groups, and make it to produce into; he is told if not."""
         grant = peer.grant
         groups = (group,) if group else ()

@@ -52,8 +52,8 @@ class Lock:
         self._leased, self._holder = progress.leased, holder
 
     def open(self, progress: Progress) -> list[int]:
-        """What nobody else was handed since, by whatever dialect: not settled, and not forgotten
-        by a reset. Whether its time is over does not matter."""
+        """What no other client was handed since, by whatever dialect: not settled, and not
+        forgotten by a reset. Whether its time is over does not matter."""
         leased, attempts, holder = progress.leased, progress.attempts, self._holder
         if leased is not self._leased:
             return []
@@ -66,7 +66,7 @@ class Lock:
         ]
 
     def held(self, now_ms: int) -> bool:
-        """Nobody else may have it."""
+        """No other client may have it."""
         return self.pending or now_ms < self.ends_ms
 
 

@@ -68,7 +68,7 @@ class About:
         return bool(self.store or self.epoch or self.stream or self.ranges)
 
     def own(self, node: str, epoch: str) -> None:
-        """It is about a row of whoever asks: what is not said of its MID is that of his store."""
+        """It is about a row of the caller: what is not said of its MID is that of his store."""
         if self.store is None and self.place is not None:
             self.store = Store(node, self.place.semq, self.place.db)
         if not self.record and self.place is not None:

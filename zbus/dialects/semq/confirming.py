@@ -2,7 +2,7 @@
 
 Control messages are stored nowhere, and nobody confirms them. One that is for another node is
 passed on as it is: to the connection of the instance whose row it is about, or to its steady one.
-Is the node offline, its sender is told so.
+Is the node offline, its sender gets an error that says so.
 
     semq_ack            B has a row: SS_ACK if LK1 is its, and what is said of its MID
     semq_inquiry ack    B asks whether its Ack has come: the question proves that B has the message

@@ -190,7 +190,7 @@ class Telling:
             links.push(link, encode_push(self._command, lines))
 
     def done(self) -> None:
-        """Nothing is told, but to whoever waits for a reply of HTTP."""
+        """Nothing is told, but to a request that waits for a reply of HTTP."""
         if self._reply is not None:
             self._reply.ok({})
 

@@ -3,7 +3,7 @@
 Each of its connections pulls for as long as it lasts, but only the steady one is handed anything,
 with the window it wants; what it is handed is leased, which is SS_SENT. Before a connection gets
 anything new it is asked for what was sent before (`zbus.dialects.semq.inquiries`), so that what was
-lost goes first; but nobody waits for its answers for long.
+lost goes first; but no request waits for its answers for long.
 
 A message whose time is over, or that is larger than its node takes, is not delivered, but put by
 (`zbus.dialects.semq.dead`).

@@ -129,8 +129,9 @@ class Links:
     # -- coming and going ---------------------------------------------------------------------
 
     def add(self, peer: Connection, node: str, hello: Hello, bearer: Bearer | None) -> Link:
-        """A connection has said hello for the first time. Who is told of the node is told so, even
-        if it was online before: what was on its way to another connection may be lost."""
+        """A connection has said hello for the first time. Every node that watches it is
+        told so, even if it was online before: what was on its way to another connection may be
+        lost."""
         for other in list(self.online(node)):
             if other.hello.semq_ids & hello.semq_ids:
                 self._take_out(other)

@@ -50,7 +50,7 @@ LEASE_MS: Final = DELAY_MS_MAX
 
 MARK: Final = b"cmd: semq_send\r\n"
 """How the lines of a row begin that came as a message of SEMQ. No other dialect stores a field of
-that name, so nobody can put a row there that seems to be of another node."""
+that name, so no client can put a row there that seems to be of another node."""
 
 VOID: Final = "/void"
 """Behind a MID, the id of a void row. Both rows are there for a moment."""
@@ -263,7 +263,7 @@ class Mailboxes:
 
 
 class _Unheard(Silent):
-    """Nobody waits for it, and a refusal changes nothing."""
+    """No request waits for it, and a refusal changes nothing."""
 
     __slots__ = ()
 

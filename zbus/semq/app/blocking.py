@@ -55,7 +55,7 @@ class BlockingMessage(Received):
         self._semq.done(self.row)
 
     def back(self) -> None:
-        """It is there again for whoever takes next."""
+        """It is there again for the next consumer."""
         self._semq.give_back(self.take)
 
     def __enter__(self) -> Self:

@@ -64,7 +64,7 @@ class Message(Received):
         await self._semq.done(self.row)
 
     def back(self) -> None:
-        """It is there again for whoever takes next."""
+        """It is there again for the next consumer."""
         self._semq.give_back(self.take)
 
     async def __aenter__(self) -> Self:
@@ -238,7 +238,7 @@ class Semq(Unpicklable):
             raise ConnectionLost(self._lost)
         id = id or str(next(self._numbers))
         frame = Frame({**frame.fields, "id": id}, frame.body)
-        encode_request(frame)  # so that whoever asks is told, not the writer
+        encode_request(frame)  # so that the caller is told, not the writer
         waiting = self._waiting[id] = _Waiting()
         connection.send(frame)
         try:

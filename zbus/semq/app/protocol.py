@@ -3,7 +3,7 @@
     send   dst, savefwd, ack2, ordered,    a message; 200 with `record` and `mid` when it is durable
            reliable, app_key, expires,
            route, priority, user, encrypt
-    take   user, wait_ms                   a message, for whoever asks: 200 with `row`, or 204
+    take   user, wait_ms                   a message, for the caller: 200 with `row`, or 204
     done   row                             it is dealt with
     back   take                            a take is dead-lettered, or what came of it: 204
     watch                                  from now on `cmd: happened` tells of sent messages: 204

@@ -38,7 +38,7 @@ class Counters:
         return seq, taken
 
     def dead(self, db: int, node: str, stream: int, seq: int, skips: str) -> None:
-        """A number that nobody will hear of, with those that its message took along."""
+        """A number that no client will hear of, with those that its message took along."""
         values = (db, node, int(stream))
         row = self._context.execute(f"SELECT dead FROM semq_counter WHERE {_WHICH}", values)
         found = Intervals(read_intervals(row.fetchone()[0]))

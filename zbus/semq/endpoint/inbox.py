@@ -101,7 +101,7 @@ class Inbox:
             self._acks.setdefault((Hop.SOURCE, envelope.source.node), []).append(ack)
 
     def _pass_by(self, envelope: Envelope, frame: Frame) -> None:
-        """Level 1: whoever waits for it gets it, or nobody does."""
+        """Level 1: a request that waits for it gets it, or it is dropped."""
         takes = self._takes.get(envelope.destination.user)
         if takes:
             take = self._pop(takes)
@@ -389,7 +389,7 @@ class Inbox:
         self.put(envelope, mid, frame, needs=(False, False), state="NEW")
 
     def pass_inside(self, wish: Submit) -> None:
-        """The same at level 1: it is nobody's if nobody waits for it."""
+        """The same at level 1: it is dropped if no request waits for it."""
         takes = self._takes.get(wish.destination.user)
         if takes:
             source = self._context.options.node

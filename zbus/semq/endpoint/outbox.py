@@ -378,7 +378,7 @@ class Outbox:
         return row
 
     def expire(self) -> None:
-        """Those whose time is over, and that nobody else owes."""
+        """Those whose time is over, and that no other client owes."""
         rows = self._context.execute(
             "SELECT object_id FROM tb_0031 INDEXED BY tb_0031_expires WHERE expires > 0"
             " AND expires <= ? AND ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD') LIMIT 1000",

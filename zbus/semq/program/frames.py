@@ -1,6 +1,6 @@
 """Frames as bytes, and bytes as frames.
 
-    of whoever connected                    of whoever was connected to
+    of whoever connected                    of the node that was connected to
 
     POST /semq HTTP/1.1                     HTTP/1.1 200 OK
     content-length: 5                       content-length: 0
@@ -79,7 +79,7 @@ def encode_request(frame: Frame) -> bytes:
 
 
 def encode_response(frame: Frame) -> bytes:
-    """As whoever was connected to says it. Raises ValueError, as `encode_lines`."""
+    """As the node that was connected to says it. Raises ValueError, as `encode_lines`."""
     return encode_reply(frame.status or 200, encode_lines(frame.fields), frame.body)
 
 
@@ -128,7 +128,7 @@ class RequestFrames:
 
 
 class ResponseFrames:
-    """Reads those of whoever was connected to."""
+    """Reads those of the node that was connected to."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._reader = ResponseReader(limits)

@@ -358,7 +358,7 @@ class Server:
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until a signal or a failure of the journal. `ready` is called when signals are
-        heard: whoever waits for it may send one. SIGHUP loads files again."""
+        heard: a request that waits for it may send one. SIGHUP loads files again."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             ready()
             async with trio.open_nursery() as nursery:

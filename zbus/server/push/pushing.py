@@ -151,7 +151,7 @@ class Pushed:
                     self._pushing.courier().send(attempt)
 
     def give_back(self) -> None:
-        """Nobody will hear what comes of the requests that are under way: they come again at the
+        """No client will hear what comes of the requests that are under way: they come again at the
         next start, and not when their leases would have ended."""
         broker, group = self._pushing.broker, self.group
         for index, offset in self.open:

@@ -114,7 +114,7 @@ class DeltaTarget:
             raise Usage(f"{self._root} is an archive of Parquet files: name another directory")
 
     def _table(self) -> DeltaTable:
-        """Raises Usage if it is one of somebody else."""
+        """Raises Usage if it is one of another client."""
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 

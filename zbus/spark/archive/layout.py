@@ -11,8 +11,8 @@ stand for themselves; every other byte of the UTF-8 is `%XX`, which those who re
 back. What would be too long is cut and gets a digest behind a `~`, which occurs nowhere else.
 
 The numbers of a data file's name are decimal and have 20 digits; `incarnation` is the beginning of
-its SHA-256, since nobody knows what is in one. An attempt is written once: it has a time and chance
-in its name, so what a run that was killed has left is never in the way of the next one.
+its SHA-256, since it is unknown what is in one. An attempt is written once: it has a time and
+chance in its name, so what a run that was killed has left is never in the way of the next one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The retention of a broker waits for an archive: a consumer group of each topic stands where the
 archive ends, and retention forgets nothing that this group has not passed (`group_retain`).
 
-Nobody reads from the group. It stays when the archiver ends: what is stored until the next run is
-kept, too. An archive that nobody goes on with fills the disk; removing the group ends that.
+No consumer reads from the group. It stays when the archiver ends: what is stored until the next run
+is kept, too. An archive that nobody goes on with fills the disk; removing the group ends that.
 """
 
 from __future__ import annotations

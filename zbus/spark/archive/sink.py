@@ -38,12 +38,12 @@ class Target(Protocol):
         """How far it is; None: it does not know this partition."""
 
     def commit(self, piece: Piece) -> None:
-        """Take these, durably: all or none. Raises LostRace if somebody else has done it."""
+        """Take these, durably: all or none. Raises LostRace if another client has done it."""
 
 
 class ParquetTarget:
-    """Files with the chain of commits. It remembers lanes: nobody else goes on with them, or there
-    is a LostRace."""
+    """Files with the chain of commits. It remembers lanes: no other client goes on with them, or
+    there is a LostRace."""
 
     flat = False
 

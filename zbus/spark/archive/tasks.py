@@ -149,7 +149,7 @@ def _throttled(
     for piece in pieces:
         count += len(piece)
         if rate_bytes_s is not None:
-            # Before it is passed on: whoever has the last one does not ask again.
+            # Before it is passed on: the holder of the last one does not ask again.
             time.sleep(max(0.0, begun + count / rate_bytes_s - time.monotonic()))
         yield piece
 

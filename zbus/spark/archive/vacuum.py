@@ -36,7 +36,7 @@ class Vacuumed:
 
 
 def vacuum(chains: Chains, before_ms: int, *, dry_run: bool = False) -> Vacuumed:
-    """Remove what is older and not needed. Raises Unverified: then nobody knows what is needed."""
+    """Remove what is older and not needed. Raises Unverified: then it is unknown what is needed."""
     found = Vacuumed()
     candidates = list(_data(chains, before_ms, found))
     needed: set[str] = set()

@@ -1,9 +1,9 @@
 """A plan is made, and is applied.
 
-While a plan is applied, the group of the dead-letter topic is paused, so nobody else is handed what
-the plan names. Then, part by part: what is named is read, compared with the plan, put where it goes
-in one transaction, and done in the group. The last part tells the audit topic, too. The transaction
-has the plan's token and the number of the part: what is committed is not put again.
+While a plan is applied, the group of the dead-letter topic is paused, so no other client is handed
+what the plan names. Then, part by part: what is named is read, compared with the plan, put where it
+goes in one transaction, and done in the group. The last part tells the audit topic, too. The
+transaction has the plan's token and the number of the part: what is committed is not put again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def apply(
     rate: int | None = None,
 ) -> None:
     """Do what a plan says, or the rest of it. `rate` is in messages a second. Raises SparkProblem:
-    LostRace if its messages are not there any more, or somebody else has them."""
+    LostRace if its messages are not there any more, or another client has them."""
     confirm(plan, token)
     journal = Journal(path)
     if journal.has(DONE):

@@ -46,7 +46,7 @@ class Where:
         return RemoteLog(self.broker, self.client_options())
 
     def impatient(self) -> Where:
-        """For what is asked before work begins: somebody waits for it, and a name may be wrong."""
+        """For what is asked before work begins: a request waits for it, and a name may be wrong."""
         if self.patience_s != TRIED_S:
             return self  # it was said how long
         return attrs.evolve(self, patience_s=ASKED_S)

@@ -318,7 +318,7 @@ def batch_follows(
 
     Bodies may hold anything, whole batches too, and then an unfinished write would look like
     damage. So if the bad batch's own header is believable, what lies inside the extent it claims
-    counts only if it is chained to it: nobody can put the crc of a batch into its own body.
+    counts only if it is chained to it: no client can put the crc of a batch into its own body.
     A search that would check more than `budget_bytes` says yes: refusing is the safe answer.
     """
     claimed = inspect_header(buffer, position)

@@ -15,7 +15,7 @@ A batch is of version 3 only if it has ATTEMPTS, so that a program that does not
 says so and does not take the batch for damage. All others are as they always were.
 
 A batch of version 1 has neither ONCE nor DICTIONARY. There an idempotency key is the first line of
-the headers; here it is taken out of them, so that nobody else has to know of that version.
+the headers; here it is taken out of them, so that no other client has to know of that version.
 
 Lengths from a disk are as hostile as those from a peer: all are checked before they are used.
 """

@@ -8,7 +8,7 @@
 
 An append is one write; a commit waits for a sync that many share (`syncer`); a read is served on
 another thread (`reader`). The data directory must be one file system, for the sake of syncfs.
-Once a second `upkeep` syncs what nobody waits for and writes down how far each lane is durable.
+Once a second `upkeep` syncs what no request waits for and writes down how far each lane is durable.
 
 What goes wrong falls into three kinds. A full disk refuses messages (`JournalFull`) and goes on.
 Damage is refused with file and offset (`JournalDamage`). Any other failure of the disk is fatal:
@@ -238,7 +238,7 @@ class LocalJournal:
     def upkeep(self, now_ms: int) -> None:
         """To be called about once a second; `now_ms` is any clock that does not go back.
 
-        Closes files that are not written to, has synced what nobody waits for, and has the
+        Closes files that are not written to, has synced what no request waits for, and has the
         landmarks written if anything changed.
         """
         if self._failed or self._closed or self._lanes is None:

@@ -2,9 +2,9 @@
 
 A lane grows at the end of its newest segment. An append that begins with a checkpoint rolls: it
 makes the next segment. Nothing is synced here. The old segment's last bytes are handed to the
-syncer before the new segment's are, and rounds come one after another: whoever waits for the new
-ones waits for the old ones, too. A power cut may leave a new segment behind an old one with a hole;
-then nobody was told of either, and recovery knows by the landmark.
+syncer before the new segment's are, and rounds come one after another: a request that waits for the
+new ones waits for the old ones, too. A power cut may leave a new segment behind an old one with a
+hole; then no client was told of either, and recovery knows by the landmark.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class LocalLane:
         except BaseException:
             self._files.truncate(self.file, size)
             self.dirty = True
-            # Else a power cut may bring back whole batches of it, after somebody was told that
+            # Else a power cut may bring back whole batches of it, after a client was told that
             # they were refused. A sync that finds no room is one that failed.
             try:
                 self._files.sync(self.file)

@@ -10,7 +10,7 @@ Where a whole batch should be and is none:
   byte. Whoever was told of what was there must not be told later of something else in its place;
 * past that, with nothing whole behind it, it is an unfinished write, and cut off;
 * past that, with whole batches behind it, a power cut kept a later write and lost an earlier one.
-  Nobody was told of either. The end is cut off, and kept beside the segment;
+  No client was told of either. The end is cut off, and kept beside the segment;
 * a segment without its checkpoint was being started: it is set aside, the one before is the newest;
 * a lane that has no segment yet was being made: it is removed.
 """

@@ -38,7 +38,7 @@ class Wire:
         self._arrive = arrive
         self._last_ms = 0
         self.cut = False  # what is on the way is gone
-        self.silent = False  # what is put into it is gone, and nobody is told
+        self.silent = False  # what is put into it is gone, and no client is told
 
     def put(self, frame: object, word: str, stray: Callable[[object], None] | None = None) -> None:
         """Send a frame; `stray` is who is given a copy that comes long after."""

@@ -165,7 +165,7 @@ class Heads:
         self._doomed = list(self._older.values())
         self._older, self._older_bytes = self._templates, self._memo_bytes
         self._templates, self._memo_bytes = {}, 0
-        self._forget_receives()  # so that nobody else keeps heads
+        self._forget_receives()  # so that no other client keeps heads
 
     def read(self, raw: bytes, shaped: bool = False) -> tuple[Head, Any]:
         """Read a head, given without its final CRLFCRLF; return it and the id (b"" if none).

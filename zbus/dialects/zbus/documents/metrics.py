@@ -1,8 +1,8 @@
 """`metrics`: what a monitoring system collects from time to time, as OpenMetrics text.
 
-A document of many topics is made in portions and is good for a second, so whoever asks more often
-costs nothing. Topics beyond a limit are summed up as one named `other`: a monitoring system keeps
-each series for weeks, and somebody may make a topic for each customer.
+A document of many topics is made in portions and is good for a second, so a client that asks more
+often costs nothing. Topics beyond a limit are summed up as one named `other`: a monitoring system
+keeps each series for weeks, and somebody may make a topic for each customer.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Tables:
                 self._text.one(family, getattr(row, field), name)
         for group, found in row.groups.items():
             if found.unclaimed is True:
-                continue  # nobody waits for its messages, so it is not late with them
+                continue  # no request waits for its messages, so it is not late with them
             if name == OTHER or self._groups_left <= 0:
                 _sum(self._groups, found, OF_GROUP)
             else:

@@ -45,7 +45,7 @@ class GroupStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
     push_failed: int | msgspec.UnsetType
     ready: int
     skipped: int
-    unclaimed: bool | msgspec.UnsetType  # it came with its topic, and nobody has asked for it
+    unclaimed: bool | msgspec.UnsetType  # it came with its topic, and no client has asked for it
 
 
 class TopicStats(msgspec.Struct, rename="camel", gc=False, frozen=True):

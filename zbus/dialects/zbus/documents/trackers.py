@@ -146,7 +146,7 @@ class Tracking:
     # -- subscribers --------------------------------------------------------------------------
 
     def follow(self, peer: Connection, json: bool, told: Encoded) -> None:
-        """Push every change since what it is told now to this peer, as long as whoever asks may see
+        """Push every change since what it is told now to this peer, as long as the caller may see
         it."""
         if self._broker.sessions.get(peer.id) is not peer:
             return  # it has gone meanwhile

@@ -156,8 +156,8 @@ class Bodies:
 
 
 class Envelopes(Bodies):
-    """The data is a JSON object with all that is known of the message. So nobody needs to read the
-    offset from the `id`, which says of which log it is, too."""
+    """The data is a JSON object with all that is known of the message. So no client needs to read
+    the offset from the `id`, which says of which log it is, too."""
 
     def __init__(self, created_ms: int) -> None:
         self._of = b"@%d" % created_ms

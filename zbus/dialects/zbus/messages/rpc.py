@@ -95,7 +95,7 @@ def call_service(plan: Called, topic: Topic, peer: Connection, id: bytes, body: 
     else:
         ticket = reply = CallReply(dialect, params, peer, id)
         message_id = reply.id
-    # Nobody waits for the answer after the deadline, so no service need work on it.
+    # No request waits for the answer after the deadline, so no service need work on it.
     chunk = Chunk()
     chunk.add(message_id, lines, body, plan.tag, plan.key, 0, deadline_ms)
     partition = topic.partition_for(plan.key)

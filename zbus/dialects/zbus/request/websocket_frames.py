@@ -23,7 +23,7 @@ class Frames:
         self._heads = heads
         self._shapes: tuple[Shape, ...] = ()  # used last
         self._shapes_of_json: tuple[Shape, ...] = ()
-        self.json = False  # the last request was a JSON object: so is what nobody asked for
+        self.json = False  # the last request was a JSON object: so is what no client asked for
 
     def read(self, kind: int, message: bytes) -> Request:
         self.json = message[:1] == b"{"
@@ -73,7 +73,7 @@ class Frames:
 
 
 def speaks_json(peer: Connection) -> bool:
-    """Whether what nobody asked for is told as JSON."""
+    """Whether what no client asked for is told as JSON."""
     socket = peer.framing
     return isinstance(socket, WebSocket) and isinstance(socket.codec, Frames) and socket.codec.json
 

@@ -1,4 +1,4 @@
-"""`rights`: what whoever asks may do, as JSON. A page shows by it what it need not offer."""
+"""`rights`: what the caller may do, as JSON. A page shows by it what it need not offer."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Declare:
         settings, durability = self.dialect.settings, self.durability
         mask = masks.with_words(self.topic_mask or 0, self.topic_words)
         if self.topic_mask is None and durability is None and mask & (masks.RPC | masks.PROXY):
-            durability = "memory"  # nobody waits for the answer to a call from before a restart
+            durability = "memory"  # no request waits for the answer to a call from before a restart
         if durability == "memory":
             mask |= masks.MEMORY
         options = TopicOptions(
