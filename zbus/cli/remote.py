@@ -113,7 +113,7 @@ _ACCESS = f"{__name__}.access"
 _KEPT = (
     ("--cert", "FILE", "This client's certificate and key, PEM, for a broker that asks for one."),
     ("--ca", "FILE", "Certificates to trust, PEM; the system's otherwise."),
-    ("--token", "TEXT", "Who asks. Other users may see it here; they do not see ZBUS_TOKEN."),
+    ("--token", "TEXT", "Access token. Visible in the process list; prefer ZBUS_TOKEN."),
 )
 
 

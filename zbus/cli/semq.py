@@ -86,7 +86,7 @@ def _place(
 @click.option(
     "--token",
     envvar="ZBUS_TOKEN",
-    help="Who asks. Other users may see it here; they do not see ZBUS_TOKEN.",
+    help="Access token. Visible in the process list; prefer ZBUS_TOKEN.",
 )
 @click.option("--ca", envvar="ZBUS_CA", help="Certificates to trust, PEM; the system's otherwise.")
 @click.option("--cert", envvar="ZBUS_CERT", help="Certificate and key to show the broker, PEM.")
@@ -149,7 +149,7 @@ def _place(
     help="Log level on stderr.",
 )
 def run(platform: str, token: str | None, ca: str | None, cert: str | None, **given: Any) -> None:  # noqa: ANN401
-    """Run an endpoint until it is told to stop (SIGINT, SIGTERM)."""
+    """Run an endpoint until SIGINT or SIGTERM."""
     from zbus.semq.program.sockets import Platform  # here: other commands need no event loop
     from zbus.semq.program.start import Settings
     from zbus.server.process.logs import set_up
@@ -347,7 +347,7 @@ def _print(message: Received, verbose: bool, as_json: bool) -> None:
 @json_option
 @_socket_option
 def done(rows: tuple[int, ...], as_json: bool, socket: str) -> None:
-    """Have done with the messages of these numbers, as `take` shows them."""
+    """Mark messages done, by the numbers that `take` shows."""
     with _endpoint(socket) as endpoint:
         for row in rows:
             endpoint.done(row)
@@ -365,7 +365,7 @@ def _print_count(count: int, as_json: bool) -> None:
 @json_option
 @_socket_option
 def stat(as_json: bool, socket: str) -> None:
-    """Tell how the endpoint is: links, and what waits for whom."""
+    """Show the state of the endpoint: links and waiting messages."""
     with _endpoint(socket) as endpoint:
         found = endpoint.manage("stat")
     if as_json:
@@ -418,7 +418,7 @@ def list_rows(
 @json_option
 @_socket_option
 def retry(node: str, row: int | None, as_json: bool, socket: str) -> None:
-    """Send what waits now, and ask now what became of what was sent."""
+    """Retry now: send waiting messages, and ask about unconfirmed ones."""
     with _endpoint(socket) as endpoint:
         found = endpoint.manage("retry", {"node": node, "row": str(row or "")})
     _print_count(found["changed"], as_json)
@@ -429,7 +429,7 @@ def retry(node: str, row: int | None, as_json: bool, socket: str) -> None:
 @json_option
 @_socket_option
 def release(node: str, as_json: bool, socket: str) -> None:
-    """Hand over ordered messages that wait for others, which do not come any more.
+    """Release ordered messages that wait for missing ones.
 
     What they wait for was lost with a disk, say. If it comes all the same, it is not handed over.
     """

@@ -109,7 +109,7 @@ def configured(function: Command) -> click.Command:
 
 @configured
 def serve(loaded: config.Config) -> None:
-    """Run a broker until it is told to stop (SIGINT, SIGTERM)."""
+    """Run a broker until SIGINT or SIGTERM."""
     from zbus.server.process.serve import (
         run,  # here: the other commands need neither trio nor the broker
     )

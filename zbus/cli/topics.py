@@ -91,27 +91,27 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--settled-ms",
     "settled_ms",
     type=DURATION,
-    help="Keep what became of messages for this time; 0: off.",
+    help="Remember how messages ended (acked, dead, expired) for this long; 0: off.",
 )
 @_switches(
     ("--dedupe-live", "dedupe_live", "Store an id once while its message is not finished."),
-    ("--sender-headers", "sender_headers", "Store how a message came with it."),
+    ("--sender-headers", "sender_headers", "Store the sender's headers with each message."),
     ("--topic-ack", "topic_ack", "Default of --ack for groups of this topic."),
-    ("--topic-exclusive", "topic_exclusive", "Likewise."),
-    ("--topic-temporary", "topic_temporary", "Likewise."),
-    ("--topic-paused", "topic_paused", "Likewise."),
+    ("--topic-exclusive", "topic_exclusive", "Default of --exclusive for groups of this topic."),
+    ("--topic-temporary", "topic_temporary", "Default of --temporary for groups of this topic."),
+    ("--topic-paused", "topic_paused", "Default of --paused for groups of this topic."),
 )
 @click.option(
     "--order",
     "group_order",
     type=click.Choice(["none", "key"]),
-    help="key: one after another of each key.",
+    help="key: deliver messages of one key one at a time, in order.",
 )
 @click.option(
     "--max-attempts",
     "group_max_attempts",
     metavar="N|none",
-    help="Give a message up after this many deliveries without an ack.",
+    help="Dead-letter a message after this many deliveries without an ack.",
 )
 @click.option(
     "--backoff",
@@ -123,19 +123,19 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--dead-letter",
     "group_dead_letter",
     metavar="TOPIC",
-    help='Put messages that are given up there; "": drop them.',
+    help='Topic for dead letters; "": drop dead messages.',
 )
 @click.option(
     "--on-loss",
     "group_on_loss",
     type=LOSS,
-    help="Leases of a connection that ends: keep them, or give them back in front.",
+    help="When a connection ends: keep its leases, or requeue the messages in front.",
 )
 @click.option(
     "--rate",
     "group_rate",
     metavar="N|none",
-    help="Hand out at most this many messages a second.",
+    help="Deliver at most this many messages a second.",
 )
 @_switches(
     (
@@ -146,9 +146,9 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     (
         "--keep-attempts",
         "group_keep_attempts",
-        "Send a delivery when its attempt is written.",
+        "Write the delivery count to disk before delivering.",
     ),
-    ("--retain", "group_retain", "Retention forgets nothing that the group has not finished."),
+    ("--retain", "group_retain", "Retention keeps what the group has not finished."),
 )
 @click.option("--push-url", metavar="URL|none", help="Send the group's messages to this webhook.")
 @click.option(
@@ -158,8 +158,16 @@ def _switches(*options: tuple[str, str, str]) -> Callable[[Command], Command]:
     "--push-concurrency", type=click.IntRange(1, 100), help="Requests that may be open at once."
 )
 @click.option("--push-timeout", type=DURATION, help="Longest time of a request.")
-@click.option("--topic-mask", type=NON_NEGATIVE, help="The topic's words as the original's bits.")
-@click.option("--group-mask", type=NON_NEGATIVE, help="The group's words as the original's bits.")
+@click.option(
+    "--topic-mask",
+    type=NON_NEGATIVE,
+    help="Options of the topic as a bit mask, for scripts of the original.",
+)
+@click.option(
+    "--group-mask",
+    type=NON_NEGATIVE,
+    help="Options of the group as a bit mask, for scripts of the original.",
+)
 @json_option
 @url_option
 def declare(
@@ -184,13 +192,13 @@ def declare(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", shell_complete=complete_group)
 @click.option("--from", "place", required=True, help=f"Where to: {PLACE}")
-@click.option("--partition", type=NON_NEGATIVE, help="In this one only; else in all.")
+@click.option("--partition", type=NON_NEGATIVE, help="This partition only; default: all.")
 @json_option
 @url_option
 def seek(
     topic: str, group: str, place: str, partition: int | None, as_json: bool, url: str
 ) -> None:
-    """Move GROUP of TOPIC; print what it is now. What it has leased out, it forgets."""
+    """Move GROUP to another position and print its state. Outstanding leases are dropped."""
     fields = {"cmd": "seek", "topic": topic, "consume_group": group, "from": place}
     with Remote(url) as remote:
         reply = remote.request({**fields, "partition": partition})

@@ -141,7 +141,7 @@ def reschedule(
 def redrive(
     topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
 ) -> None:
-    """Put dead messages, which GROUP of TOPIC has, back to where they come from."""
+    """Move dead letters back to the topics they came from."""
     with Remote(url) as remote:
         reply = remote.request({"cmd": "redrive", "topic": topic, "consume_group": group, **fields})
     count, stayed = (_number(reply.headers.get(name, "")) for name in ("count", "stayed"))

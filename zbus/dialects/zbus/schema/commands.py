@@ -169,7 +169,7 @@ COMMANDS: dict[str, Command] = {
         _timed("Their leases end later.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.EXTEND, *takes.ACK)),
     "redrive": Command(
-        "Put dead messages back to where they come from.", "messages", _BOTH, "consume", Groups.ONE,
+        "Move dead letters back to the topics they came from.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("The number of messages that were moved, durably, and acknowledged here.",
                "count", "stayed"),
         (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
