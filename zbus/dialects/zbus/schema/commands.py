@@ -169,8 +169,8 @@ COMMANDS: dict[str, Command] = {
         _timed("Their leases end later.", "count"),
         _LEASED, (*takes.OF_GROUP, *takes.SETTLE, *takes.EXTEND, *takes.ACK)),
     "redrive": Command(
-        "Move dead letters back to the topics they came from.", "messages", _BOTH, "consume", Groups.ONE,
-        _timed("The number of messages that were moved, durably.",
+        "Move dead letters back to the topics they came from.", "messages", _BOTH, "consume",
+        Groups.ONE, _timed("The number of messages that were moved, durably.",
                "count", "stayed"),
         (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.REDRIVE)),
     "delete": Command(
