@@ -641,3 +641,23 @@ class LongMachine(BrokerMachine):
 
 LongMachine.TestCase.settings = settings(BrokerMachine.TestCase.settings, max_examples=250)
 TestBrokerForLonger = pytest.mark.check(LongMachine.TestCase)
+
+
+def test_a_run_of_messages_ends_where_the_disk_does() -> None:
+    """Found by the model: a chunk held messages that were not synced yet."""
+    machine = BrokerMachine()
+    machine.begin(names={"disk"}, groups={"plain"})
+    machine.keep_up(count=4, named=False, number=0, released=0, way="put")
+    machine.put(
+        count=1,
+        delay_ms=1,
+        expiry_ms=0,
+        index=0,
+        key=b"",
+        named=False,
+        number=0,
+        tag=b"",
+        way="put",
+    )
+    machine.keep_up(count=3, named=False, number=4, released=1000, way="put")
+    machine.teardown()

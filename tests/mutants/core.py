@@ -767,7 +767,7 @@ FENCED: list[Mutant] = [
         "zbus/core/upkeep/fencing.py",
         (
             "fenced-and-still-visible",
-            "            one.visible = one.first\n",
+            "            one.visible = one.first  # so nothing of it can be delivered\n",
             "",
             FENCE,
         ),
@@ -818,15 +818,6 @@ FENCED: list[Mutant] = [
             "groups-stay",
             "        for group in outcome:\n",
             "        for group in []:\n",
-            FENCE,
-        ),
-    ),
-    *mutants_of(
-        "zbus/core/delivery/dispatch.py",
-        (
-            "handed-out-of-a-fenced-partition",
-            "        if partition.fenced is not None or taken:",
-            "        if taken:",
             FENCE,
         ),
     ),
@@ -962,8 +953,8 @@ RETRIED: list[Mutant] = [
         ),
         (
             "one-batch-and-another",
-            "        if partition.fenced is not None or taken:",
-            "        if partition.fenced is not None:",
+            "        if taken:\n",
+            "        if False:\n",
             RETRIES,
         ),
         (

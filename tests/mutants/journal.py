@@ -105,7 +105,7 @@ SYNC_RULES: list[Mutant] = [
             "new-lane-of-a-known-name",
             "            haunted = self._haunted(naming.lane_key(directory))",
             "            haunted = False",
-            CRASH,
+            LANDMARKS,
         ),
         (
             "roll-of-a-known-name",
@@ -187,7 +187,7 @@ SYNC_RULES: list[Mutant] = [
             "sync-here-without-names",
             "            self._files.sync_directory(directory)\n        self.handed_over(self.round)",
             "            pass\n        self.handed_over(self.round)",
-            CRASH,
+            LANDMARKS,
         ),
     ),
     *mutants_of(

@@ -500,6 +500,7 @@ class Syncs(OsFiles):
     def __init__(self) -> None:
         super().__init__()
         self.syncs = 0
+        self.directories: set[Path] = set()  # synced
         self.full = False
 
     def open(self, path: Path, mode: OpenMode) -> int:
@@ -513,6 +514,7 @@ class Syncs(OsFiles):
 
     def sync_directory(self, path: Path) -> None:
         self.syncs += 1
+        self.directories.add(path)
         super().sync_directory(path)
 
 
@@ -536,6 +538,24 @@ def test_many_lanes_that_take_names_of_others_are_made_with_few_syncs(
         world.journal.remove(lanes, lambda: None)
     assert made > 3 if full else made <= 3
     assert set(world.marks()) <= {naming.lane_key(Path(*map(str, lane))) for lane in lanes}
+    world.journal.close()
+
+
+def test_the_names_of_a_lane_that_took_the_name_of_another_are_synced(tmp_path: Path) -> None:
+    """Else a power cut leaves the marks of the former lane, and no file."""
+    files = Syncs()
+    world = World(tmp_path, files=files)
+    for full in (False, True):
+        files.full = full
+        files.directories.clear()
+        writer = Writer()
+        writer.append(world.journal, writer.checkpoint)
+        made = set(files.directories)
+        files.full = False
+        world.journal.upkeep(1_000)
+        world.sync()
+        world.journal.remove([LANE], lambda: None)
+    assert made >= {tmp_path, tmp_path / "orders", tmp_path / "orders" / "0"}
     world.journal.close()
 
 

@@ -24,6 +24,7 @@ from tests.dialects.mqcloud.words import (
     told,
     told_again,
 )
+from zbus.dialects.mqcloud.locks import Lock, Queue
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
 from zbus.testing.world import Client, Reply
@@ -73,6 +74,16 @@ def test_in_pop_mode_a_reset_takes_what_is_handed_out_again_from_others() -> Non
     assert talk.ack(before["requestId"], pop=True)["message"][:3] != "ok "
     assert talk.unlock(after["requestId"], pop=True)["message"].endswith("unlock:true")
     assert told_again(talk.message(pop=True)) == ["a", "b", "c", "d"]
+
+
+def test_a_message_is_in_one_range_also_while_the_time_of_the_former_runs() -> None:
+    queue, former, later = Queue(), Lock(0, 1_000), Lock(500, 1_500)
+    former.begin, former.offsets = 2, {2: 1, 3: 1, 9: 1}
+    later.begin, later.offsets = 0, {0: 2, 1: 2, 2: 2, 3: 2}
+    queue.add_range(former, 0)
+    assert former.held(500)
+    queue.add_range(later, 500)
+    assert [lock.offsets for lock in queue.locks()] == [{9: 1}, later.offsets]
 
 
 def test_what_is_left_of_a_batch_comes_at_once() -> None:

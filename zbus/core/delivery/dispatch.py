@@ -358,7 +358,7 @@ class Dispatch:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog, partition = group.backlogs[index], group.topic.partitions[index]
         taken = group.options.one_batch and backlog.leased and not pull.wants.shares
-        if partition.fenced is not None or taken:
+        if taken:
             return
         now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
         if group.ordered:

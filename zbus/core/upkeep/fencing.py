@@ -76,7 +76,7 @@ class Fencing:
         for one in topic.partitions if partition.index == 0 else [partition]:
             one.fenced = why
             one.epoch += 1
-            one.visible = one.first
+            one.visible = one.first  # so nothing of it can be delivered
         self._dispatch.following.end(topic, why)
         again_ms = self._opened_ms.get(partition, -RETRY_MS) + RETRY_MS
         if again_ms <= self._tick.now_ms:
