@@ -1,6 +1,6 @@
 """How an option of a broker is declared: a field that says what is allowed and what it means.
 
-Whoever it is for declares it, in a class of its own: `core`, `wire`, a dialect, the server.
+The part that uses it declares it, in a class of its own: `core`, `wire`, a dialect, the server.
 `zbus.config` collects these classes, checks what it is given with msgspec, and prints the page of
 all options.
 """

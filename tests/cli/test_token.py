@@ -108,7 +108,7 @@ def test_checking_a_file(tmp_path: Path) -> None:
         "  admin",
         "  no topic",
         "  expired 2001-01-01T00:00:00Z",
-        "b: certificate p, whoever shows nothing",
+        "b: certificate p, clients without a token",
         "  home, query",
         "  orders (g, h); x.*",
         "  until 2998-12-31T23:00:00Z",

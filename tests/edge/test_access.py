@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from zbus.edge.access import (
     NEVER_MS,
-    NOBODY,
     NOTHING,
     OPERATIONS,
+    UNKNOWN_BEARER,
     Access,
     Entry,
     Grant,
@@ -119,7 +119,7 @@ def test_tokens() -> None:
     assert access.of_token(b"new").grant is BILLING
     assert access.of_token(b"o").grant is other
     for unknown in (b"", b"Old", b"old ", digest(b"old"), digest(b"old").hex().encode()):
-        assert access.of_token(unknown) is NOBODY
+        assert access.of_token(unknown) is UNKNOWN_BEARER
     assert access.anonymous.grant is NOTHING
 
 
@@ -127,14 +127,14 @@ def test_principals_and_the_anonymous() -> None:
     access = Access([Entry(BILLING, principals=("billing.example", "b2"), anonymous=True)])
     assert access.of_principal("billing.example").grant is BILLING
     assert access.of_principal("b2").grant is BILLING
-    assert access.of_principal("Billing.example") is NOBODY
-    assert access.of_principal("") is NOBODY
+    assert access.of_principal("Billing.example") is UNKNOWN_BEARER
+    assert access.of_principal("") is UNKNOWN_BEARER
     assert access.anonymous.grant is BILLING
-    assert access.of_token(b"") is NOBODY
+    assert access.of_token(b"") is UNKNOWN_BEARER
 
 
 def test_nobody_can_do_anything() -> None:
-    assert not NOBODY.is_known(0)
+    assert not UNKNOWN_BEARER.is_known(0)
     assert not any(NOTHING.may(name) for name in OPERATIONS)
     assert not NOTHING.sees("Orders")
 
@@ -146,10 +146,10 @@ def test_bearers_see_a_new_table() -> None:
     more = make_grant("billing", ["admin"], {})
     access.update([Entry(more, (digest(b"new"),))])
     assert [bearer.grant for bearer in held] == [NOTHING, more, NOTHING, NOTHING]
-    assert access.of_token(b"old") is NOBODY
+    assert access.of_token(b"old") is UNKNOWN_BEARER
     access.update([Entry(BILLING, (digest(b"old"),), ("b",))])
     assert access.of_token(b"old").grant is BILLING
-    assert access.of_token(b"new") is NOBODY
+    assert access.of_token(b"new") is UNKNOWN_BEARER
     assert access.of_principal("b").grant is BILLING
 
 

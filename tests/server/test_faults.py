@@ -192,7 +192,7 @@ class Row(NamedTuple):
 
 
 TOPIC: dict[str, object] = {"topic": "A", "partition": 0}
-NOBODY: dict[str, object] = {}
+UNKNOWN_BEARER: dict[str, object] = {}
 PEER: dict[str, object] = {"peer": "127.0.0.1:1025"}
 
 ROWS = {
@@ -248,7 +248,7 @@ ROWS = {
     "followers": Row(
         lambda rig: rig.plant(FanOut, "_collect"),
         follow,
-        NOBODY,
+        UNKNOWN_BEARER,
         0,
     ),
     "one follower": Row(nothing, follow_and_fail, PEER, 0, True),
@@ -266,8 +266,8 @@ ROWS = {
         None,
         True,
     ),
-    "a watcher of changes": Row(fail_in_watcher, wait_for_more, NOBODY, 204),
-    "memory": Row(fail_in_memory, pull, NOBODY, 200),
+    "a watcher of changes": Row(fail_in_watcher, wait_for_more, UNKNOWN_BEARER, 204),
+    "memory": Row(fail_in_memory, pull, UNKNOWN_BEARER, 200),
     "the sweep over connections": Row(
         lambda rig: rig.plant(
             rig.process.loop.sweep, "_look", lambda link, _: link is culprits(rig)
@@ -277,7 +277,9 @@ ROWS = {
         None,
         True,
     ),
-    "upkeep": Row(lambda rig: rig.plant(rig.process.loop.sweep, "_also"), nothing, NOBODY, None),
+    "upkeep": Row(
+        lambda rig: rig.plant(rig.process.loop.sweep, "_also"), nothing, UNKNOWN_BEARER, None
+    ),
 }
 
 

@@ -40,8 +40,8 @@ PLACES = {
     "bench": "bench.command",
     "spark": "zbus.spark.commands",
 }
-"""The module of each command, below this one or with its whole name. It is imported when somebody
-uses it: commands of a shell are short, and half of their time would go into what they do not need.
+"""The module of each command, below this one or with its whole name. It is imported on its first
+use: commands of a shell are short, and half of their time would go into what they do not need.
 """
 
 
@@ -86,7 +86,7 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read this (`head`) has seen enough. Nothing must be written at exit either.
+            # The reader (`head`) has seen enough. Nothing must be written at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
 

@@ -1,7 +1,7 @@
 """`zbus completion`: the Tab key in a shell, names of topics and groups included.
 
-Names are asked of the broker that `--url` or `ZBUS_URL` names, with `ZBUS_TOKEN`. Whoever presses
-Tab must not wait for long and must not be told of errors: without a quick answer there are none.
+Names are asked of the broker that `--url` or `ZBUS_URL` names, with `ZBUS_TOKEN`. A person who
+presses Tab must not wait for long or see errors: without a quick answer there are no names.
 """
 
 from __future__ import annotations

@@ -99,5 +99,5 @@ def watch_keys(view: View, seconds: float, changed: Callable[[], None], fd: int)
 
 
 def has_keys() -> bool:
-    """Somebody sits at a terminal."""
+    """Whether a person sits at a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()

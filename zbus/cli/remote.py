@@ -31,7 +31,7 @@ GRACE_S = 10.0
 """How much longer than the broker we wait: the broker's answer says more than our own timeout."""
 
 FOR_EVER_S = 1e6
-"""For requests that wait until somebody stops them."""
+"""For requests that wait until they are interrupted."""
 
 UNREPEATED = frozenset(("produce", "consume", "route", "cancel", "fire", "reschedule", "redrive"))
 """Commands that are not sent twice: if the answer is lost, it stays unknown whether they were done.

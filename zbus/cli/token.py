@@ -118,7 +118,7 @@ def _describe(entry: Entry) -> str:
     grant = entry.grant
     who = [counted(len(entry.digests), "token")] if entry.digests else []
     who += [f"certificate {name}" for name in entry.principals]
-    who += ["whoever shows nothing"] * entry.anonymous
+    who += ["clients without a token"] * entry.anonymous
     what = ", ".join(sorted(grant.operations))
     where = "; ".join(
         topic if groups == ("*",) else f"{topic} ({', '.join(groups)})"

@@ -65,7 +65,7 @@ def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: flo
             going = rate(name, group.name, done)
             people = group.consumer_count
             if group.unclaimed:
-                counts = (0, 0, 0)  # there is nobody whom anything waits for
+                counts = (0, 0, 0)  # an unclaimed group waits for no consumer
             groups.append(Row(name, group.name, done, coming, going, *counts, people))
         lag = max((row.lag for row in groups), default=0)
         leased = sum(row.leased for row in groups)

@@ -441,7 +441,7 @@ def route(
     body: bytes,
     content_type: str = "application/json",
 ) -> Request[None]:
-    """Answer a call; nobody says whether it arrived."""
+    """Answer a call; there is no reply to say whether it arrived."""
     lines = start(b"route", topic) + optional(recver=recver, origin_status=status)
     lines += line(b"content-type", content_type)
     return Request(lines, parse_nothing, body, safe=False, silent=True, id=id.encode())

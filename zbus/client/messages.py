@@ -159,7 +159,7 @@ class Delivery:
 
     @property
     def skipped(self) -> int:
-        """How many messages were forgotten before this one, that nobody can be told any more."""
+        """How many messages before this one were dropped and cannot be delivered any more."""
         return number(self.fields, b"skipped")
 
     @property
@@ -169,7 +169,7 @@ class Delivery:
 
     @property
     def traceparent(self) -> str:
-        """Where it belongs in a trace, as W3C Trace Context writes it; empty if nobody said."""
+        """Where it belongs in a trace, as W3C Trace Context writes it; empty without one."""
         return self._text(b"traceparent")
 
     @property

@@ -252,7 +252,7 @@ class Service:
                 await link.wait(pull)
                 calls = pull.result()
             except NotFound:
-                await self._declare(link, url)  # somebody removed the topic
+                await self._declare(link, url)  # the topic was removed
             except (ConnectionLost, Timeout, Overloaded, TooMany) as error:
                 if isinstance(error, TooMany) and not error.throttled:
                     raise
@@ -289,7 +289,7 @@ class Service:
             link.submit(reply)
             await link.flush()
         except ConnectionLost:
-            pass  # whoever asked will see that there is no answer
+            pass  # the caller gets a timeout
 
     async def answer(self, body: bytes) -> tuple[int, str, bytes]:
         """Status, content type and body for a call, as a caller would get them:

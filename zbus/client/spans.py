@@ -1,5 +1,5 @@
-"""What a client tells of the requests that it makes, to whoever traces them. Nothing here imports a
-library for that: `zbus.client.tracing` does."""
+"""Hooks by which a tracer sees the requests of a client. Nothing here imports a library for that:
+`zbus.client.tracing` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for messages: who produced what somebody works at.
+"""Spans of OpenTelemetry for messages: the work at a message is linked to its producer.
 
     tracing = Tracing()
     with zbus.client.connect(tracing=tracing) as bus:
@@ -62,7 +62,7 @@ class Tracing:
     @contextmanager
     def process(self, message: Delivery, name: str = "process") -> Iterator[trace.Span]:
         """The work at a message; what the program does within it is below this span. It is linked
-        to whoever produced the message, which may be long ago. An error that leaves it is told."""
+        to its producer, which may be long ago. An error that leaves it is recorded."""
         producer = trace.get_current_span(_context_of(message)).get_span_context()
         with self._tracer.start_as_current_span(
             f"{name} {message.topic}",

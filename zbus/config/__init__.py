@@ -6,7 +6,7 @@ overriding the one before: the default, a TOML file, the environment (`ZBUS_PORT
 line. A broker never starts with an option that it did not understand: unknown names and bad
 values are a `ConfigError` that says where the value came from.
 
-An option is declared by whoever it is for, beside the field that holds it: `wire`, `core`, a
+An option is declared by the part that uses it, beside the field that holds it: `wire`, `core`, a
 dialect, the server. This package collects them; of the layers nothing but `server.serve` imports
 it. The others are given plain values, so that one process can hold brokers with different limits.
 """

@@ -20,7 +20,7 @@ OTHER_VARIABLES: Final = (
     "ZBUS_URL",
 )
 """Variables of the command line that are not options of a broker: all that `zbus.cli` declares.
-Whoever sets them for the shell can start a broker in it."""
+A shell with these variables can start a broker, too."""
 
 
 def _parse(name: str, raw: object, source: str) -> object:

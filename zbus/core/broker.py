@@ -177,7 +177,7 @@ class Broker:
             self.now_ms = self._tick.now_ms = self._following.now_ms = now_ms
         self._turns += 1
         if self._dispatch.leased:
-            self._dispatch.leased = {}  # nobody says when replies are sent
+            self._dispatch.leased = {}  # the caller does not report when replies are sent
         heap = self.timers.heap
         if heap and heap[0][0] <= self.now_ms:
             self._tick.forgotten = 0
@@ -236,7 +236,7 @@ class Broker:
         self.topics[topic.name.lower()] = topic
 
     def _abandon(self, group: Group) -> None:
-        """Nobody came back to a temporary group."""
+        """A temporary group had no reader for its whole grace time."""
         if not group.readers:
             self.remove_group(Silent(), group)
 
@@ -457,7 +457,7 @@ class Broker:
 
     def register(self, session: Session, group: Group) -> BrokerError | None:
         """The session reads this group from now on; an error if another has it for itself."""
-        if session.closed:  # nobody would ever take it out again
+        if session.closed:  # nothing would ever remove it again
             return BrokerError(Refusal.STOPPING, "the connection is closed")
         if group.exclusive and group.readers and session not in group.readers:
             return group_taken(group.name)

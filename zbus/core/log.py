@@ -3,7 +3,7 @@
 What was just written stays at hand as it was staged. What is read back from storage is a place of
 its own in the same budget, so that live readers and replays do not push each other out of memory:
 the oldest recent chunk goes for a new recent one, and what was read back goes for what is read
-back. Groups that replay the same stretch share it, and whoever reads in order finds the next
+back. Groups that replay the same stretch share it, and a sequential reader finds the next
 stretch on its way already.
 """
 
@@ -151,8 +151,8 @@ class Memory:
         log.let_go(chunk)
 
     def sweep(self) -> None:
-        """End of a turn: whoever was given rows of what was let go has read them. A reader that
-        remembers where it was may still hold the chunk, and finds it empty."""
+        """End of a turn: all rows of dropped chunks that were delivered have been read. A reader
+        that remembers where it was may still hold the chunk, and finds it empty."""
         gone, self.gone = self.gone, []
         for chunk in gone:
             chunk.clear()
@@ -269,7 +269,7 @@ class Log:
                 found.followed = alone
                 self._keep(found)
             if problem is None and offset >= partition.first and not _begins(found, offset):
-                # To look for it again, and again, would help nobody.
+                # To look for it again, and again, would not help.
                 problem = damaged(partition.index, offset)
             # Found for all before one is told: it may read on, and push it out for the others.
             found_for = [(tell, wanted, self.find(wanted)) for wanted, tell in waiting.values()]

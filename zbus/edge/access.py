@@ -43,7 +43,7 @@ NEVER_MS = 1 << 63
 
 @attrs.frozen(eq=False)
 class Grant:
-    """What somebody may do. Names of topics and groups are compared without regard to case; one
+    """The rights of a client. Names of topics and groups are compared without regard to case; one
     that ends in `*` stands for all that begin with what is before it."""
 
     name: str = ""  # whose it is, for people
@@ -133,11 +133,11 @@ class Needs:
 
 
 NOTHING = Grant(expires_ms=0)
-"""Of whoever is not known, or not any more."""
+"""Of a client that is unknown, or not known any more."""
 
 
 class Bearer:
-    """Whoever shows one certain token, or has one certain name: what that is worth now."""
+    """A client with a certain token or a certain name, and the rights that it has now."""
 
     __slots__ = ("grant",)
 
@@ -149,7 +149,7 @@ class Bearer:
         return now_ms < self.grant.expires_ms
 
 
-NOBODY = Bearer()
+UNKNOWN_BEARER = Bearer()
 """The bearer of an unknown token."""
 
 
@@ -171,7 +171,7 @@ class Access:
         self._principals: dict[str, Bearer] = {}
         self._meters: dict[str, Meter] = {}  # by the names of their entries
         self.anonymous = Bearer()
-        self._again_ms = 0  # when somebody's rights may be fewer than they were
+        self._again_ms = 0  # when rights may be fewer than they were
         self.refusals = 0  # that the log does not know of
         self.told_ms = 0  # when it was told last
         self.update(entries)
@@ -210,7 +210,7 @@ class Access:
     def of_token(self, token: bytes) -> Bearer:
         """Whose token this is. Takes as long for an unknown one as for any other."""
         digest = sha256(token).digest()
-        found = NOBODY
+        found = UNKNOWN_BEARER
         for known, bearer in self._tokens.items():
             if compare_digest(known, digest):
                 found = bearer
@@ -219,11 +219,11 @@ class Access:
     def of_tokens(self, tokens: Iterable[bytes]) -> Bearer:
         """The bearer of the first of these that is in the table."""
         found = [self.of_token(token) for token in tokens]
-        return next((bearer for bearer in found if bearer is not NOBODY), NOBODY)
+        return next((bearer for bearer in found if bearer is not UNKNOWN_BEARER), UNKNOWN_BEARER)
 
     def of_principal(self, name: str) -> Bearer:
         """Who has this name in a client certificate that was verified."""
-        return self._principals.get(name, NOBODY)
+        return self._principals.get(name, UNKNOWN_BEARER)
 
     def lapsed(self, now_ms: int) -> bool:
         """Whether rights may have ended since this was last asked: by a new table, or by time."""

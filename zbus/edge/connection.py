@@ -50,12 +50,12 @@ class Planner(Protocol):
         """What is to be done for a head whose body is too long to be read, beside the refusal."""
 
     def push(self, peer: Connection, routed: Routed) -> bool:
-        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
+        """Send a message that no request on this connection waits for; False if that cannot be."""
 
 
 REQUEST_WORK, HEAD_WORK = 5, 50
 """What a request costs that is like others before, and what one costs beside that whose head is
-new: about so many microseconds. Whoever does more for one takes it off the peer's `work`."""
+new: about so many microseconds. A plan that does more takes it off the peer's `work`."""
 
 ENDLESS_WORK = 1 << 60
 
@@ -64,8 +64,8 @@ LARGE_BYTES, LARGE_WORK_BITS = 256 << 10, 11
 turn as a microsecond."""
 
 PUSHED_BYTES_MAX = 16 << 20
-"""A peer with more untaken is pushed nothing. It may be more than what stalls it: whoever has many
-calls open is given all replies, though they come at once and are large."""
+"""A peer with more unread bytes gets no push. It may be more than what stalls it: a client with
+many open calls gets all replies, though they come at once and are large."""
 
 log = logging.getLogger("zbus")
 
@@ -272,7 +272,7 @@ class Connection(Session):
         """The stream broke: say so after the answers that are still to come, and close.
 
         Pulls and calls may wait for ever, so they are not waited for: the connection would stay
-        open with nobody reading from it.
+        open without a reader.
         """
         log.debug("connection refused", extra={"peer": self.address, "why": error})
         if (head := self.reader.refused) is not None:

@@ -33,7 +33,7 @@ class Dialect(Protocol):
     def read(self, head: Head) -> ParsedRequest: ...
 
     def push(self, peer: Connection, routed: Routed) -> bool:
-        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
+        """Send a message that no request on this connection waits for; False if that cannot be."""
 
     def reports(self) -> list[Report]:
         """What other servers are told, as long as the broker runs."""

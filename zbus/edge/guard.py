@@ -7,7 +7,7 @@ questions, whatever its dialect, before it is planned; the answers depend on the
 1. `Host`: is it a name of ours? A name of another party's that leads here makes his page one of
    this "site" (DNS rebinding). Nothing else in the head could tell.
 2. `Origin`: does a page say that it asks, and is it ours or listed in `cors_origins`?
-3. `Sec-Purpose` and its forerunners: is it only in case somebody might want it?
+3. `Sec-Purpose` and its forerunners: is it a prefetch?
 4. `Sec-Fetch-Site` and its like: did a person type it, or a page of ours ask? Browsers send these
    fields to https and loopback addresses alone; without them, the fields of old are taken for
    signs.
@@ -246,7 +246,7 @@ class Guard:
         origin = fields.get(b"origin")
         if origin is None:
             return False
-        # What is for any page is for nobody's token: browsers add it to handshakes unasked.
+        # A page of any site must not use a token: browsers add it to handshakes unasked.
         if origin.lower() in self._origins:
             return True
         cookies = fields.get(b"cookie", b"").split(b";")
@@ -254,8 +254,8 @@ class Guard:
         return self._is_of_anybody(origin) and not shown
 
     def _is_of_anybody(self, origin: bytes) -> bool:
-        """A page of whoever may ask. Those without an address are of nobody that is known: any site
-        can make one of its frames such a page."""
+        """A page of any site. Pages without an address are of an unknown site: any site can make
+        one of its frames such a page."""
         return self._anybody or (self._nobody and origin in _ADDRESSLESS)
 
 

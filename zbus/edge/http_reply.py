@@ -52,7 +52,7 @@ class HttpDialect:
         return False
 
     def push(self, peer: Connection, routed: Routed) -> bool:
-        return False  # nobody of this dialect has a word for it
+        return False  # this dialect has no word for it
 
     def reports(self) -> list[Report]:
         return []

@@ -1,5 +1,5 @@
-"""Pages: files, as a folder held them when it was read. Under `/_pages/` those of whoever runs the
-broker, under `/_console/` the broker's own console.
+"""Pages: files, as a folder held them when it was read. Under `/_pages/` those of the operator,
+under `/_console/` the broker's own console.
 
 A page from here is of the broker's own site, so its scripts may do what the user of the browser
 may: over `fetch`, `EventSource` or WebSocket. Nothing is looked up in a file system here, so no

@@ -20,7 +20,7 @@ class ParsedRequest(Protocol):
         it."""
 
     def needs(self) -> Needs | None:
-        """What its sender must be granted; None = nobody is asked for a token."""
+        """The rights that its sender needs; None = no token is needed."""
 
     def url_token(self) -> bytes:
         """The token in its URL; empty if there is none, or the URL is not meant for the broker."""

@@ -18,7 +18,7 @@ from zbus.core.broker import Broker
 from zbus.core.fanout.subscribers import Subscriber
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.topics.topic import Group
-from zbus.edge.access import NOBODY, NOTHING, Access, Bearer, Needs
+from zbus.edge.access import NOTHING, UNKNOWN_BEARER, Access, Bearer, Needs
 from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Guard, is_browser
 from zbus.edge.parsed_request import ParsedRequest
@@ -181,12 +181,12 @@ class Rights:
 
 
 def may_still(bearer: Bearer | None, needs: Needs, now_ms: int) -> bool:
-    """Whether whoever asked some time ago may do it now; None = everybody may."""
+    """Whether the client of an earlier request may do it now; None = all may."""
     return bearer is None or (bearer.is_known(now_ms) and needs.met_by(bearer.grant))
 
 
 def admit_reader(peer: Connection, group: Group, bearer: Bearer | None) -> None:
-    """Somebody has made the peer a reader of the group: it is one as long as he may read it. To be
+    """A request made the peer a reader of the group: it is one as long as its rights permit. To be
     called by plans whose heads do not say which group it is."""
     groups = peer.groups
     if bearer is None or groups is None or group not in groups:
@@ -226,11 +226,11 @@ class Guarded:
         self._access = access
         self._broker = rights.broker
         self._needs = needs
-        self._plan = plan  # None until somebody may
+        self._plan = plan  # None until a client may
         self._asked = asked
         self._shown = tokens_of(head, asked.url_token(), rights.allow_url_token)
         self._anybody = rights.guard.is_anybodys(head)
-        self._bearer = NOBODY  # of the token, once it was found
+        self._bearer = UNKNOWN_BEARER  # of the token, once it was found
         self._judged = NOTHING  # the last grant that was looked at,
         self._passes = False  # and what it is good for
 
@@ -294,15 +294,15 @@ class Guarded:
         return self._bearer
 
     def _bearer_of(self, peer: Connection) -> Bearer:
-        """Who asks, if a request shows no token. Of a page which is nobody in particular only what
-        is anybody's counts: browsers show their certificate for every page."""
+        """The bearer of a request without a token. For a page of an unknown site only anonymous
+        rights count: browsers show their certificate for every page."""
         access = self._access
         if peer.bearer is not None:
             return peer.bearer
         if self._anybody:
             return access.anonymous
-        known = access.of_principal(peer.principal) if peer.principal else NOBODY
-        return access.anonymous if known is NOBODY else known
+        known = access.of_principal(peer.principal) if peer.principal else UNKNOWN_BEARER
+        return access.anonymous if known is UNKNOWN_BEARER else known
 
     def remember(self, peer: Connection) -> None:
         """If the peer is a reader by what it has asked now, it is one as long as it may be."""
@@ -321,7 +321,7 @@ class Guarded:
         access.refusals += 1
         if now_ms < access.told_ms + _LOG_EVERY_MS:
             return
-        who = "nobody" if self._shown is None else "an unknown token"
+        who = "no token" if self._shown is None else "an unknown token"
         fields = {
             "peer": peer.address,
             "who": self._judged.name or who,

@@ -105,7 +105,7 @@ class Router:
         return self._by_prefix.get(first_segment(head), self._others)
 
     def push(self, peer: Connection, routed: Routed) -> bool:
-        """Tell a message that nobody on this connection has asked for; False if that cannot be."""
+        """Send a message that no request on this connection waits for; False if that cannot be."""
         return self._others.push(peer, routed)
 
     def reports(self) -> list[Report]:

@@ -140,7 +140,7 @@ def read_node(text: str) -> str:
 
 
 def is_platform(node: str) -> bool:
-    """Of type 0: nobody but a platform speaks for it."""
+    """Of type 0: only a platform speaks for it."""
     return node.startswith("0:")
 
 

@@ -1,6 +1,6 @@
 """One place that puts a broker together.
 
-Whoever runs one goes through here: `zbus serve` with sockets and a disk, a simulated machine with
+Every broker is made here: `zbus serve` with sockets and a disk, a simulated machine with
 neither, a world in a test without even a loop. They differ in the journal that they bring, in the
 options that they give, and in what they read connections from; the rest is said once.
 """

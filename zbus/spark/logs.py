@@ -1,6 +1,6 @@
 """Logs that can be read in ranges of offsets: of a running broker, or in files on disk.
 
-A range is read as stored batches (docs/reference/on-disk-format.md). Nobody's position changes.
+A range is read as stored batches (docs/reference/on-disk-format.md). No group's position changes.
 """
 
 from __future__ import annotations

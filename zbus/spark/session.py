@@ -35,15 +35,15 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""For what nobody has set: not `conf`, not spark-submit or its properties file, and not whoever has
-begun the session."""
+"""Defaults for settings that `conf`, spark-submit, its properties file and the creator of the
+session leave open."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 """Of the environment: before those that are set, so a person's own come later and win."""
 
 _PROGRESS = "spark.ui.showConsoleProgress"
-"""Spark sets it itself if nobody does, before anybody could look."""
+"""Spark sets it itself if it is not set, before a program could look."""
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _DYNAMIC = "spark.dynamicAllocation.enabled"
@@ -112,7 +112,7 @@ def _begin(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            # It says so of a pandas that it has found and that nobody uses.
+            # It warns of an installed pandas that is not used.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
             for key, value in {**_missing(_set(conf)), **conf}.items():
                 builder = builder.config(key, value)

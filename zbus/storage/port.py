@@ -79,7 +79,7 @@ class StoredLane(NamedTuple):
     batches: Iterable[bytes]
     begin: int = 0
     segments: Sequence[StoredSegment] = ()  # all of them, the oldest first
-    # Whether an earlier run knew for certain that it was durable; None = nobody can tell.
+    # Whether an earlier run knew for certain that it was durable; None = unknown.
     was_durable: bool | None = None
 
 
@@ -136,8 +136,8 @@ class Journal(Protocol):
         """Find out what is stored: call `found` for each of these lanes that there is (None, at
         the start: for all there are), then `done` with what stood in the way, if anything; what was
         torn by a crash is cut off before. What was found is delivered from then on, so it is on
-        stable storage by then, whether anybody had committed it or not. The lane ends with its last
-        batch, whoever wrote that, and its verdict is gone: it takes what is appended behind that.
+        stable storage by then, whether it was committed or not. The lane ends with its last
+        batch, of whichever writer, and its verdict is gone: it takes what is appended behind that.
         One that is not there has no verdict either, and may begin."""
 
     def close(self) -> None:

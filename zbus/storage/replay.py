@@ -191,7 +191,8 @@ def recover(journal: Journal, wait: Callable[[], None] | None = None) -> tuple[l
 
 def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
     """There is no partition 0. Either a crash came while the topic was made: no client was told of
-    it and nothing in it was acknowledged. Or partition 0 is lost: then somebody has to be asked."""
+    it and nothing in it was acknowledged. Or partition 0 is lost: then an operator has to
+    decide."""
     for index, lane in lanes.items():
         if lane.end and lane.was_durable is not False:
             raise JournalDamage(

@@ -16,7 +16,7 @@ from zbus.storage.lane_state import state_of
 
 SEGMENTS_PER_LOOK_MAX = 1_000
 BYTES_PER_LOOK_MAX = 256 << 20
-"""Removing a large file takes milliseconds, and nobody is served meanwhile."""
+"""Removing a large file takes milliseconds, in which no client is served."""
 
 SEGMENT_BYTES_MIN = 64 << 10
 """Smaller segments are not ended for the sake of bytes and count, or because all is done."""

@@ -39,8 +39,8 @@ Fate = Verdict | None
 
 
 class LateJournal:
-    """See above. `close` does all that was asked for before. Whoever lets go of it instead, and
-    makes another one with the same engine, has crashed it."""
+    """See above. `close` does all that was asked for before. To drop it instead, and make
+    another one with the same engine, is a crash."""
 
     late = True
 

@@ -1,4 +1,4 @@
-"""What was delivered, one message at a time, for whoever judges it."""
+"""What was delivered, one message at a time, for a test to judge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zbus.core.api import Message, Slice
 
 
 class Record(NamedTuple):
-    """One message in somebody's hands."""
+    """One delivered message."""
 
     partition: int
     offset: int

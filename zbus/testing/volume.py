@@ -101,7 +101,7 @@ class Volume:
         self._names.append(NameChange(entries))
 
     def free(self, node: File) -> None:
-        """Give back what a file takes, if it has neither a name nor somebody who has it open."""
+        """Give back what a file takes, if it has neither a name nor an open descriptor."""
         if not node.links and not node.opens:
             self.used_bytes -= node.size
 

@@ -173,7 +173,7 @@ class World:
         does so later (`zbus.testing.late`)."""
         self.journal: Journal = MemoryJournal() if journal is None else journal
         self.now_ms = now_ms
-        self.ahead_ms = 0  # of the clocks outside: somebody set those back
+        self.ahead_ms = 0  # of the clocks outside, which were set back
         self.inbox: deque[tuple[Client, bytes]] = deque()
         self.posted: deque[Callable[[], None]] = deque()
         self.clients: list[Client] = []

@@ -3,7 +3,7 @@
 
 As the HTML standard reads them (section 9.2.6): lines end with LF, CR LF or CR, a line without a
 name is a comment, the lines of an event's data are put together with line feeds, an event without
-data is none, and an `id` holds until the next one. `retry` and names that nobody knows are passed
+data is none, and an `id` holds until the next one. `retry` and unknown names are passed
 over. Any split of the bytes gives the same events.
 """
 

@@ -108,8 +108,8 @@ class HttpReader:
         self._shapes: tuple[Shape, ...] = ()
         self._misses = 0
         self._unread = b""  # came, and is for the next step
-        # Work that the requests themselves do not show, in units of about a microsecond: whoever
-        # has counted it sets it to 0.
+        # Work that the requests themselves do not show, in units of about a microsecond: its
+        # reader sets it to 0.
         self.spent = 0
         self.came_bytes = 0  # of requests that came in parts
         self.more = False  # there is something unread

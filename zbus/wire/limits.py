@@ -35,7 +35,7 @@ class WireLimits:
     )
 
     chunk_ext_bytes_max: int = 64
-    """Extension of one chunk, semicolon included (400). Nobody needs them; attackers hide there."""
+    """Extension of one chunk, semicolon included (400). They have no use; attackers hide there."""
 
 
 DEFAULT_LIMITS = WireLimits()

@@ -1,8 +1,8 @@
 """Where this machine may connect to, when another client says where: public addresses, and those
 networks that the operator names.
 
-Otherwise whoever may declare a webhook could reach what only this machine can: services behind a
-firewall, and those that deliver the credentials of a cloud's machine.
+Otherwise a client that may declare a webhook could reach what only this machine can: services
+behind a firewall, and those that deliver the credentials of a cloud's machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ODD = tuple(
     for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "::/96", "fec0::/10")
 )
 """Addresses of IPv6 that lead to others of IPv4 (RFC 6052, 8215, 3056, and 4291 of old), or are
-somebody's own (RFC 3879)."""
+site-local (RFC 3879)."""
 
 
 def parse_networks(items: tuple[str, ...]) -> tuple[Network, ...]:

@@ -21,7 +21,7 @@ PAIRS_MAX = 100
 """Parameters that a query may have."""
 
 _PAIRS_OF_CROWDED = 10
-"""Those that are read of one with more: whoever refuses it may have to know who asks for what."""
+"""Pairs that are read of a target with more: the refusal may depend on command and topic."""
 
 
 def split_target(target: bytes) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:

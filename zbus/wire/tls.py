@@ -121,7 +121,7 @@ class TlsStream:
         """What to send: the plaintext given, and before it whatever TLS itself has to say.
 
         After `close` or an `error` nothing can be said any more, and plaintext is dropped. There is
-        none before the handshake is over, because nobody can have asked for anything.
+        none before the handshake is over, because no request can have come.
         """
         if not data or self.error or self._closed:
             return self._outgoing.read()

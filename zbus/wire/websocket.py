@@ -1,10 +1,10 @@
 """WebSocket (RFC 6455), a server's side: the handshake, bytes to messages, messages to bytes.
 
 What nearly every client sends, a whole message in one whole frame, costs 1 to 2 us. Fragments cost
-no more, however small they are, and no object is kept for any of them; so nobody pays for a peer
-that sends the smallest. Whatever has come of a message in pieces is unmasked and checked at once:
-text that cannot become UTF-8 is refused before it is complete. That the verdicts are those of the
-library wsproto is held by tests: a property, and as many random streams as one likes.
+no more, however small they are, and no object is kept for any of them; so a peer that
+sends the smallest costs no others. Whatever has come of a message in pieces is unmasked and checked
+at once: text that cannot become UTF-8 is refused before it is complete. That the verdicts are those
+of the library wsproto is held by tests: a property, and as many random streams as one likes.
 
 No extension is offered: a compressed message is small only until it is unpacked.
 """
@@ -34,7 +34,7 @@ TRY_LATER = 1013
 """Codes of a close frame, as far as this side has something to say."""
 
 FRAGMENTS_MAX = 100_000
-"""Frames of one message. They take no memory, but whoever sends 64 bytes in each gets 6 MB through,
+"""Frames of one message. They take no memory, but with 64 bytes in each 6 MB get through,
 and a message of empty ones would never end."""
 
 FRAMES_PER_STEP = 32

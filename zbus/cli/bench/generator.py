@@ -126,7 +126,7 @@ class Generator:
             self.poller.close()
 
     def run(self) -> Phase:
-        """Work until the messages are done, the time is over, or nobody answers."""
+        """Work until the messages are done, the time is over, or the broker does not answer."""
         phase = self.phase
         cpu_ns = time.process_time_ns()
         phase.started_ns = time.perf_counter_ns()

@@ -23,7 +23,7 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 def flavour_of(function: Callable[..., Any]) -> Flavour | None:
     """`trio` or `asyncio` if the coroutine names that module, or something of it; None if it names
-    neither, or is no coroutine: then it goes with both, or nobody can know."""
+    neither, or is no coroutine: then it works with both, or that is unknown."""
     if not is_coroutine_function(function):
         return None
     code = _plain(function)

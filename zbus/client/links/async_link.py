@@ -173,7 +173,7 @@ class AsyncLink:
             self._running[0].start_soon(self.flush)
 
     def last_time(self, call: Call[Any]) -> None:
-        """If its answer is lost, or it was not sent yet, nobody wants it."""
+        """If its answer is lost, or it was not sent yet, it is not sent again."""
         self._exchange.last_time(call)
 
     def take_kept(self, pulling: Pulling) -> list[Delivery]:
@@ -238,7 +238,7 @@ class AsyncLink:
     async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
         """Wait until the call is done, or until a time; whether it is done."""
         if not call.done and self._exchange.out_count:
-            await self.flush()  # whoever was to do it was cancelled
+            await self.flush()  # the task that was to do it was cancelled
         if not call.done:
             event = anyio.Event()
             call.waiter = event.set
@@ -250,8 +250,8 @@ class AsyncLink:
         return call.done
 
     async def _receive(self, receiving: anyio.CancelScope) -> None:
-        """Connect when somebody wants it, and take what comes. Who is cancelled may still,
-        shielded, ask something, and hear the answer."""
+        """Connect when a caller needs it, and receive. A cancelled caller may still, shielded, send
+        a request and get its answer."""
         exchange = self._exchange
         with receiving:
             while True:

@@ -111,7 +111,7 @@ class Link:
             self.flush()
 
     def last_time(self, call: Call[Any]) -> None:
-        """If its answer is lost, or it was not sent yet, nobody wants it."""
+        """If its answer is lost, or it was not sent yet, it is not sent again."""
         with self._changed:
             self._exchange.last_time(call)
 
@@ -126,7 +126,7 @@ class Link:
             self._exchange.put_back(pulling, deliveries)
 
     def submit(self, request: Request[T]) -> Call[T]:
-        """Begin a request; it is sent by `flush`, or by whoever waits."""
+        """Begin a request; it is sent by `flush`, or by a caller that waits."""
         with self._changed:
             if self._closed:
                 raise ConnectionLost("the client is closed")
@@ -154,7 +154,7 @@ class Link:
         """Wait until the call is done, or until a time; whether it is done."""
         changed, exchange = self._changed, self._exchange
         if exchange.out_count:
-            self.flush()  # whoever was to do it was interrupted
+            self.flush()  # the thread that was to do it was interrupted
         with changed:
             while not call.done:
                 now_s = time.monotonic()

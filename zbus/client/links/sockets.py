@@ -1,5 +1,5 @@
-"""A connected socket of the blocking client. To wait and to receive are two steps: whoever is
-interrupted while it waits has lost nothing."""
+"""A connected socket of the blocking client. To wait and to receive are two steps: a caller
+that is interrupted while it waits has lost nothing."""
 
 from __future__ import annotations
 

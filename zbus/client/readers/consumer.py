@@ -265,7 +265,7 @@ class Consumer(Unpicklable):
         core = self._core
         assert core is not None
         while not self._stop.wait(core.keep_every_s):
-            # What came while nobody listened is leased, too.
+            # What came between two calls is leased, too.
             self._wait_for_pull(time.monotonic() + LISTEN_S)
             with self._lock:
                 try:

@@ -4,8 +4,8 @@ A shell connects, sends `connected()`, hands what it receives to `receive`, take
 `step`, and says `lost` when the connection ended or nothing came for `silence_s`. It brings the
 time (seconds of a clock that only grows) and a source of random numbers.
 
-The broker says at the beginning where the stream is, and with each event. Whoever connects again
-goes on from there: nothing is missed, and nothing told twice.
+The broker says at the beginning where the stream is, and with each event. A client that
+reconnects goes on from there: nothing is missed, and nothing sent twice.
 """
 
 from __future__ import annotations

@@ -408,7 +408,7 @@ class Tick:
                 for ticket in puts:
                     try:
                         ticket.settle(stored)
-                    except Exception as error:  # a ticket of nobody in particular
+                    except Exception as error:  # a ticket without a session
                         self.faults.quarantine(partition, error)
             for ticket, outcome in confirms:
                 try:

@@ -197,7 +197,7 @@ class Backlog(CursorState):
             del self.attempts[offset]
 
     def hold(self, offset: int, deadline_ms: int, holder: object = None) -> None:
-        """READY -> LEASED, to be settled: nobody has it, so it is no attempt."""
+        """READY -> LEASED, to be settled: no client has it, so it is no attempt."""
         self._take(offset)
         self._touched[offset] = None
         self.leased.set(offset, deadline_ms)

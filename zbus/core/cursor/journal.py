@@ -170,7 +170,7 @@ class CursorState(ReadyQueue):
         for part in (self._ready, self.places, self.attempts, self._touched):
             part.clear()
         self.returns = None
-        self.leased = OpenLeases()  # whoever had one before may see by this that it is over
+        self.leased = OpenLeases()  # a holder of the former one sees by this that its lease is over
         self.delayed.clear()
         self.overdue.clear()
         self.ahead.clear()

@@ -200,7 +200,7 @@ class KeyLocks:
         return line
 
     def check(self, backlog: Parks, parked: set[int], settling: Container[int]) -> None:
-        """Assert the invariants. What is redriven waits, and is leased for nobody."""
+        """Assert the invariants. A redriven message waits, leased to no client."""
         followed: set[int] = set()
         for key, line in self._lines.items():
             assert key == line.key
@@ -210,7 +210,7 @@ class KeyLocks:
             assert set(line.leased).isdisjoint(line.waiting)
             assert all(offset in backlog.leased for offset in line.leased)
             assert not any(o in backlog.leased and o not in settling for o in line.waiting)
-            assert line.leased or line.waiting[0] not in parked, "nobody will wake the key"
+            assert line.leased or line.waiting[0] not in parked, "nothing will wake the key"
             followed |= {*line.leased, *line.waiting}
         assert followed == set(self._line_of)
         assert parked <= followed

@@ -1,10 +1,10 @@
 """The leases of a backlog that are open: until when, who holds them, and which are being settled.
 
 Who holds a lease is known in memory alone, and so is the limit of attempts that the message has of
-its own. After a restart nobody knows them, and leases end by time.
+its own. A restart forgets both, and leases end by time.
 
-An offset that is *settling* was given up by its group, and somebody is at work to say what becomes
-of it, which takes more than one turn. Until then it stays leased, so that no other client gets it:
+An offset that is *settling* was dead-lettered by its group, and a task that takes more than one
+turn decides where it goes. Until then it stays leased, so that no other client gets it:
 its lease does not end, is not extended and is not given back. An acknowledgement finishes it.
 """
 
@@ -18,7 +18,7 @@ from typing import Final
 from zbus.core.timing.deadlines import Deadlines
 
 SETTLE_MS: Final = 1_000
-"""Whoever is asked what becomes of a message is asked again so much later, if he gave up."""
+"""A settling task that gave up is tried again after this time."""
 
 _NONE: Final[set[int]] = set()
 """Stays empty: of most backlogs nothing is settling."""
@@ -34,8 +34,8 @@ class OpenLeases(Deadlines):
         # Offset -> where it was when it was delivered, if that was not its own place.
         self.places: dict[int, tuple[int, int]] = {}
         self.settling = _NONE
-        # Offset -> who of the broker itself has it, which nobody outside has seen yet: a delivery
-        # that is being written (`zbus.core.delivery.durable`), or who redrives it.
+        # Offset -> the part of the broker that has it, before any client has seen it: a delivery
+        # that is being written (`zbus.core.delivery.durable`), or a redrive.
         self.unreported: dict[int, object] | None = None
 
     def discard(self, offset: int) -> bool:
@@ -80,19 +80,19 @@ class OpenLeases(Deadlines):
         return [offset for offset in due if offset not in others]
 
     def settle_later(self, offset: int) -> None:
-        """Somebody is at work on this one, which is leased."""
+        """A task of the broker works on this offset, which is leased."""
         assert offset in self.dues
         if self.settling is _NONE:
             self.settling = set()
         self.settling.add(offset)
 
     def settle_no_more(self, offset: int) -> None:
-        """Nobody is: it is leased as any other, until its time is over."""
+        """The task is over: it is leased as any other, until its time is over."""
         if self.settling:
             self.settling.discard(offset)
 
     def keep(self, offsets: Iterable[int], holder: object) -> None:
-        """These, which are leased, are with somebody of the broker itself."""
+        """These, which are leased, are held by a part of the broker itself."""
         self.unreported = self.unreported or {}
         self.unreported.update(dict.fromkeys(offsets, holder))
 
@@ -105,7 +105,7 @@ class OpenLeases(Deadlines):
     def check(self) -> None:
         super().check()
         assert not _NONE
-        assert self.holders.keys() <= self.dues.keys(), "somebody holds what is not leased"
+        assert self.holders.keys() <= self.dues.keys(), "an offset has a holder and no lease"
         assert self.limits.keys() <= self.dues.keys(), "a limit of what is not leased"
         assert (self.unreported or {}).keys() <= self.dues.keys(), "untold is what is leased"
         assert self.settling <= self.dues.keys(), "what is settling is leased"

@@ -1,7 +1,7 @@
 """Pulls of a whole group end with nothing: the group is gone, or cannot be read.
 
 There may be hundreds of thousands of them, and each of the others in a turn would wait for all. So
-they end in parts, one in a turn, and whoever waits in such a group meanwhile is given nothing.
+they end in parts, one in a turn, and a pull that waits in such a group meanwhile gets nothing.
 """
 
 from __future__ import annotations

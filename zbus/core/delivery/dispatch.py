@@ -180,7 +180,7 @@ class Dispatch:
     # -- serving --------------------------------------------------------------------------
 
     def serve(self, group: Group) -> None:
-        """Hand out now what is durable, and not at the end of the turn: somebody goes by it."""
+        """Deliver now what is durable, and not at the end of the turn: the caller depends on it."""
         ending = group in self.endings.groups
         if group.active and group.waiting and not group.paused and not ending:
             self._serve(group)

@@ -1,17 +1,17 @@
 """Deliveries that are told when they are written down.
 
 A group with a limit of attempts, and any other that wants it, must not forget one: a message that
-kills its consumer, and the broker with it, would be tried more often than the limit. So whoever is
-given such a message is told when the group's record of that lease is as durable as the topic wants
+kills its consumer, and the broker with it, would be tried more often than the limit. So a client
+receives such a message only when the group's record of that lease is as durable as the topic wants
 it, which is what an ack waits for, too. A crash before that takes a delivery that no client has
 seen. In memory nothing survives, and nothing waits.
 
-If it cannot be written, or whoever asked has left meanwhile, the messages go back, and what nobody
-has seen was no attempt. The same goes for what has expired meanwhile, which is finished. What the
-group has taken back by then, because it was moved or read again, is not told. A lease does not end
-before it is told, and begins then. Only a crash between the record and the reply counts an attempt
-that nobody saw. The parts of a stream are told in their order, also if they are of partitions that
-are written at different times.
+If it cannot be written, or the client has left meanwhile, the messages go back, and one that no
+client has seen was no attempt. The same goes for what has expired meanwhile, which is finished.
+What the group has taken back by then, because it was moved or read again, is not told. A lease does
+not end before it is told, and begins then. Only a crash between the record and the reply counts an
+attempt that no client saw. The parts of a stream are sent in their order, also if they are of
+partitions that are written at different times.
 """
 
 from __future__ import annotations

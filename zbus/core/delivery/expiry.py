@@ -1,7 +1,7 @@
 """Messages whose time is over leave their groups by themselves, though no consumer pulls.
 
 The dispatcher passes over what has expired. Where no client asks, such messages would be
-counted as ready until somebody does. So each partition knows when its messages expire, and finishes
+counted as ready until a client does. So each partition knows when its messages expire, and finishes
 them then, in every group in which they are not leased; those that are, when their lease is over.
 
 What is known is the time of each message that expires, in a few bytes (`zbus.core.timing.delays`),

@@ -16,7 +16,7 @@ is dead-lettered when it is its turn again.
 
 So no message is delivered more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
-message stays leased, for nobody (`OpenLeases.settling`), and `dead` is called, which sees to the
+message stays leased to no client (`OpenLeases.settling`), and `dead` is called, which does the
 rest.
 """
 
@@ -158,7 +158,7 @@ def retry(
     backlog, options = group.backlogs[index], group.options
     attempts = backlog.attempts.get(offset, 0)
     if not attempts:
-        return False  # nobody has had it: it was to be redriven
+        return False  # no client has had it: it was to be redriven
     leased = backlog.leased
     if leased.unreported and offset in leased.unreported:
         backlog.undo_lease(offset)

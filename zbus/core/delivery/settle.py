@@ -129,7 +129,7 @@ def extend(
 
 
 def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
-    """Nobody wants to know any more what comes of a message: it is not delivered."""
+    """The caller no longer waits for the outcome of a message: it is not delivered."""
     if partition.removed or partition.fenced is not None or offset >= partition.end:
         return
     for group in partition.topic.groups.values():

@@ -88,7 +88,7 @@ class Standbys:
         return len(pulls)
 
     def end_all(self, group: Group, reason: EmptyReason | BrokerError) -> None:
-        """Nobody takes this group over any more."""
+        """End all sessions that wait to take this group over."""
         for session in list(self._lines.get(group, ())):
             self.leave(session, group, reason)
 

@@ -69,7 +69,7 @@ class Why:
     ended_ms: int = 0  # when it was finished
     before: int = 0  # messages that the group has to come past
     letter: Letter | None = None  # of a dead one, if it was found in the dead-letter topic
-    behind: int = -1  # the offset of the message whose end it waits for; -1 = of none
+    behind: int = -1  # the offset of the message that it waits for; -1 = none
 
 
 def ask(

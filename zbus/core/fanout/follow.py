@@ -193,7 +193,7 @@ class FanOut:
         follower.settle(why)
 
     def _drop(self, cohort: CaughtUpGroup) -> None:
-        """Nobody is in it any more."""
+        """Its last subscriber left."""
         audience = cohort.audience
         if cohort is audience.live:
             audience.live = None
@@ -266,7 +266,7 @@ class FanOut:
 
     def run(self) -> None:
         """Tell what can be told, the live cohorts first. There is nothing to do unless there is
-        something in `awake`, `queue` or `failed`: whoever calls this every turn may look first."""
+        something in `awake`, `queue` or `failed`: a caller of every turn may look first."""
         self._work_left = LIVE_PER_TURN_MAX
         for _ in range(len(self.awake)):
             if self._work_left <= 0:

@@ -137,7 +137,7 @@ class WatchedTopic:
 
     @classmethod
     def begin(cls, topic: Topic) -> WatchedTopic:
-        """What the groups have passed because it is not due, nobody has been told."""
+        """Begin with the messages that groups have passed and that are not due yet."""
         watch = cls(topic)
         for group in topic.groups.values():
             for partition in topic.partitions:
@@ -146,7 +146,7 @@ class WatchedTopic:
         return watch
 
     def forget_if_idle(self) -> None:
-        """Nobody follows the topic any more, and nothing of it is waited for."""
+        """Forget the topic once it has no subscriber and no delayed message to send."""
         if not self.audiences and not self.delayed and self.topic.followed is self:
             self.topic.followed = None
 

@@ -27,7 +27,7 @@ MESSAGE_BYTES = 100
 
 
 class Chunk:
-    """Rows are only ever added; nobody changes one after it was added."""
+    """Rows are only ever added; a row never changes after it was added."""
 
     __slots__ = (
         "attempts",
@@ -200,7 +200,7 @@ class Chunk:
         return part
 
     def clear(self) -> None:
-        """Let go of all rows; whoever still holds the chunk finds it empty."""
+        """Let go of all rows; a holder of the chunk finds it empty."""
         self.ids, self.headers, self.bodies = [], [], []
         self.plain = True
         self.times = self.tags = self.keys = self.due = self.expires = self.once = None

@@ -6,8 +6,8 @@ time, and an exception there is *blamed* on that one: the culprit. It is reporte
 pays (`zbus.core.upkeep.fencing`): a session is dropped, a topic or partition is fenced and read
 again.
 
-Nobody may go on where the truth about what is stored is in doubt: `InDoubt` is never contained, and
-it is what becomes of a fault that could not be.
+Work stops where the state of what is stored is in doubt: `InDoubt` is never contained, and a fault
+that could not be contained becomes one.
 
 Tests: `tests/server/test_faults.py`.
 """
@@ -31,12 +31,12 @@ class Containment:
     __slots__ = ("cost", "count", "doubt", "tell")
 
     def __init__(self) -> None:
-        # Whoever reports them. Without anybody who listens an exception goes on its way: a test
+        # Reports them. Without a listener an exception goes on its way: a test
         # must not pass over a mistake.
         self.tell: Callable[[Fault], None] | None = None
         self.cost: Callable[[object], None] | None = None  # makes the culprit pay
         self.count = 0
-        # One that could not be contained. Whoever is guarded may catch it: the broker writes
+        # One that could not be contained. A guarded call may catch it: the broker writes
         # nothing more all the same.
         self.doubt: InDoubt | None = None
 
@@ -57,7 +57,7 @@ class Containment:
             raise self.doubt from other
 
     def guard(self, call: Callable[[], object]) -> None:
-        """Do something that is nobody's in particular."""
+        """Do something that belongs to no session or topic."""
         try:
             call()
         except Exception as error:

@@ -2,8 +2,8 @@
 
 A backlog forgets a message with the step that finishes it: that is why a log read in order costs
 nothing. A topic with `settled_ms` has its groups remember how each ended, when, and at which
-attempt, so that somebody may ask (`zbus.core.diagnosis.why`). It is a help for people and no part
-of what is delivered: what is past its time, or too much, goes, and nothing depends on it.
+attempt, for questions of operators (`zbus.core.diagnosis.why`). It is a help for people and no
+part of delivery: what is past its time, or too much, goes, and nothing depends on it.
 
 What a turn finished has the time of the turn that writes it down, as messages have the time of the
 turn that stores them: so no time is asked for where messages are finished.
@@ -33,7 +33,7 @@ class Disposition(enum.IntEnum):
 
     DONE = 1  # acknowledged, or handed to a group that acknowledges on delivery
     DEAD = 2  # given up after too many attempts
-    DELETED = 3  # somebody asked for that
+    DELETED = 3  # by a request
     EXPIRED = 4  # its time to live was over before it could be delivered
     FILTERED = 5  # the group's filter passed over it
 
@@ -98,7 +98,7 @@ class Dispositions:
         self._fresh.update({offset: ended for offset in offsets if offset not in others})
 
     def forget(self, offset: int) -> bool:
-        """Nobody is to know what became of a message; whether somebody could."""
+        """Forget how a message ended; whether that was known."""
         fresh = self._fresh.pop(offset, None)
         if offset in self._known:
             self._fresh[offset] = 0, FORGOTTEN

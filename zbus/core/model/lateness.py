@@ -1,4 +1,4 @@
-"""What time does in a group, counted for whoever wants to tell how late things are."""
+"""What time does in a group: counts of delays and lost leases, for reports of lateness."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from zbus.core.model.histogram import MS_BOUNDS, Histogram
 
 @attrs.define
 class Lateness:
-    """Of one partition of a group, since it was made. Whoever counts in windows puts another in its
-    place. What ended is counted only in a topic that keeps what became of messages."""
+    """Of one partition of a group, since it was made. A caller that counts in windows puts another
+    in its place. Endings are counted only in a topic that remembers how messages ended."""
 
     due: int = 0  # messages whose delay is over
     due_late_ms: int = 0  # how late that was noticed, of all together
     due_latest_ms: int = 0
-    lost: int = 0  # back because nobody acknowledged them in time
+    lost: int = 0  # back because no acknowledgement came in time
     ended: int = 0  # given up, or expired
-    # Milliseconds, ever: whoever puts another tally in the place of this one hands it on.
+    # Milliseconds, ever: a caller that replaces this object passes it on.
     late: Histogram | None = attrs.field(default=None, eq=False)
 
     def became_due(self, count: int, late_ms: int) -> None:

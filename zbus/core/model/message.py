@@ -10,7 +10,7 @@ from __future__ import annotations
 
 
 class Message:
-    """One message. Slotted and mutable only for speed; nobody changes it after it was put."""
+    """One message. Slotted and mutable only for speed; it never changes after it was put."""
 
     __slots__ = (
         "attempts_max",

@@ -8,11 +8,11 @@ from __future__ import annotations
 import enum
 
 ENDLESS = 1 << 62
-"""Credit that nobody uses up."""
+"""Credit that no client uses up."""
 
 
 class PullOptions:
-    """What all pulls of one kind ask for; made once, by whoever makes them."""
+    """What all pulls of one kind ask for; made once, and shared."""
 
     __slots__ = (
         "bytes_max",

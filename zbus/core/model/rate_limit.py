@@ -1,8 +1,8 @@
 """How much of something a second is taken: token buckets, in whole numbers, on the broker's clock.
 
-A bucket fills evenly, up to what one second brings. Whoever comes while there is at least one token
-in it is let in, and takes what he needs even if that is more: then it is below zero, and others
-wait until it has filled again. So one large batch passes, and the rate holds all the same.
+A bucket fills evenly, up to what one second brings. A request that comes while there is at least
+one token in it passes, and takes what it needs even if that is more: then it is below zero, and
+others wait until it has filled again. So one large batch passes, and the rate holds all the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time as the broker's peers see it, which a long turn may outlast.
 
-Within a turn the broker knows one time, that of its beginning. What is counted from the moment at
-which somebody asked, or was told, must not be counted from there: it would end early.
+Within a turn the broker knows one time, that of its beginning. A time that runs from the
+moment of a request or of a delivery must not be counted from there: it would end early.
 
 Tests: `tests/conformance/test_never_early.py`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class RequestClock:
-    """Whoever drives the broker says what these are; a broker under virtual time needs neither."""
+    """The driver of the broker sets these; a broker under virtual time needs neither."""
 
     __slots__ = ("ahead_ms", "drift_ms", "received_ms")
 

@@ -1,4 +1,4 @@
-"""Whoever is told all of a topic, as the topic knows it (`zbus.core.fanout.subscribers`).
+"""Subscribers of a topic, as the topic knows them (`zbus.core.fanout.subscribers`).
 
 Tests: `tests/core/fanout/test_follow.py`.
 """
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Subscribers(Protocol):
-    """Whoever is told all of a topic (`zbus.core.fanout.subscribers`)."""
+    """The subscribers of one topic (`zbus.core.fanout.subscribers`)."""
 
     def places(self, index: int) -> list[int]:
         """Where a partition is being read."""

@@ -29,7 +29,7 @@ class Ticket:
             self.failed(error)
 
     def drop(self) -> None:
-        """The end of a request whose answer would reach nobody."""
+        """End a request whose client is gone, without an answer."""
         self.open = False
 
     def answer(self, outcome: Outcome) -> None:
@@ -37,8 +37,9 @@ class Ticket:
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
-        """The answer raised this. Whose ticket it is pays for it (`Session.blame`), so that all
-        others that are settled with it are; a ticket of nobody in particular raises it again."""
+        """The answer raised this. A ticket of a session ends that session (`Session.blame`), so
+        that all others that are settled with it go on; a ticket without a session raises it
+        again."""
         raise error
 
 

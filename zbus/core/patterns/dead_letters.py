@@ -1,6 +1,6 @@
 """Messages that are dead-lettered go to the dead-letter topic of their group, each of them once.
 
-A message that is dead for its group stays leased, for nobody, until it is stored there: with what
+A message that is dead for its group stays leased, to no client, until it is stored there: with what
 it was put with, and with lines that say where it comes from and why it is dead. To store it and to
 finish it is one step, also across a crash (`zbus.core.patterns.put_and_ack`). Where that is not
 possible now (the topic is gone, the disk is full, a partition is read again) it is tried again each

@@ -123,7 +123,7 @@ class PutAndAck:
     def settle(
         self, partition: Partition, sources: Sequence[Source], numbers: Sequence[int]
     ) -> None:
-        """What was put is durable. Without numbers it was stored before, by whom nobody knows."""
+        """What was put is durable. Without numbers it was stored before, by an unknown request."""
         for at, source in enumerate(sources):
             number, group = numbers[at] if numbers else 0, source.group
             if source.partition.removed or group.gone:
@@ -137,7 +137,7 @@ class PutAndAck:
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call. What is put yet and not
-        decided settles deliveries of such partitions, too: they stay leased, for nobody."""
+        decided settles deliveries of such partitions, too: they stay leased, to no client."""
         found, self.found = self.found, []
         for partition in found:
             known = partition.settlements

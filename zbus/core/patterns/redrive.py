@@ -1,6 +1,6 @@
 """Dead messages go back to where they come from, or to another topic.
 
-Each is leased, for nobody, read, put without the lines that say of what it died, and acknowledged
+Each is leased to no client, read, put without the lines that say why it died, and acknowledged
 in the same step (`zbus.core.patterns.put_and_ack`). Such a lease is no attempt. Those that cannot
 go back, because the topic is gone or is not for the caller, are ready again when the others are
 done. So many are moved in a turn, and no more: the rest goes on with the next one.

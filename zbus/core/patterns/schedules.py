@@ -38,7 +38,7 @@ from zbus.core.verbs.puts import Puts
 
 PREFIX: Final = "cron."
 NOTES: Final = '{"schedules":true}'
-"""Of a topic of schedules: one that somebody declared under such a name has none."""
+"""Marks a topic of schedules: a topic that a user declared under such a name lacks it."""
 
 SCHEDULES_MAX: Final = 10_000
 """Of one topic."""
@@ -163,10 +163,10 @@ class Schedules:
         now_ms = self._dispatch.tick.now_ms
         time_ms = self._time_of(due, chunk, at)
         if time_ms is None or target is None or target.options.calls:
-            self.finish(due)  # nobody has a use for it any more
+            self.finish(due)  # its target is gone, or cannot take it
             return
         place = partition.index, due.at
-        # It does not say `cron`: whoever passes its lines on would make another schedule.
+        # Without `cron`: a consumer that passes its lines on would make another schedule.
         id = chunk.id_of(at, partition.index)
         headers = without_lines(chunk.headers[at])
         headers += b"cron_id: %b\r\ncron_time: %d\r\n" % (id, time_ms)
@@ -184,7 +184,7 @@ class Schedules:
 
     def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
         """What its occurrence stands for: the last time that the expression names, or the one that
-        somebody gave it. After a crash that is not known any more of one that was due already."""
+        a request gave it. After a crash that is not known any more of one that was due already."""
         times, now_ms = self.times, self._dispatch.tick.now_ms
         given_ms = (due.group.moved or {}).get(due.at)
         if times is None:
@@ -242,7 +242,7 @@ class _Pull(Pull):
 
 
 class _Due(Ticket):
-    """A schedule whose time has come: the put of its occurrence."""
+    """A schedule that is due: the put of its occurrence."""
 
     __slots__ = ("_schedules", "at", "cron", "group", "partition", "zone")
 

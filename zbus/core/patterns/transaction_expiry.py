@@ -2,7 +2,7 @@
 
 What is staged waits for a commit that may never come: its program was stopped for good, or has
 begun anew under another name. So what was staged `ttl_ms` ago and belongs to no decision is
-dropped, and both topics of an application that nobody has used for so long are removed. A decision
+dropped, and both topics of an application that was idle for that time are removed. A decision
 is done before its application is looked at, however long that takes: the look is a task behind it.
 
 Who used an application last is told by what it has stored, so a restart forgets nothing. From time
@@ -47,7 +47,7 @@ class Lapsing:
         self._timer = timers.timer(look)
 
     def use(self, name: str) -> None:
-        """Somebody uses this application."""
+        """Note that a client uses this application."""
         key = name.lower()
         if key not in self._used_ms:
             self._again(key)

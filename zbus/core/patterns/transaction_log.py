@@ -14,7 +14,7 @@ from zbus.core.model.errors import BrokerError
 from zbus.core.topics.topic import Group, Topic
 
 GROUP: Final = "txn"
-"""Whose messages what is staged are."""
+"""The group that holds the staged messages."""
 
 Task = Generator[Any, Any, None]
 """Gives a time to go on at, or what calls back, and is sent what that was called with."""

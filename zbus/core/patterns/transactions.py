@@ -1,5 +1,5 @@
-"""Messages that are staged first, and stored together when somebody says so: a batch is committed
-as a whole, once, and by no other client.
+"""Messages that are staged first, and stored together on commit: a batch is committed as a whole,
+once, and by no other client.
 
     txn.<app>.rows    what is staged: messages like any others, that no consumer reads
     txn.<app>         decisions: the last one is not finished, all before it are
@@ -13,8 +13,8 @@ has to be remembered elsewhere: a start finds the decision, and which of its mes
 yet.
 
 Batches have growing numbers. One that is not above the last decision's was committed before: it is
-answered when that is done, and changes nothing. Nobody sees what is not committed; a large batch
-is seen portion by portion, in its order. What nobody comes back to is forgotten in time
+answered when that is done, and changes nothing. What is not committed is invisible; a large batch
+becomes visible portion by portion, in its order. An abandoned batch is dropped in time
 (`zbus.core.patterns.transaction_expiry`).
 """
 
@@ -150,7 +150,7 @@ class Transactions:
             self._submit(app, lambda: self._lapsing.lapse(app, self._drop, self._forget))
 
     def _forget(self, app: Producer) -> None:
-        """Nobody has used it for long."""
+        """It was idle for its whole time to live."""
         del self._apps[app.name]
         for topic in (app.rows, app.decisions):
             self._remove(Silent(), topic)

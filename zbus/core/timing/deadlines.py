@@ -26,7 +26,7 @@ class Deadlines:
     """A set of offsets, each with a due time in epoch milliseconds; first due, first out.
 
     Equal due times come out in the order in which they were set. So do all offsets when iterated:
-    whoever stores them and sets them again in that order has the same thing.
+    to store them and set them again in that order gives the same object.
     """
 
     __slots__ = ("_heap", "_last_ms", "_queued", "_queues", "dues")

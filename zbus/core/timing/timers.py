@@ -1,6 +1,6 @@
 """Everything that becomes due, in one heap: waiting pulls, leases, delays, calls, retention.
 
-Whoever has something to wait for makes a `Timer` for its kind and sets items in it. The broker
+A part that waits for times makes a `Timer` for their kind and sets items in it. The broker
 asks one heap when the next is due, and a turn in which nothing is due costs one comparison.
 
 The heap's entries are deleted lazily. A timer's own table is the truth; any other entry is stale
@@ -56,7 +56,7 @@ class Timers:
 
     def run(self, now_ms: int) -> None:
         """Call for everything due at `now_ms` or before. What is set meanwhile waits for the next
-        run, even if it is due: whoever has done enough for one turn sets itself again."""
+        run, even if it is due: a task that has done enough for one turn sets itself again."""
         heap, last = self.heap, self.serial
         later: list[_Entry] = []
         while heap and heap[0][0] <= now_ms:

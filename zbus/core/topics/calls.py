@@ -57,7 +57,7 @@ class Calls:
         self.calls_max = calls_max
         self._open: dict[bytes, dict[bytes, Call]] = {}  # session id -> request id -> call
         self._deadlines = timers.timer(self._expire)
-        self.placed: dict[Place, Call] = {}  # those whose message is in a log
+        self.placed: dict[Place, Call] = {}  # calls that have their message in a log
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -132,7 +132,7 @@ class Calls:
         return call
 
     def _expire(self, call: tuple[bytes, bytes]) -> None:
-        """A caller whose time is up is told."""
+        """Tell a caller that its call timed out."""
         late = BrokerError(Refusal.UNANSWERED, "no service answered this call in time")
         self.settle(*call, late)
 

@@ -1,4 +1,4 @@
-"""Notice that topics, groups or readers are not what they were, for whoever shows them elsewhere.
+"""Notice changes of topics, groups or readers, for the parts that show them elsewhere.
 
 Ten thousand changes are not ten thousand notices: watchers are called at the end of a turn, and not
 again before `pause_ms` have passed. The last change is always told.
@@ -22,7 +22,7 @@ class Changes:
         self._faults = faults or Containment()
         self.count = 0  # of all changes so far
         self.due_ms: int | None = None  # when the watchers are to be called; None = not
-        self.pause_ms = PAUSE_MS  # a watcher whose work is long asks for longer ones
+        self.pause_ms = PAUSE_MS  # a slow watcher asks for longer ones
         self.gone_ms = -1  # when the newest topic or group that is gone was made
         self._told_ms = -PAUSE_MS
         self._watchers: dict[Callable[[], None], None] = {}

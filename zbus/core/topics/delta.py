@@ -18,7 +18,7 @@ from zbus.core.topics.topic import Partition
 
 def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     """Everything a checkpoint has to hold."""
-    if partition.expiries is not None:  # of what every group is done with nobody need know it
+    if partition.expiries is not None:  # a message that every group is done with needs none
         partition.expiries.fall_off(max(partition.first, partition.finished() or 0))
     partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
     topic, index, known = partition.topic, partition.index, partition.settlements

@@ -35,7 +35,7 @@ TAKEN: Final = sys.maxsize
 
 def standing(partition: Partition, now_ms: int, offset: int) -> int:
     """TAKEN: the message is not finished in every group. Else when it was, epoch milliseconds, as
-    long as a group remembers that; 0 = nobody does, or it is not stored any more. Where there are
+    long as a group remembers that; 0 = no group does, or it is not stored any more. Where there are
     no groups, what is stored is not finished."""
     if offset < partition.first:
         return 0
@@ -61,7 +61,7 @@ def find(partition: Partition, name: bytes, now_ms: int) -> tuple[int, int]:
 
 
 def look(partition: Partition, now_ms: int, looks: int) -> None:
-    """Look at so many entries, and forget those of which nobody knows anything any more."""
+    """Look at that many entries, and forget those that no group or log knows any more."""
     if partition.ids is not None:
         partition.ids.sweep(lambda offset: not standing(partition, now_ms, offset), looks)
 

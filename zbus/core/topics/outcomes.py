@@ -19,7 +19,7 @@ from zbus.core.topics.topic import Group, Partition, Topic
 
 
 class Slice(NamedTuple):
-    """Neighbouring messages in somebody's hands: rows `start` to before `stop` of a chunk. To be
+    """Neighbouring messages of a delivery: rows `start` to before `stop` of a chunk. To be
     read at once, since the chunk may be emptied when memory is short."""
 
     partition: int

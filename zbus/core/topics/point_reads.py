@@ -44,7 +44,7 @@ class PointReads:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Look at what is at hand. Whoever calls from within is answered by the loop."""
+        """Look at what is at hand. A call from within is answered by the loop."""
         self._going = True
         while self._problem is None and self._at < len(self._places):
             partition, offset = self._places[self._at]

@@ -1,7 +1,7 @@
 """What the changes of one partition tell, put together again: its topic, groups and backlogs.
 
-A change tells what became different (`zbus.core.cursor.state`), or all there is. Whoever starts
-from a stored log applies them in order, be it to serve it or to repair it.
+A change tells what became different (`zbus.core.cursor.state`), or all there is. A reader of
+a stored log applies them in order, be it to serve it or to repair it.
 
 Tests: `tests/core/test_recovery.py`.
 """

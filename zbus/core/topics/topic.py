@@ -1,6 +1,6 @@
 """What the broker holds: topics with their partitions, the groups that read them, and the sessions
-whose pulls wait there. They name each other, so they stand together. What becomes of them is
-decided elsewhere.
+whose pulls wait there. They name each other, so they stand together. Other modules decide
+what happens to them.
 
 Tests: `tests/core/test_broker.py`.
 """
@@ -443,7 +443,7 @@ class Partition:
         self.topic.fetch(self, offset, portion, done)
 
     def finished(self) -> int | None:
-        """All groups that somebody has claimed are done with what is before it; None = no group."""
+        """All claimed groups are done with what is before it; None = no group."""
         groups = [group for group in self.topic.groups.values() if not group.options.unclaimed]
         return min((group.backlogs[self.index].floor() for group in groups), default=None)
 
@@ -489,7 +489,7 @@ class Topic:
         self.partitions = [Partition(self, index) for index in range(options.partitions)]
         self.configure(options)
         self.groups: dict[str, Group] = {}  # by lower-case name
-        self.fetch: Fetch  # by whoever has storage, `Recorder.fetch`
+        self.fetch: Fetch  # by the part that has storage, `Storage.fetch`
         self.followed: Subscribers | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
         self.quota: RateLimit | None = (

@@ -3,7 +3,7 @@
 Whole segments are forgotten, the oldest first; the newest stays. The limits by age, bytes and
 count are hard: a group that has not got that far falls off the beginning of the log. Its cursor
 moves to what is left, what it lost is counted, and its next delivery says how many that were. The
-limit "all groups are done" is soft: nobody loses anything.
+limit "all groups are done" is soft: no group loses anything.
 
 There is no sweep. A partition is checked a while after something was written to it, or
 when its oldest segment is old enough. Which segments those are the recorder knows.

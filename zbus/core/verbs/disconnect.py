@@ -2,8 +2,8 @@
 that is given back.
 
 It may have a thousand pulls in as many groups, and a hundred such sessions may go at once. So the
-end is in parts, each of which costs no more than it ends, and whoever can bound a turn asks for a
-part at a time. To a session that is closed nothing is said.
+end is in parts, each of which costs no more than it ends, and a caller that bounds its turns asks
+for a part at a time. A closed session gets no answer.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ def reschedule(
 def again(
     dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, offset: int
 ) -> None:
-    """Hand a message out once more, before all others, whatever became of it. Settles with Changed;
-    what is in somebody's hands is refused."""
+    """Deliver a message once more, before all others, however it ended. Settles with Changed; a
+    leased message is refused."""
     backlog, at = group.backlogs[partition.index], [range(offset, offset + 1)]
     if (problem := _problem([group], partition, at)) is not None:
         ticket.settle(problem)

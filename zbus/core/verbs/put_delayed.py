@@ -1,11 +1,11 @@
 """Putting what is due later so that its groups know of it at once.
 
-Mostly a group learns when a message is due as its cursor comes to it. Then messages that nobody has
-asked for yet are delivered in the order of the log, also if they are due in another, and count as
-ready before they are. What is put here waits beside the log from the beginning, in every group that
-is there: it is delivered in the order in which it becomes due, and counts as what it is. It costs
-each of the groups what a delayed message costs (`zbus.core.timing.delays`). Message and place are
-one write.
+Mostly a group learns when a message is due as its cursor comes to it. Then messages that no client
+has asked for yet are delivered in the order of the log, also if they are due in another, and count
+as ready before they are. What is put here waits beside the log from the beginning, in every group
+that is there: it is delivered in the order in which it becomes due, and counts as what it is. It
+costs each of the groups what a delayed message costs (`zbus.core.timing.delays`). Message and place
+are one write.
 """
 
 from __future__ import annotations

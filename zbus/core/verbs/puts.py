@@ -136,8 +136,8 @@ class Puts:
         return None
 
     def refusal(self, options: TopicOptions) -> BrokerError | None:
-        """Why a message for such a topic, or a new one, is not taken now: whoever measures disk
-        and memory says so. A disk without room is no reason for a topic in memory."""
+        """Why a message for such a topic, or a new one, is refused now: the monitor of disk
+        and memory decides. A disk without room is no reason for a topic in memory."""
         return self.refusing_in_memory if options.durability == "memory" else self.refusing
 
     def too_large(self) -> BrokerError:

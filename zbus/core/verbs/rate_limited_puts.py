@@ -1,4 +1,4 @@
-"""Puts of a broker whose topics take only so much a second.
+"""Puts of a broker with topics that have a rate limit.
 
 A class of its own, so that a broker without such a limit does not even look whether there is one.
 

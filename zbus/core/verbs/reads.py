@@ -14,7 +14,7 @@ from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition
 
 BROWSE_BYTES = 1 << 20
-"""What is read from storage for somebody who only looks."""
+"""What is read from storage for a browse."""
 
 
 def peek(ticket: Ticket, partition: Partition, offset: int, group: Group | None = None) -> None:

@@ -41,7 +41,7 @@ class HttpLeases:
         self._unsent[peer].append(id)
 
     def _end(self, id: bytes) -> None:
-        """Nobody can settle it any more, unless it was extended."""
+        """The client can no longer settle it, unless it was extended."""
         held = self.scope.get(id)
         if isinstance(held, Held):
             if held.lasts():

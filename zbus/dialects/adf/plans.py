@@ -59,8 +59,8 @@ class AdfPlan:
             self.asked.fail(peer, id, problem)
 
     def make(self, peer: Connection, known: bool = False) -> str:
-        """See to it that there is the queue; why there is none, or "". `known`: there is, but
-        nobody has used it so far."""
+        """Make the queue if it is missing; why that failed, or "". `known`: it exists, and was not
+        used so far."""
         if not known and not self.dialect.settings.adf_auto_create:
             return actions.QUEUE_UNKNOWN
         if not known and not self.asked.may_make(peer):
@@ -248,7 +248,7 @@ class Create(Following):
 
 
 class Remove(Following):
-    """`deletequeue`: pulls that wait are told, and whoever holds messages holds nothing."""
+    """`deletequeue`: waiting pulls are answered, and leases of its messages are void."""
 
     __slots__ = ()
 

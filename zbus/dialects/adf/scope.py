@@ -12,8 +12,8 @@ from zbus.core.api import Group, Partition, Pull
 
 
 class Held(NamedTuple):
-    """A message in somebody's hands. Each hand-out has another holder, or number of attempts, so
-    these say which one it is."""
+    """A delivered message. Each delivery has another holder, or number of attempts, so these say
+    which delivery it is."""
 
     group: Group
     partition: Partition

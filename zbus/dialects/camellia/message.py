@@ -88,8 +88,8 @@ def place_of(topic: Topic, id: bytes) -> tuple[Partition, int] | None:
 
 
 def id_of(topic: Topic, index: int, chunk: Chunk, at: int) -> bytes:
-    """The id of row `at` as it is stored. Where ids are not remembered nobody could name it by
-    the one that it has: there it is its place."""
+    """The id of row `at` as it is stored. Where ids are not remembered no request could name
+    it by the one that it has: there its place is its id."""
     return (topic.options.dedupe_live and chunk.ids[at]) or place_id(topic, index, chunk.first + at)
 
 

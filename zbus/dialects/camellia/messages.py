@@ -102,7 +102,7 @@ def _names(
 def _look(
     reply: Reply, dialect: Context, name: str, id: bytes, done: Callable[[Seen | None], None]
 ) -> None:
-    """Find the message of an id; None if there is none, or it ended and nobody remembers how."""
+    """Find the message of an id; None if there is none, or it ended and the group forgot how."""
     found = dialect.queues.find(name)
     if found is None:
         done(None)
@@ -177,7 +177,7 @@ class SendReply(Reply):
         self.tell_success(delayMsg=message)
 
     def _tell_original(self, partition: Partition, found: tuple[Chunk, int] | BrokerError) -> None:
-        """It was there before, and is not finished; or it is, since a moment ago. If nobody knows
+        """It was there before, and is not finished; or it is, since a moment ago. If it is unknown
         how it was released, which forgets that."""
         if isinstance(found, BrokerError):
             super().answer(found)
@@ -402,8 +402,8 @@ def _pull(request: Request, params: Params, peer: Connection, wait_ms: int) -> N
 
 
 def ack(request: Request, params: Params, peer: Connection) -> None:
-    """`ackMsg`: what becomes of a message that is in somebody's hands. Of any other nothing does,
-    and the answer is the same."""
+    """`ackMsg`: settle a message that a client holds. Any other message stays as it is, and the
+    answer is the same."""
     done = params.flag(b"ack", True)
     names = _names(request, params, peer, "", b"msgId")
     if names is None:
@@ -433,7 +433,7 @@ def ack(request: Request, params: Params, peer: Connection) -> None:
 def _leased(
     dialect: Context, name: str, id: bytes
 ) -> tuple[Group, Partition, int] | Partition | BrokerError | None:
-    """Where the message of an id is, if it is in somebody's hands; else, if it is there."""
+    """Where the message of an id is, if a client holds it; else, if it is stored."""
     found = dialect.queues.find(name)
     topic, group = found or (None, None)
     if topic is None or group is None:

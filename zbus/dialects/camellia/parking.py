@@ -1,7 +1,7 @@
 """Requests that wait for something the broker has no queue for.
 
-A long poll of a topic that nobody has sent to yet waits for the topic: when it comes, whoever made
-it, the polls are its first pulls, in the order in which they came. And the refusal of a long poll
+A long poll of a topic that does not exist yet waits for it: when any client makes the topic,
+the polls are its first pulls, in the order in which they came. And the refusal of a long poll
 is held back for a moment, because the original's Java client asks again at once whatever it hears.
 """
 

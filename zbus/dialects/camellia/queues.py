@@ -1,6 +1,6 @@
 """A topic of camellia: the topic of that name, and the group of that name in it.
 
-So whoever consumes it in another dialect, without naming a group, competes for the same messages.
+So a client that consumes it in another dialect, without a group, competes for the same messages.
 It comes into being with the first message. What others declared is used as it is; only a group
 that no client has named or read so far becomes one of this dialect.
 """

@@ -105,7 +105,7 @@ def health_online(request: Request, params: Params, peer: Connection) -> None:
 
 
 def health_offline(request: Request, params: Params, peer: Connection) -> None:
-    """Is answered with 200 when nobody uses it any more."""
+    """Answered with 200 once no client uses the broker any more."""
     health = request.dialect.health
     health.online = False
     _tell_health(request, peer, health.quiet(request.dialect.broker.now_ms))

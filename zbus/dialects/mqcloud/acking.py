@@ -80,7 +80,7 @@ def _acknowledge(
 
 
 def unlock(dialect: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
-    """Give a batch up: whoever comes next gets it. Only the one that the requestId names, not one
+    """Give a batch up: the next client gets it. Only the one that the requestId names, not one
     that another client has by now."""
     asked = read_request_id(value)
     if not value.strip():

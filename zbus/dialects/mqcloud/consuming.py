@@ -179,7 +179,7 @@ class _Batch(Pull):
         self._consumption.reply.failed(error)
 
     def drop(self) -> None:
-        """Whoever asked is gone."""
+        """The client is gone."""
         super().drop()
         self._consumption.give_up()
 
@@ -227,7 +227,7 @@ class Consumption:
 
     def choose(self) -> None:
         """The queue with the largest backlog goes first, then the one that was not asked for the
-        longest; queues that somebody has locked are none of them (specification, section 5)."""
+        longest; locked queues are left out (specification, section 5)."""
         if self.reply.peer.leaving:  # while what came before was acknowledged
             self._tell(NO_NEW_MSG)
             return
@@ -250,7 +250,7 @@ class Consumption:
 
     def _try_next(self) -> None:
         while self._left and not self._is_free(self._left[-1]):
-            self._left.pop()  # while another one was tried, somebody has locked it
+            self._left.pop()  # another client locked it meanwhile
         if not self._left:
             self.reply.tell_status(FAILED, NONE_LOCKABLE)
             return
@@ -280,7 +280,7 @@ class Consumption:
         admit_reader(self.reply.peer, group, self.reply.peer.asker)
 
     def _take_from(self, queue: Queue, lock: Lock, partition: Partition) -> None:
-        """The time of whoever had it is over."""
+        """Take the queue over from a holder that is out of time."""
         queue.lock = None
         mine = lock.open(self._group.progress(partition.index))
         release(self._dialect, self._group, partition, mine)
@@ -295,7 +295,7 @@ class Consumption:
         self._tell(status, lock)
 
     def give_up(self) -> None:
-        """Nobody is there to take it."""
+        """No client is left to take it."""
         queue = self._queues[self.index]
         if queue.lock is self._lock:
             queue.lock = None
@@ -318,7 +318,7 @@ class Consumption:
             self._tell(_STATUS.get(outcome.reason, NO_NEW_MSG))
 
     def _elsewhere(self) -> bool:
-        """Messages of the queue are in the hands of somebody who is none of this dialect."""
+        """Messages of the queue are leased by a client of another dialect."""
         return bool(self._group.progress(self.index).leased) and not self._client.pop
 
     def _hand_over(self, delivered: Delivered) -> None:

@@ -5,8 +5,8 @@ being forgotten. What is here beside that is the dialect's: when the queue was l
 address, and what an acknowledgement of it settles. A restart forgets it, and keeps the leases: then
 an acknowledgement settles what is leased of what it names.
 
-A queue is unlocked when its batch is acknowledged or given up, or its time is over: whoever comes
-next takes it then. Until somebody does, a late acknowledgement counts.
+A queue is unlocked when its batch is acknowledged or given up, or its time is over: the next
+client takes it then. Until that happens, a late acknowledgement counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OFFSET_BYTES: Final = 100
 
 
 class Lock:
-    """A batch in somebody's hands, or a place that he has to confirm (`forced`)."""
+    """A batch that a client holds, or a place that it has to confirm (`forced`)."""
 
     __slots__ = (
         "_holder",
@@ -46,7 +46,7 @@ class Lock:
         self.pending = True  # its messages are being read
 
     def begin_at(self, now_ms: int, ends_ms: int, progress: Progress, holder: bytes) -> None:
-        """Its messages were read, which may have taken a while: now they are somebody's."""
+        """Its messages were read, which may have taken a while: the client has them from now on."""
         self.at_ms, self.ends_ms = now_ms, ends_ms
         self.pending = False
         self._leased, self._holder = progress.leased, holder

@@ -1,7 +1,7 @@
 """Which messages a control message is about, as far as it says so.
 
     lk0, epoch, stream, seq          the MID; or `seqs`, several numbers of one stream
-    semq_id, semq_db_id, ref_id      the row of whoever is asked, or asks; `src_...` in an Ack
+    semq_id, semq_db_id, ref_id      the row of the node that is asked, or asks; `src_...` in an Ack
 
 A part that is left out is compared with nothing. Only of several numbers the MID must be whole.
 """

@@ -1,14 +1,14 @@
 """Confirmations: what the platform does with those for itself, and with all others.
 
-Control messages are stored nowhere, and nobody confirms them. One that is for another node is
-passed on as it is: to the connection of the instance whose row it is about, or to its steady one.
-Is the node offline, its sender gets an error that says so.
+Control messages are neither stored nor confirmed. One that is for another node is passed on as it
+is: to the connection of the instance whose row it is about, or to its steady one. If the node is
+offline, the sender gets an error that says so.
 
     semq_ack            B has a row: SS_ACK if LK1 is its, and what is said of its MID
     semq_inquiry ack    B asks whether its Ack has come: the question proves that B has the message
     semq_inquiry_resp   B answers the platform: SS_ACK, or SS_INIT and it is sent again
 
-ReAck and the answer to a question come in any case: whoever says so has something.
+ReAck and the answer to a question come in any case: their sender has something.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _instance(command: str, fields: Fields, target: str) -> int | None:
     return fields.number(name, 0) or None
 
 
-# -- rows of the mailbox of whoever says it -----------------------------------------------------
+# -- rows of the sender's own mailbox -----------------------------------------------------------
 
 
 def _ack(call: Call, source: str, about: About) -> None:

@@ -144,8 +144,8 @@ class Call:
         return Reply(self.asked, self.peer, self.id)
 
     def source(self) -> str:
-        """The node that says this: that of its connection, or one whose rights it has shown. The
-        platform is neither."""
+        """The sending node: that of its connection, or one that it may speak for. The platform is
+        neither."""
         text = self.fields.text("src")
         if self.link is None:
             if not text:
@@ -159,7 +159,7 @@ class Call:
         return read_address(text).node
 
     def refuse_platform(self, node: str) -> None:
-        """Nobody is the platform."""
+        """Refuse a node that claims to be the platform."""
         if is_platform(node):
             text = f"{node} is a platform (type 0), and only the platform speaks for it"
             raise Refused(403, "forbidden", text)

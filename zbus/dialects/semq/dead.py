@@ -1,5 +1,5 @@
-"""Messages that are not delivered any more: their time is over, or somebody gave them up, or their
-node does not take such large ones.
+"""Messages that are not delivered any more: they expired, were given up by a client, or are larger
+than their node takes.
 
 They are put by in the topic `semq.dead`, where the operator finds them and from where he may
 consume them like any others. A message of stream 3 must not leave a gap, or what is ordered behind
@@ -69,7 +69,7 @@ class DeadRows:
         return self._broker.topic(TOPIC)
 
     def waiting(self) -> int:
-        """Messages that were put by and that nobody has consumed."""
+        """Dead letters that were not consumed yet."""
         topic = self.topic()
         group = None if topic is None else topic.group(GROUP)
         return 0 if group is None else group.ready_count() + group.leased_count()
@@ -120,7 +120,7 @@ class DeadRows:
             ticket.settle(refused)
 
     def replaced(self, buried: _Buried) -> None:
-        """Nobody misses it: its row goes."""
+        """It is stored elsewhere now: its row goes."""
         mailbox = self._left(buried)
         if mailbox is None:
             return

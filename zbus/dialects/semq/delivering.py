@@ -193,7 +193,7 @@ class Polled(Reply):
 
 class Poll(Pull):
     """`semq_poll`: one row, as the answer. It comes again if it is not confirmed within the
-    interval: nobody can be asked. What is put by instead is passed over."""
+    interval: there is no client to ask. What is put by instead is passed over."""
 
     __slots__ = ("_dialect", "_left", "_node", "_reply", "_until_ms")
 

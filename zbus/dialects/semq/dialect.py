@@ -42,7 +42,7 @@ _VALUE_BYTES_MAX: Final = 16 << 10
 
 
 def _mailbox(node: str) -> Needs:
-    """Of whoever is this node."""
+    """The rights of a client that acts as this node."""
     return Needs("consume", f"{PREFIX}{node}", (GROUP,)) if node else Needs()
 
 

@@ -49,8 +49,8 @@ _OF_THE_HOP: Final = frozenset(
         "pragma",
     )
 )
-"""Fields that are between two who speak with each other, and are not passed on. `lk1` is nobody's
-to say but the platform's."""
+"""Fields between the two ends of a connection, which are not passed on. Only the platform may send
+`lk1`."""
 
 _OF_BROWSERS: Final = "sec-"
 

@@ -21,7 +21,7 @@ from zbus.semq.protocol import MAILBOX, Malformed, Mid, read_node
 _ANSWER: Final = "semq_inquiry_resp"
 
 _TOPICS_MAX: Final = 50_000
-"""With more of them, nobody looks into all."""
+"""With more topics than that, not all are searched."""
 
 _TOPICS_PER_WORK: Final = 2
 _FOUND_MAX: Final = 100
@@ -89,7 +89,7 @@ def _in_topic(dialect: Context, name: str, mid: Mid) -> bool:
 
 
 def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
-    """A single message that was sent to nobody knows whom."""
+    """Find a single message with an unknown destination."""
     count = len(call.dialect.broker.topics)
     if about.several or not about.record or count > _TOPICS_MAX:
         raise Malformed(f"topic is missing: {MAILBOX}<node>, of the node that it was sent to")

@@ -6,8 +6,8 @@ any of them goes to the steady one, of the lowest `semq_id` that is online. A no
 as one of them is alive: so much was heard of it. A connection that takes nothing is not alive
 either, and the server ends it (`stall_timeout_ms`); until then nothing is forwarded there.
 
-Presence is told to whoever has sent something to a node, or to whoever asked for it: for as long as
-his connection lasts, and of the last nodes only (`WATCHED_MAX`). What is not told is found out by
+Presence is sent to clients that sent something to a node, or asked for it: for as long as
+their connection lasts, and of the last nodes only (`WATCHED_MAX`). What is not told is found out by
 asking.
 """
 
@@ -64,7 +64,7 @@ class Link:
         self.peer = peer
         self.node = node
         self.hello = hello
-        self.bearer = bearer  # of whoever said it; None = everybody may
+        self.bearer = bearer  # of the client that sent it; None = all may
         self.heard_ms = self.sent_ms = now_ms
         self.came_bytes = 0  # when it was looked at last
         self.watched: dict[str, None] = {}  # nodes it is told of, the last one last

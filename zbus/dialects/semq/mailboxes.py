@@ -9,8 +9,8 @@
 So there is no second store: rows are in the log, states in its journal, and a start finds both.
 A row of that MID is there as long as the topic says that the id is taken (`dedupe_live`). What
 another dialect puts into the topic is a row as well: a message of the platform, numbered by its
-place. An id that another dialect gives is never one of ours, or whoever may put there could pass
-for a message that is stored already (`row_id`).
+place. An id that another dialect gives is never one of ours, or a client that may put there could
+pass for a message that is stored already (`row_id`).
 """
 
 from __future__ import annotations

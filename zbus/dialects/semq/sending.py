@@ -4,7 +4,7 @@
     its node is online               forwarded: Ack-Fwd (level 3: unless all is to be stored)
     it is not, level 2 and 3         stored: Ack-Save, when that is durable
     it is not, level 1               404, offline
-    nobody knows its node            404, unknown
+    its node is unknown              404, unknown
 
 A forward into a connection that does not take what it is sent is none: then its node counts as
 offline. What is for `0:1/<topic>` is put into that topic, by its MID once.
@@ -60,7 +60,7 @@ _OF_NODES: Final = frozenset(
         "semq_id",
     )
 )
-"""What means nothing to whoever consumes the topic that a message was put into."""
+"""Lines that mean nothing to consumers of the topic that a message was put into."""
 
 
 class SendReply(Reply):

@@ -188,7 +188,7 @@ class ZbusDialect:
         self.stats.upkeep()
 
     def push(self, peer: Connection, routed: Routed) -> bool:
-        """A routed message for somebody who has no open call of that id."""
+        """A routed message for a client without an open call of that id."""
         lines = b"id: %b\r\nsender: %b\r\n%b" % (
             routed.id,
             routed.sender,
@@ -207,7 +207,7 @@ def build(parts: Parts) -> ZbusDialect:
 
 
 def opens_console(head: Head) -> bool:
-    """Whether somebody opens the bare address in a browser: what is there is the console."""
+    """Whether a person opens the bare address in a browser: that shows the console."""
     looks = head.method in (b"GET", b"HEAD") and head.target == b"/" and not head.contained
     return looks and b"text/html" in head.fields.get(b"accept", b"")
 

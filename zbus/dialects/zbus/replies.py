@@ -81,7 +81,7 @@ def error_text(error: BrokerError, seed: bool = False) -> bytes:
 
 
 def tell_log(peer: Connection, params: Params, text: bytes | str) -> None:
-    """For whoever looks for what a client does wrong."""
+    """Log a refused request, for the search for mistakes of a client."""
     if log.isEnabledFor(logging.DEBUG):
         command = params.cmd[:40].decode("latin-1")
         fields = {"peer": peer.address, "command": command, "topic": params.topic[:100]}
@@ -199,7 +199,7 @@ class NativeReply(NativeAnswering, Ticket):
 
 
 class DeclareReply(NativeReply):
-    """Of a declare or seek: what it is now, as far as whoever asked may see it. `of_group`: the
+    """Of a declare or seek: the new state, as far as the client may see it. `of_group`: the
     group, not the topic."""
 
     __slots__ = ("grant", "of_group")

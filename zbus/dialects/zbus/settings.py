@@ -155,7 +155,7 @@ class ZbusSettings(NativeOptions):
     certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none
     # Resident bytes of the process, if the system tells; None = say nothing about the process.
     memory_used: Callable[[], int | None] | None = None
-    # Bytes of it by kind of what is held; None = nobody counts.
+    # Bytes of it by kind of what is held; None = not counted.
     held: Callable[[], dict[str, int]] | None = None
     running: Running | None = None  # None = a broker without a server
     version: str = "0"

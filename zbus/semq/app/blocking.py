@@ -51,7 +51,7 @@ class BlockingMessage(Received):
         self._semq = semq
 
     def done(self) -> None:
-        """It is dealt with: nobody is given it again."""
+        """It is dealt with, and is never delivered again."""
         self._semq.done(self.row)
 
     def back(self) -> None:

@@ -60,7 +60,7 @@ class Message(Received):
         self._semq = semq
 
     async def done(self) -> None:
-        """It is dealt with: nobody is given it again. Raises Full if that cannot be written."""
+        """It is dealt with, and is never delivered again. Raises Full if that cannot be written."""
         await self._semq.done(self.row)
 
     def back(self) -> None:
@@ -184,8 +184,8 @@ class Semq(Unpicklable):
             self._connection.send(Frame({"cmd": "back", "take": take}))
 
     async def watch(self) -> AsyncIterator[Happened]:
-        """What becomes of sent messages from now on: `received` is the receipt of one. What happens
-        while nobody listens is told to nobody; messages that are not finished are in `list`."""
+        """What becomes of sent messages from now on: `received` is the receipt of one. Events
+        that come without a listener are dropped; messages that are not finished are in `list`."""
         self._happened = []
         checked(await self._ask(Frame({"cmd": "watch"})))
         return _Watched(self)

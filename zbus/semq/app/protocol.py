@@ -30,7 +30,7 @@ from zbus.semq.protocol import Level, Mid, Stream, read_locator, read_number
 Route = Literal["auto", "platform", "direct"]
 
 SOCKET: Final = "semq.sock"
-"""Where the endpoint listens for applications, if nobody says otherwise."""
+"""Where the endpoint listens for applications by default."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +45,7 @@ class Wishes:
     """Handed over after all that was sent to this destination before it. For level 3."""
     reliable: bool = True
     app_key: str = ""
-    """Which business record it is about. Nobody encrypts it."""
+    """Which business record it is about. It is never encrypted."""
     expires_ms: int = 0
     """Milliseconds since 1970 after which it is dead-lettered; 0: never. What has come before is
     handed over, however late."""
@@ -121,8 +121,8 @@ class Received:
 
     @property
     def again(self) -> bool:
-        """Somebody took it before, and was gone before he had done with it. He may have acted on
-        it: whether `mid` is known shows that."""
+        """An application took it before, and left without `done`. It may have acted on it: whether
+        `mid` is known to it shows that."""
         return self.fields.get("again") == "1"
 
     @property

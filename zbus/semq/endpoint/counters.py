@@ -1,9 +1,9 @@
 """Numbers of what is sent: of each destination, store and stream 1, 2, 3 and so on.
 
-A message that nobody can deliver is followed by a void one with its number, so that those behind it
-wait for nothing. If not even that can be delivered, because its node is unknown or takes nothing
+An undeliverable message is followed by a void one with its number, so that those behind it do not
+wait for it. If not even that can be delivered, because its node is unknown or takes nothing
 from here, its number is kept as dead. The next message to that node takes it along (`skips`), and
-whoever receives that takes those numbers as void. If it dies in the same way, they come back.
+its receiver takes those numbers as void. If it dies in the same way, they come back.
 """
 
 from __future__ import annotations

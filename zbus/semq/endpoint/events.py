@@ -39,7 +39,7 @@ class Opened(NamedTuple):
     said on it yet."""
 
     link: int
-    node: str  # who was called; empty if somebody called us
+    node: str  # the node that we called; empty if it called us
     direct: bool = False  # to another endpoint; else to the platform
     ticket: str = ""  # what the platform gave to show there (section 12), with its key
     key: str = ""
@@ -84,7 +84,7 @@ class Submit(NamedTuple):
 
 
 class Take(NamedTuple):
-    """The application wants a message that nobody has taken. Answered with `Taken`."""
+    """The application wants a message that no one has taken. Answered with `Taken`."""
 
     ask: int
     user: str = ""  # whose mailbox; empty: what is for no user
@@ -93,7 +93,7 @@ class Take(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Whoever took messages is gone, or takes no more: what is not done is there again."""
+    """An application that took messages left, or takes no more: what is not done is ready again."""
 
     holder: int
 
@@ -157,7 +157,7 @@ class Taken(NamedTuple):
     ask: int
     row: int = 0
     frame: Frame | None = None
-    again: bool = False  # somebody had it before, who may have acted on it
+    again: bool = False  # an application had it before, and may have acted on it
 
 
 class Reported(NamedTuple):

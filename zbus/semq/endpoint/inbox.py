@@ -55,7 +55,7 @@ _HANDED_MAX: Final = 100
 _MID: Final = "node = ? AND epoch = ? AND stream = ? AND semq_id = ? AND semq_db_id = ?"
 
 Ack = tuple[Mid, int, Locator, PlatformLocator | None, str]
-"""What came, its row (0: there is none), and what finds the row of whoever is told."""
+"""What came, its row (0: there is none), and what finds the row at the receiver of the ack."""
 
 
 class Inbox:
@@ -242,8 +242,8 @@ class Inbox:
                     self._links.say(link, fields | ({"void": "1"} if void else {}))
 
     def confirmed(self, hop: Hop, node: str, mid: Mid, ranges: list[range], lk1: str) -> None:
-        """Whoever was told knows it: ReAck, ReAck2, or an answer that says so. One of the platform
-        about a single message names its row there."""
+        """The receiver of an ack has it: ReAck, ReAck2, or an answer that says so. One of the
+        platform about a single message names its row there."""
         column = "p" if hop == Hop.PLATFORM else "s"
         if hop == Hop.SOURCE and mid.store.node != node:
             return
@@ -257,7 +257,7 @@ class Inbox:
             self._clean(f"{_MID} AND seq BETWEEN ? AND ?", which)
 
     def _clean(self, which: str, values: tuple[object, ...]) -> None:
-        """Rows that nobody needs (section 9); and nothing is due for others that are confirmed."""
+        """Remove rows without use (section 9); nothing is due for others that are confirmed."""
         self._context.execute(
             f"DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {OPEN}", values
         )

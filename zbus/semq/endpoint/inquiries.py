@@ -1,8 +1,8 @@
 """Questions: what this endpoint misses, after a while and after a link has come (specification,
 sections 5, 6 and 8).
 
-A row waits without a time while its question could reach nobody: `wake` gives it one. Questions of
-one stream to one party are one frame.
+A row waits without a time while its question could not be delivered: `wake` gives it one. Questions
+of one stream to one party are one frame.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Asking:
     def wake(self, node: str) -> None:
         """It can be asked from now on: at once, for all that is missed."""
         context, now_ms = self._context, self._context.now_ms
-        if node == PLATFORM:  # and whoever is behind it
+        if node == PLATFORM:  # and all nodes behind it
             context.execute(
                 "UPDATE tb_0031 SET next_time = 0 WHERE ss_status = 'SS_INIT' AND next_time > 0"
             )
@@ -134,7 +134,7 @@ class Asking:
         self._behind.pop(node, None)
 
     def heard(self, node: str) -> None:
-        """It has said something: whoever was given up for a while is asked as at the beginning."""
+        """The node sent something: if it was given up for a while, asking begins anew."""
         if self._behind.pop(node, None):
             due_ms = self._context.now_ms + self._context.interval_ms
             which = "node = ?" if node != PLATFORM else "(node = ? OR via = 'platform')"
@@ -165,9 +165,9 @@ class Asking:
         self._ask_for_confirmed()
 
     def _gate(self, party: str, count: int) -> tuple[int | None, int] | None:
-        """When to look again at a row whose question can reach nobody now, and how often it was
-        asked; None: it can. That somebody is online again may have been told, and lost: so he is
-        asked now and then."""
+        """When to look again at a row whose question cannot be delivered now, and how often it was
+        asked; None: it can. The news that a node is online again may be lost: so it is asked now
+        and then."""
         if self._links.to(party) is None:
             return None, count
         if self._links.believed(party) or count >= _GATED:
@@ -271,7 +271,7 @@ class Asking:
     # -- being asked --------------------------------------------------------------------------
 
     def asked(self, node: str, fields: Fields, said: dict[str, str]) -> None:
-        """`semq_inquiry`: of whoever has sent, or of whoever has confirmed."""
+        """`semq_inquiry`: of the sender, or of the receiver of a message."""
         about, kind = read_about(fields), fields.required("about")
         store_node = about.mid.store.node
         answers: list[tuple[dict[str, str], list[int]]]

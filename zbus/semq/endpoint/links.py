@@ -63,8 +63,8 @@ class Link:
         self.opened_ms = self.heard_ms = self.sent_ms = now_ms
         self.waiting: dict[int, int] = {}  # rows that were sent there and not answered: bytes
         self.waiting_bytes = 0
-        self.passed = self.passed_bytes = 0  # sent in this step, and nobody answers to them
-        self.max_bytes = 1 << 62  # of a body, as whoever is linked directly takes it
+        self.passed = self.passed_bytes = 0  # sent in this step, without an answer
+        self.max_bytes = 1 << 62  # of a body, as a direct link takes it
 
 
 class Way:
@@ -175,7 +175,7 @@ class Links:
     # -- life ---------------------------------------------------------------------------------
 
     def opened(self, event: Opened) -> None:
-        """A connection stands: whoever has called says hello."""
+        """A connection stands: the side that called says hello."""
         link = self.all[event.link] = Link(event, self._context.now_ms)
         self._context.undo.append(lambda: self.all.pop(event.link, None))
         if link.direct and link.called:
@@ -258,7 +258,7 @@ class Links:
         return self._ready(link)
 
     def _answer(self, link: Link, fields: Fields) -> None:
-        """Of whoever has called: is his ticket good?"""
+        """Of the calling node: is its ticket good?"""
         ticket, nonce = fields.required("ticket"), fields.required("nonce")
         said, _, signature = ticket.rpartition("|")
         parts = said.split("|")
@@ -269,7 +269,7 @@ class Links:
         asker, target, expires = parts
         late = Fields({"expires": expires}).number("expires", 0) < self._context.now_ms
         if target != self._context.options.node or asker != fields.required("node") or late:
-            raise Malformed("the ticket is for somebody else, or its time is over")
+            raise Malformed("the ticket is for another node, or has expired")
         link.node, link.key = read_node(asker), _sign(key, f"key{ticket}")
         link.nonce = self._nonce()
         link.proof = _sign(link.key, f"A{nonce}{link.nonce}")
@@ -310,7 +310,7 @@ class Links:
             self.offline[node] = None
 
     def due_ms(self) -> int | None:
-        """When a heartbeat is due, or somebody has been silent for too long."""
+        """When a heartbeat is due, or a link has been silent for too long."""
         dues = []
         for link in self.all.values():
             if link.ready:

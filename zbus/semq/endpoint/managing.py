@@ -62,7 +62,7 @@ class Managing:
             self._context.effects.append(Refused(order.ask, 400, str(error)))
 
     def complain(self, node: str, text: str) -> None:
-        """Somebody has said what cannot be."""
+        """A node sent something impossible: keep it for the operator."""
         self._complaints.append({"at": self._context.now_ms, "node": node, "text": text[:200]})
         del self._complaints[:-_COMPLAINTS_MAX]
 

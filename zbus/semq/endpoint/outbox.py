@@ -148,8 +148,8 @@ class Outbox:
         return more
 
     def _routed(self, way: str, node: str, ways: dict[str, Link]) -> tuple[str, tuple[int, ...]]:
-        """Which rows go that way. What is too large for whoever is linked directly goes by the
-        platform, whatever it wants."""
+        """Which rows go that way. What is too large for a direct link goes by the platform,
+        whatever it wants."""
         direct = ways.get("direct")
         if way == "direct":
             assert direct is not None
@@ -328,7 +328,7 @@ class Outbox:
     # -- the end of the road ------------------------------------------------------------------
 
     def die(self, record: int, why: str, attempt: int | None = None) -> None:
-        """Nobody can deliver it, as the answer to an attempt may say: the operator is told. Its
+        """It cannot be delivered, as the answer to an attempt may say: the operator is told. Its
         number must not be missing, so a void message takes its place, or whatever is sent to its
         node next takes the number along (section 10)."""
         context = self._context
@@ -392,7 +392,7 @@ class Outbox:
         self._ready[node] = None
 
     def expect_all(self) -> None:
-        """There is something to send to whoever has rows."""
+        """There is something to send to each node that has rows."""
         query = "SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT'"
         self._ready.update({node: None for (node,) in self._context.execute(query).fetchall()})
 

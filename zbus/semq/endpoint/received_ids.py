@@ -4,8 +4,8 @@ Stream 3 has no gaps for long, so it is one interval for ever. Stream 2 may have
 `GAPS_MAX` intervals the oldest two become one, so what is missing between them counts as seen: it
 would come too late, and nothing is ever handed over twice.
 
-Numbers whose message was void when it came are remembered beside that, the newest of them: whoever
-asks for such a one is not told that his message was received.
+Numbers whose message was void when it came are remembered beside that, the newest of them: a
+sender that asks for such a one does not hear that its message was received.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The database of an endpoint (specification, section 4), and who may open it.
 
 `umx` holds the body; what else the envelope says is in the columns beside it. `next_time` is when
-something is due for a row: null while that waits for a link, or for somebody to come online.
+something is due for a row: null while that waits for a link, or for a node to come online.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 VERSION: Final = "3"
 
 OPEN: Final = "((p_need AND p_ack_status = 'AS_INIT') OR (s_need AND s_ack_status = 'AS_INIT'))"
-"""Of a row of the inbox: somebody has to know that it has come, and does not."""
+"""Of a row of the inbox: a node has to know that it has come, and does not yet."""
 
 ALARMING: Final = f"NOT alarmed AND (app_state = 'HELD' OR {OPEN})"
 """Of a row of the inbox: that it stays so is told of."""

@@ -1,7 +1,7 @@
 """One connection over which frames go: a task that reads, and one that writes.
 
 Who sends does not wait: what is not written yet is kept, and a peer that leaves much of it there
-and takes nothing is let go. Who reads waits for whoever handles a frame, so what comes is bounded.
+and takes nothing is let go. The reader waits until a frame is handled, so the input is bounded.
 """
 
 from __future__ import annotations

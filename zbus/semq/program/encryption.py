@@ -1,4 +1,4 @@
-"""Bodies that nobody between two endpoints can read (specification, section 14).
+"""Bodies that no node between two endpoints can read (specification, section 14).
 
 Each message has a key of its own: 256 random bits, by which its body is encrypted with AES-256-GCM,
 and which is itself encrypted with RSA-OAEP (SHA-256) for the certificate of the node it goes to.
@@ -9,17 +9,17 @@ Both go with the message, in `session_key`:
 `kid` is the SHA-256 of the certificate, in hexadecimal digits; `key` and `iv` are base64url without
 padding; `id` is 128 random bits, in hexadecimal digits.
 
-What is bound to the body, so that nobody can change it unnoticed, is `src`, `dst` and `app_key` as
+Bound to the body, so that a change is noticed, are `src`, `dst` and `app_key` as
 the envelope has them, and `id`. The number of the message (its MID) is not: a body is encrypted
-once, before the message is written, and only that transaction gives it its number. So whoever is
-between the two cannot say that a body came from another node, is for another, or belongs to another
-business record; he could hand over the same body under another number. An application that must
-notice even that remembers `id`, or numbers what it says itself. Not secret are the envelope and the
-size; and `src` is bound, not proven: anybody who has the certificate can encrypt for it. Who may
-speak for a node is said by tokens, or by what the application signs.
+once, before the message is written, and only that transaction gives it its number. So a node
+between the two cannot claim that a body came from another node, is for another, or belongs to
+another business record; he could hand over the same body under another number. An application that
+must notice even that remembers `id`, or numbers what it says itself. Not secret are the envelope
+and the size; and `src` is bound, not proven: anybody who has the certificate can encrypt for it.
+Who may speak for a node is said by tokens, or by what the application signs.
 
 A message that cannot be decrypted was nevertheless received, and is confirmed as that. It is
-handed over with what is wrong, and stays until somebody has done with it: with the right key it can
+delivered with the error, and stays until an application finishes it: with the right key it can
 be read after the next start.
 
 This needs the package `cryptography` (`pip install 'zbus-broker[semq]'`).

@@ -1,6 +1,6 @@
 """Frames as bytes, and bytes as frames.
 
-    of whoever connected                    of the node that was connected to
+    of the connecting side                  of the node that was connected to
 
     POST /semq HTTP/1.1                     HTTP/1.1 200 OK
     content-length: 5                       content-length: 0
@@ -71,7 +71,7 @@ def encode_lines(fields: Mapping[str, str]) -> bytes:
 
 
 def encode_request(frame: Frame) -> bytes:
-    """As whoever connected says it. It answers nothing, so an answer is nothing at all. Raises
+    """As the connecting side sends it. It answers nothing, so an answer is empty. Raises
     ValueError, as `encode_lines`."""
     if frame.status and not frame.command:
         return b""
@@ -100,7 +100,7 @@ class FrameReader(Protocol):
 
 
 class RequestFrames:
-    """Reads those of whoever connected."""
+    """Reads the frames of the connecting side."""
 
     def __init__(self, heads: Heads, limits: WireLimits) -> None:
         """`heads` may be shared by all connections that have these limits."""
@@ -156,6 +156,6 @@ def _fields(raw: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def _text(raw: bytes) -> str:
-    """What is not UTF-8 in it is replaced: one field that somebody has sent wrongly is no reason to
-    end the link, over which it would come again."""
+    """Bytes that are not UTF-8 are replaced: one wrong field is no reason to end the link, over
+    which it would come again."""
     return raw.decode("utf-8", "replace")

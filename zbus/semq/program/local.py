@@ -144,7 +144,7 @@ class Local:
             await self._take_one(client, id, fields)
         elif command == "done":
             row = read_number("row", fields.required("row"))
-            if not row:  # of level 1: nobody has it but this application
+            if not row:  # of level 1: only this application has it
                 client.say(200, id, body=b'{"row":0}')
                 return
             holder = self._held.get(row)
@@ -253,7 +253,7 @@ class Local:
         elif isinstance(effect, Submitted | Reported | Refused):
             ask = self._forget(effect.ask)
             if ask is None:
-                return  # whoever asked is gone
+                return  # the application is gone
             if isinstance(effect, Submitted):
                 ask.client.say(200, ask.id, {"record": str(effect.record), "mid": effect.mid})
             elif isinstance(effect, Refused):

@@ -1,7 +1,7 @@
 """The connections of an endpoint: to the platform, to other endpoints, and from them.
 
 That to the platform is made again whenever it ends. A direct one is made when the endpoint wants
-it (`Connect`). Whoever connects to us has to show who he is, to the endpoint: here he is nobody.
+it (`Connect`). A node that connects to us is authenticated by the endpoint, not here.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ async def serve(
         try:
             await listener.serve(take_one)
         except OSError as error:
-            log.error("nobody can connect", extra={"why": str(error)})
+            log.error("cannot listen; applications and nodes cannot connect", extra={"why": str(error)})
             await anyio.sleep(1)
 
 

@@ -1,8 +1,8 @@
 """The broker's only clock: epoch milliseconds that count elapsed time, whatever the wall does.
 
 It is set once, at the start, by the system's clock (or the latest time in the log, if that is
-later). From there on it counts the time that passes, a suspended machine's included. Somebody who
-sets the system's clock, by an hour or by a month, changes nothing: no lease ends early, no message
+later). From there on it counts the time that passes, a suspended machine's included. A change
+of the system's clock, by an hour or by a month, has no effect: no lease ends early, no message
 expires or comes before its time. Times that come from outside are translated by `ahead_ms`.
 
 A restart changes nothing either, as long as the machine runs: what the clock counts from is kept

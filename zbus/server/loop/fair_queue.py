@@ -7,8 +7,8 @@ turns: each may use a quantum, and all together what one turn of the loop gives 
 one request takes beyond the quantum is a debt, which is paid before it is served again.
 
 So however many connections ask for however much, a light one waits for little more than one turn of
-bounded length; and nobody in the ring is passed over. (The idea is that of deficit round robin with
-sparse flows first, as in RFC 8290.)
+bounded length; and no link in the ring is passed over. (The idea is that of deficit round robin
+with sparse flows first, as in RFC 8290.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TURN_WORK = 1_000
 """What a turn of the loop gives to the ring."""
 
 SMALL_BYTES = 4 << 10
-"""Whoever sends more at once asks for much, maybe: that waits for its turn in the ring, if what
+"""A link that sends more at once may ask for much: that waits for its turn in the ring, if what
 others have asked for is enough for this turn of the loop."""
 
 VISIT_WORK = 5
@@ -77,7 +77,7 @@ class FairQueue:
         self.used = TURN_WORK - left
 
     def _let_debtors_in(self) -> None:
-        """If all are in debt, nobody gains by letting them wait."""
+        """If all are in debt, no other link gains by letting them wait."""
         most = max((link.work for link in self.links), default=0)
         if most <= -QUANTUM:
             for link in self.links:

@@ -212,7 +212,7 @@ class Loop:
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does the
-        better. But nobody is read from twice: who pipelines gets replies, to have work as well.
+        better. But no link is read twice: a client that pipelines gets its replies first.
 
         The ring comes first, so that it is not between a light request and its reply; who comes
         into an empty one need not wait for the next turn."""

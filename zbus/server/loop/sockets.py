@@ -35,7 +35,7 @@ class Listening:
     """A socket that listens at an address. A Unix socket's file goes when it is closed."""
 
     def __init__(self, address: Address, unix_socket_mode: int = 0o600) -> None:
-        """OSError if the address cannot be had. A socket file at which nobody listens any more is
+        """OSError if the address cannot be had. A socket file without a listener is
         replaced."""
         self._file: tuple[int, int] | None = None
         if address.kind == "unix":
@@ -72,7 +72,7 @@ class Listening:
         path = self.address.path
         if self._file is not None and _file_number(path) == self._file:
             with suppress(OSError):
-                os.unlink(path)  # before the socket: a file that answers is replaced by nobody
+                os.unlink(path)  # before the socket: a file that answers is never replaced
         self._file = None
         self.sock.close()
 
@@ -101,7 +101,7 @@ def _clear(path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(path)
             return
-        except BlockingIOError:  # somebody listens, and is busy
+        except BlockingIOError:  # there is a listener, and it is busy
             pass
     raise OSError(errno.EADDRINUSE, "a program listens there already")
 

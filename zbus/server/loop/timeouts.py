@@ -133,7 +133,7 @@ class ConnectionTimeouts:
                 link.refuse(WireError(408, "timeout: the body of the request is incomplete"))
         elif silent and not (link.patient or link.has_requests or link.stalled):
             log.debug("closing, nothing was heard", extra={"peer": link.address})
-            link.forget_requests()  # they are held up by its own waits: nobody ends what they begin
+            link.forget_requests()  # they wait behind its own waits, and nothing would end them
             # Pulls and calls that wait end now, where the dialect has a word for it.
             self._leave(link)
             link.closing = True

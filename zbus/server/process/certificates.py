@@ -70,7 +70,7 @@ class Certificates:
             raise BadCertificate(
                 f"tls_cert_file {cert_file}, tls_key_file {key_file}: {_reason(error)}"
             ) from None
-        # The file may hold the key, too, which is nobody's business.
+        # The file may hold the private key, too, which stays out.
         return b"".join(_CERTIFICATE.findall(certificate)).decode()
 
 

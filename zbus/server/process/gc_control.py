@@ -1,4 +1,4 @@
-"""When Python looks for what nobody holds any more but itself (garbage in cycles).
+"""When Python looks for garbage in reference cycles.
 
 Connections, requests and messages leave none (tests see to it), so a broker makes little. But a
 full collection looks at every object there is and stops everything meanwhile: with 10,000 topics

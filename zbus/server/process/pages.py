@@ -13,7 +13,7 @@ from pathlib import Path
 from zbus.edge.pages import Page, Pages
 
 FILE_BYTES_MAX = 1 << 20
-"""As large as the largest message by default: whoever reads slowly makes the broker hold it."""
+"""As large as the largest message by default: for a slow reader the broker holds it."""
 ALL_BYTES_MAX = 64 << 20
 FILES_MAX = 10_000
 
@@ -29,7 +29,7 @@ class BadPages(Exception):
 
 def read_pages(folder: Path) -> dict[bytes, Page]:
     """Its files, by their paths below it. What is hidden, is no file or lies elsewhere (a link) is
-    left out; what is too large is refused, so that nobody looks for it in vain."""
+    left out; what is too large is refused, so that it is not missed later."""
     try:
         root = folder.resolve(strict=True)
         if not root.is_dir():

@@ -19,7 +19,7 @@ from zbus.server.watch.pressure import Pressure
 from zbus.server.watch.system_stats import SystemStats
 
 WINDOW_S = 60
-"""`syncMs` is of so long, or up to twice that: whoever looks wants to know of now."""
+"""`syncMs` covers this time, or up to twice that: an operator wants the present."""
 
 
 class RunningServer:

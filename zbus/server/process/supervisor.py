@@ -14,7 +14,7 @@ _SHARE = 2
 
 
 class Supervisor:
-    """Nobody hears it unless `NOTIFY_SOCKET` is set; what cannot be told is not waited for."""
+    """Silent unless `NOTIFY_SOCKET` is set; a message that cannot be sent is not waited for."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         path = environment.get("NOTIFY_SOCKET", "")

@@ -95,7 +95,7 @@ class Pushed:
     def __init__(self, pushing: Pushing, group: Group, number: int) -> None:
         self._pushing = pushing
         self.group = group
-        # It joins no sessions: nobody can route to it, and it ends with its group.
+        # It joins no sessions: no client can route to it, and it ends with its group.
         self.session = Session(b"webhook-%d" % number, "webhook")
         self.session.faults = pushing.broker.faults
         self.state = group.pushed = PushState()

@@ -31,7 +31,7 @@ Lines = list[tuple[bytes, bytes]]
 class Attempt(NamedTuple):
     """One request to be made."""
 
-    owner: object  # whoever is to be told what came of it
+    owner: object  # the webhook that gets the outcome
     group: Group
     push: Push
     partition: int

@@ -25,7 +25,7 @@ _FREE_BYTES_MAX = 64 << 20
 
 _IDLE_BYTES_MAX = 4 << 20
 _IDLE_LOOKS = 5
-"""So much may be free in the heap that nobody used for so long."""
+"""Looks after which unused bytes of the heap are given back."""
 
 _MEMORY_PERCENT = 40
 """Of what the process could have, if `memory_limit_bytes` is 0."""
@@ -77,9 +77,9 @@ class Pressure:
             log.warning("puts are refused", extra={"why": refusing.text, "held": held})
 
     def _give_back(self) -> None:
-        """Whoever takes much memory and goes leaves it to the system, not to this process. What is
-        between two things that are kept is given back as well, which the C library does not do by
-        itself."""
+        """A client that took much memory and left gives it to the system, not to this process. What
+        is between two things that are kept is given back as well, which the C library does not do
+        by itself."""
         free = self._gauges.memory_free() or 0
         self._free_least = min(self._free_least, free) if self._looks else free
         self._looks += 1
@@ -135,7 +135,7 @@ class Pressure:
 
 
 def memory_max(gauges: SystemStats, marks: Marks) -> int:
-    """Resident bytes that the broker may have; 0 = nobody knows."""
+    """Resident bytes that the broker may have; 0 = unknown."""
     total = gauges.memory_total() or 0
     return marks.memory_limit_bytes or total * _MEMORY_PERCENT // 100
 

@@ -16,7 +16,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 class Space(NamedTuple):
     """Of a file system, in bytes."""
 
-    free: int  # to whoever is not root
+    free: int  # to users other than root
     total: int
 
 

@@ -26,7 +26,7 @@ class ArchiveFiles(Files, Protocol):
     """All that an archive asks of the system."""
 
     def link(self, path: Path, target: Path) -> None:
-        """Give a file a second name. Raises FileExistsError if somebody has that name."""
+        """Give a file a second name. Raises FileExistsError if that name is in use."""
 
 
 class OsArchiveFiles(OsFiles):

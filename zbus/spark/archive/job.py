@@ -46,7 +46,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Progress(Protocol):
-    """Whoever is told how far it is."""
+    """Receives reports of progress."""
 
     def begin(self, total: int) -> None: ...
 
@@ -54,7 +54,7 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Nobody."""
+    """Reports no progress."""
 
     def begin(self, total: int) -> None: ...
 
@@ -162,7 +162,7 @@ class Job:
     def _plan(self, log: Log, span: Span) -> LanePlan:
         resume = self.target.resume(span.topic, span.partition)
         if resume is not None and span.end < resume.end:
-            # Somebody has archived what came after the span was asked for, or it is another log.
+            # Another run archived what came after the span was listed, or it is another log.
             span = log.spans(span.topic)[span.partition]
         return plan_lane(
             log,
@@ -221,7 +221,7 @@ class Job:
 
     def _round(self, made: list[list[Task]]) -> tuple[list[list[Task]], list[list[Task]]]:
         """What is done next, and what is left. At a rate all of a round is done at the same time,
-        with a part of the rate each: nobody goes faster if an executor comes meanwhile."""
+        with a part of the rate each: none goes faster if an executor comes meanwhile."""
         size = self.engine.workers * (SLICES_PER_WORKER if self.rate_bytes_s is None else 1)
         return made[:size], made[size:]
 

@@ -1,7 +1,7 @@
 """Where things are in an archive, and how a topic is called there.
 
     topic=<topic>/date=2026-11-23/<topic>-<incarnation>-p<partition>-<start>-<end>-<attempt>.parquet
-    _tmp/<run>/<attempt>.parquet                        not finished, and nobody's if it stays
+    _tmp/<run>/<attempt>.parquet                        unfinished; an orphan if it stays
     _zbus/archive.json                                  that this is an archive
     _zbus/commits/<topic>/<partition>/<position>.json   the chain of commits
     _zbus/snapshots/<topic>/<partition>/<number>.json   what the chain has come to

@@ -2,7 +2,7 @@
 archive ends, and retention forgets nothing that this group has not passed (`group_retain`).
 
 No consumer reads from the group. It stays when the archiver ends: what is stored until the next run
-is kept, too. An archive that nobody goes on with fills the disk; removing the group ends that.
+is kept, too. An abandoned archive fills the disk; removing the group ends that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zbus.spark.source.location import Where
 
 
 class Lock(Protocol):
-    """Whoever sees to it that nothing is removed before it is archived."""
+    """Keeps messages from removal until they are archived."""
 
     def hold(self, topic: str) -> None:
         """From now on, nothing of this topic goes that is behind its last place."""

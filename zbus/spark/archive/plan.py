@@ -1,7 +1,7 @@
 """What is to be archived: for each partition, from where the archive ends to where its log does.
 
 What the log does not have any more is never passed over in silence: it is a gap with a reason, and
-unless it was gone before there was an archive, somebody has to allow it.
+unless it was gone before there was an archive, an operator has to allow it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Commit(msgspec.Struct, frozen=True):
     files: list[FileRecord]
     gaps: list[Gap]
     time_ms: int
-    run: str  # whoever wrote it
+    run: str  # the run that wrote it
     previous: str  # the checksum of the commit before; empty: this is the first
     version: str = ""  # of zbus
     checksum: str = ""

@@ -87,7 +87,7 @@ class ParquetTarget:
                 self._chains.rewrite(span.topic, span.partition, "commits", piece.time_ms)
                 commits = -1
             except LostRace:
-                pass  # somebody has made one
+                pass  # another run has made one
         self._lanes[span.topic, span.partition] = lane, commits + 1
 
     def _refuse_delta(self) -> None:

@@ -1,8 +1,8 @@
 """The work of an archive in pieces: each a range of a partition, done anywhere.
 
 A task fetches stored batches, makes Arrow of them and writes files. It is done in a task of Spark
-or in a thread here: whoever runs it gets records of files, and does the commit. What a person can
-do something about comes back as a value: Spark would make a page of text of it, and try again.
+or in a thread here: its runner gets records of files, and does the commit. An error that a user
+can mend comes back as a value: Spark would make a page of text of it, and try again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Done:
 
 
 class Engine(Protocol):
-    """Whoever does the tasks."""
+    """Runs the tasks."""
 
     @property
     def workers(self) -> int:

@@ -1,7 +1,7 @@
 """Removing what an archive does not need any more, and what runs that were killed have left.
 
-* A snapshot, or a commit below one, goes when a newer snapshot is older than the given age: nobody
-  who reads still begins there.
+* A snapshot, or a commit below one, goes when a newer snapshot is older than the given age: no
+  reader begins there any more.
 * A data file goes when no record that is left names it, and it was written before that age.
 * What is unfinished goes when it was begun before that age.
 

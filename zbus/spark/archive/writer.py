@@ -64,7 +64,7 @@ def write_files(
     time_ms: int,
 ) -> list[FileRecord]:
     """Write these batches, which have COLUMNS and follow one another, to as many files as it takes.
-    All are durable, under names that nobody looks at before there is a commit."""
+    All are durable, under names that no reader knows before there is a commit."""
     written: list[FileRecord] = []
     file: _File | None = None
     try:

@@ -187,8 +187,7 @@ def _stream(
 
 
 def require_none_dropped(progress: Any) -> None:  # noqa: ANN401 - of Spark
-    """The source sees to it that nothing comes too late; should it, somebody is told. Raises
-    Unverified."""
+    """The source ensures that nothing comes too late; if something does, raise Unverified."""
     dropped = sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
     if dropped:
         raise Unverified(

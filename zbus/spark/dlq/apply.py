@@ -140,8 +140,8 @@ def apply(
 
 
 def _let_go_on(where: Where, plan: Plan, journal: Journal, parts: int, say: Say) -> None:
-    """After a failure: nobody stays paused for what was not done. If something is committed and not
-    finished, the group would hand it out again: it stays paused until the plan is done."""
+    """After a failure: resume groups for which nothing was done. If something is committed and not
+    finished, the group would deliver it again: it stays paused until the plan is done."""
     if not journal.has(PAUSED):
         return
     why = "the broker cannot be asked"

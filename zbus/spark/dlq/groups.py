@@ -88,7 +88,7 @@ def last_batch(bus: BlockingClient, app: str) -> int:
 def finish(
     bus: BlockingClient, topic: str, group: str, offsets: Mapping[int, Sequence[int]]
 ) -> None:
-    """Nobody is handed these any more. What is done already stays so."""
+    """Finish these in the group: they are not delivered any more."""
     for partition, wanted in offsets.items():
         for first in range(0, len(wanted), DELETED_MAX):
             try:

@@ -7,7 +7,7 @@
     done            so is all of it, and the group goes on
 
 A step is written down when it is done, and before the next one begins; only `paused` is written
-before. So whoever applies the plan again after a crash knows what is left. A line ends with a full
+before. So a second run after a crash knows what is left. A line ends with a full
 stop: one that was not written whole has none.
 """
 

@@ -1,8 +1,8 @@
 """Plans: exactly which dead letters are sent back or dropped, written down before it is done.
 
 A plan is a file of JSON. It names each message by partition, offset and id, and says where it
-goes. Its *token* is a hash of all that, and applying it needs the token: whoever has looked at
-another plan, or changed this one by hand, has another token. The token also names the transaction,
+goes. Its *token* is a hash of all that, and applying it needs the token: another plan, or
+this one changed by hand, has another token. The token also names the transaction,
 so a plan that is applied again after a crash does nothing twice.
 """
 
@@ -169,7 +169,7 @@ def parse(text: str, name: str = "the plan") -> Plan:
 
 
 def confirm(plan: Plan, token: str) -> None:
-    """Raises Usage if somebody means another plan."""
+    """Raises Usage if the token is that of another plan."""
     if token != plan.token:
         raise Usage(f"the token of this plan is {plan.token}, not {token}: look at the plan again")
 

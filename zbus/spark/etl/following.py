@@ -1,4 +1,4 @@
-"""A stream is followed, batch by batch, until it ends or somebody ends it.
+"""A stream is followed, batch by batch, until it ends or is stopped.
 
 Ctrl-C and SIGTERM end it as a stop does: what is committed is committed, and the next run goes on
 behind it.

@@ -94,7 +94,7 @@ def text_of(facts: Facts, first: First | None = None) -> str:
 
 
 def _document(kept: str) -> dict[str, Any]:
-    """Raises Usage for what nobody has written like that."""
+    """Raises Usage for a text that this program cannot have written."""
     try:
         document = json.loads(kept)
         if document["v"] != 1 or not isinstance(document["job"], dict):

@@ -83,8 +83,8 @@ def _read(text: Column, parse: str, fields: StructType, delimiter: str) -> Colum
 
 def _is_one(text: Column) -> Column:
     """Whether a text is one document of JSON and nothing else. Spark reads the first one, and does
-    not look behind it. So the text is read as the first of two in a list; nobody who writes one can
-    guess the second, and pretend."""
+    not look behind it. So the text is read as the first of two in a list; an author of the text
+    cannot guess the second, and pretend."""
     from pyspark.sql import functions as F
 
     mark = secrets.token_hex(8)

@@ -99,7 +99,7 @@ def require(
                 text = f"{error}; the directory of an archive has a slash: ./{wanted.source}"
                 raise UnknownTopic(text) from error
             raise
-    if wanted.where is None:  # else nobody knows yet of which topics messages are
+    if wanted.where is None:  # else the topics of the messages are not known yet
         targets = check_targets(wanted.to, there, wanted.force)
         ends.require_targets(sink or where, targets.values())
 

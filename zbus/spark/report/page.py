@@ -1,6 +1,6 @@
 """A report as one page that needs nothing else: no script, no request, light and dark.
 
-Names of topics, tags and keys are whatever somebody put: all of it is text.
+Names of topics, tags and keys are any text of a producer: all of it is escaped.
 """
 
 from __future__ import annotations

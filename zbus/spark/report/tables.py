@@ -1,4 +1,4 @@
-"""What a report is made of: small tables, whoever has computed them."""
+"""What a report is made of: small tables, computed by Spark or read from statistics."""
 
 from __future__ import annotations
 

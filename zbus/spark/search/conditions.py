@@ -72,7 +72,7 @@ def read_conditions(
     after: str | None = None,
     now_ms: int | None = None,
 ) -> Conditions:
-    """Of what somebody wrote. Raises Usage."""
+    """Of the options of a user. Raises Usage."""
     since_ms, until_ms = between_ms(since, until, now_ms)
     return Conditions(
         ids=tuple(ids),

@@ -34,7 +34,7 @@ class Engine(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Search:
-    """What somebody wants to find."""
+    """A search: which messages to find."""
 
     conditions: Conditions
     archive: str | None = None

@@ -1,7 +1,7 @@
 """Rows that are written as messages, exactly once (pipeline, 5.3).
 
-A task stages its rows in the broker, where nobody sees them, and says which ones. When all tasks
-are done, the driver commits what they said in one request: all is stored, or nothing. Spark
+A task stages its rows in the broker, where they are invisible, and reports which. When all tasks
+are done, the driver commits what they reported in one request: all is stored, or nothing. Spark
 repeats a batch that it does not know to be committed, with the same number; the broker knows the
 numbers of each query, and stores a batch once. What was staged by tasks that are not part of a
 commit is dropped with the next one.
@@ -83,7 +83,7 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, wish: SinkWish) -> None:
         self._wish = wish
-        # A table that is written again is other rows, unless somebody says that it is the same.
+        # A table that is written again is other rows, unless the user says that it is the same.
         self._app = wish.app or f"spark-{secrets.token_hex(8)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:

@@ -285,7 +285,7 @@ class _Open:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """The map goes when nobody has a piece of it any more."""
+        """The map goes with the last reference to a piece of it."""
         self._view = memoryview(b"")
 
     def headers(self, before: int | None) -> Iterator[tuple[int, BatchHeader]]:

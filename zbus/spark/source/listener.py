@@ -1,7 +1,7 @@
 """How far a streaming query is behind, and its consumer group brought up to date.
 
 Spark tells a source that a batch is done only when the next one is planned, and of the last batch
-of a run never. So whoever runs a query may listen to its progress instead:
+of a run never. So the runner of a query may listen to its progress instead:
 
     spark.streams.addListener(Lag(Where(broker="127.0.0.1:15555"), group="billing"))
 """
@@ -68,7 +68,7 @@ class Lag(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         end = self._owed.pop(str(event.runId), None)
         if end and self._where is not None and self._group is not None:
-            mirror(self._where, self._group, end)  # nobody does it later
+            mirror(self._where, self._group, end)  # nothing does it later
 
 
 def offsets_in(text: Any) -> Offsets | None:  # noqa: ANN401 - of Spark's JSON

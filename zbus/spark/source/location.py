@@ -1,4 +1,4 @@
-"""Where messages are: named by whoever plans, opened by whoever reads."""
+"""Where messages are: named by the planner, opened by the reader."""
 
 from __future__ import annotations
 

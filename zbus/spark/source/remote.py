@@ -1,6 +1,6 @@
 """The log of a running broker, over HTTP: stored batches as they are (`read`).
 
-One connection, made by whoever reads: in a task of Spark, one for each process. A range is asked
+One connection, made by the reader: in a task of Spark, one for each process. A range is asked
 for in pieces; while one is decoded the next one is on its way.
 """
 
@@ -170,7 +170,7 @@ class RemoteLog(Log):
             at = span.first + number * count // _SAMPLES
             try:
                 found = _headers(self._piece(span, at, _SAMPLE_BYTES).batches)
-            except DataLoss:  # retention was here meanwhile: whoever reads is told
+            except DataLoss:  # retention was here meanwhile: the reader will report it
                 continue
             records += sum(header.records for header in found)
             size += sum(header.length for header in found)

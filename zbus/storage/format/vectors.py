@@ -2,7 +2,7 @@
 `zbus.storage.format.checkpoint` draws it. Each kind is written and read here, one function beside
 the other.
 
-Whoever reads gives the payload, where to begin and how many there are, and gets them and the
+A reader passes the payload, where to begin and how many there are, and gets them and the
 position after them. That the payload holds so many, and that each is what it may be, is checked.
 """
 

@@ -357,7 +357,7 @@ class LocalJournal:
 
     def _measure(self, segment: Segment) -> tuple[int, int]:
         """Bytes of a segment and the time of its checkpoint. Of one that cannot be read the time is
-        beyond all times: whoever counts on its age keeps it."""
+        beyond all times: a limit by age keeps it."""
         try:
             file = self._files.open(segment.path, "read")
         except (OSError, JournalFull):

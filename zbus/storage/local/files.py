@@ -73,7 +73,7 @@ _FLAGS: dict[OpenMode, int] = {
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL,
     "lock": os.O_RDWR | os.O_CREAT,
 }
-_FILE_MODE = 0o640  # messages are nobody's business but the owner's and his group's
+_FILE_MODE = 0o640  # messages are for the owner and its group only
 _DIRECTORY_MODE = 0o750
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
 """Out of space, or of descriptors: in both cases what exists goes on, and nothing new is begun."""

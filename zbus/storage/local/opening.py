@@ -7,7 +7,7 @@ from its oldest segment on. Without any landmarks the newest segment of each lan
 Where a whole batch should be and is none:
 
 * below what was synced it is damage, and so is a segment that ends there: refused, with file and
-  byte. Whoever was told of what was there must not be told later of something else in its place;
+  byte. A client that was sent these messages must not get others in their place later;
 * past that, with nothing whole behind it, it is an unfinished write, and cut off;
 * past that, with whole batches behind it, a power cut kept a later write and lost an earlier one.
   No client was told of either. The end is cut off, and kept beside the segment;
@@ -194,7 +194,7 @@ class _Opening:
         return False
 
     def _note_tails(self, start: _Start) -> None:
-        """What is not known to be synced: whoever opens it has that done."""
+        """Note what is not known to be synced: it is synced when it is opened."""
         if start.durable == _EVERYTHING:
             self._tails = [(segment, _EVERYTHING) for segment in self._segments]
         else:

@@ -46,7 +46,7 @@ class Reserve:
             return False
         self.ready = False
         self._refused = 0
-        with suppress(FileNotFoundError):  # somebody has freed it by hand
+        with suppress(FileNotFoundError):  # an operator freed it by hand
             self._files.remove(self._path)
         return True
 

@@ -1,6 +1,6 @@
 """One file of batches: where it begins, where in it an offset is, and how to walk it.
 
-The index is sparse and made on the way: whoever passes a DATA batch notes it, and at most one in
+The index is sparse and made on the way: a pass over a DATA batch notes it, and at most one in
 64 KiB is kept. In a segment that was begun in this run that is the writer; in all others it is the
 reader's thread, so a log of any size costs nothing at start and a sequential reader never searches.
 """
@@ -82,7 +82,7 @@ def walk(
     """Give position, header and bytes of each batch up to `limit`, all verified but the chain.
 
     Raises BadBatch where there is none, and NewerBatch where there is one that only a newer program
-    can read: nobody must take that for an unfinished write.
+    can read: that must not count as an unfinished write.
     """
     for at, header, view in walk_views(files, file, path, position, limit, window_bytes):
         yield at, header, bytes(view)

@@ -1,8 +1,8 @@
 """Group commit: one sync in flight, and everything that comes meanwhile shares the next one.
 
 Syncs come in numbered rounds. A round is a set of dirty files and directories; while one runs,
-the next one collects. Whoever wrote something adds it (`add`) and gets the number of the round
-that will cover it; whoever wants to know waits for a number (`wait`). Adding and waiting are
+the next one collects. A writer adds a file (`add`) and gets the number of the round that
+will cover it; a caller that needs the outcome waits for a number (`wait`). Adding and waiting are
 apart because a lane may have nothing new and still have to wait for a round that is under way.
 
     add -> collecting -- the worker is free --> running -- posted --> done: the waiters are called
@@ -64,8 +64,8 @@ class Syncer:
         observe: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`anchor` is a file that stays open, to sync everything by. Having been open all the
-        time, it is told of any write that failed meanwhile, whoever closed what. `observe` is
-        told, on the worker, how long each round took."""
+        time, it learns of any write that failed meanwhile, also in files that were closed.
+        `observe` is told, on the worker, how long each round took."""
         self._files = files
         self._anchor = anchor
         self._observe = observe

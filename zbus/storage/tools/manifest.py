@@ -105,7 +105,7 @@ def check_backup(
         raise JournalError(f"{target} is not a backup: it has no {MANIFEST}")
     lock: int | None = None
     try:
-        with suppress(OSError):  # on a disk that cannot be written, nobody makes a backup either
+        with suppress(OSError):  # on a disk that cannot be written, there is no backup either
             try:
                 lock = files.open(target / naming.LOCK, "lock")
             except BlockingIOError as error:

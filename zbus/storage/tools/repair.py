@@ -98,7 +98,7 @@ Key = tuple[str, int]
 """Of a group: lower-case name and incarnation."""
 
 _UNKNOWN = GroupOptions(lease=True)
-"""Of a group of which nobody knows more: asking for acks too often loses nothing."""
+"""Of a group with lost options: asking for acks too often loses nothing."""
 
 
 def _begin(known: StateChange, partition: int, cursor: int) -> RecoveredState:

@@ -1,8 +1,8 @@
 """Reading one partition, or all, and telling what in it is not what was written.
 
 Between segments the crc of the batch before is only noted, never damage: a segment without
-messages may have been replaced by one of the same base, and then nobody has the batch that the new
-one follows. There the offsets, which must go on without a gap, tell what is missing.
+messages may have been replaced by one of the same base, and then the batch that the new
+one follows is gone. There the offsets, which must go on without a gap, tell what is missing.
 """
 
 from __future__ import annotations

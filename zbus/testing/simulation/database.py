@@ -1,6 +1,6 @@
 """A database of SQLite in memory, whose process may end in a commit, and whose disk may be full.
 
-A commit is one operation to whoever looks from outside: a process that ends in it finds all of it
+A commit is one operation to an observer: a process that ends in it finds all of it
 done afterwards, or nothing. So what may go wrong is said in numbers of commits from now on. What
 was not committed is gone with the process, and so is all that belongs to a connection.
 """

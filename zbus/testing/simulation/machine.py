@@ -2,7 +2,7 @@
 
 Broker, dialect, connections, loop and journal are the real ones. What they stand on is not: sockets
 are `network`, the disk is `zbus.testing.disk`, time is `now_ms`, and the journal's threads are
-workers whose jobs run when somebody says so. Nothing waits, and nothing happens by itself.
+workers with jobs that run when the test says so. Nothing waits, and nothing happens by itself.
 """
 
 from __future__ import annotations

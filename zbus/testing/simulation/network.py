@@ -82,7 +82,7 @@ class Ready(Readiness):
         self._watched: dict[int, tuple[SocketConnection, int]] = {}
 
     def fileno(self) -> int:
-        raise NotImplementedError("nobody waits in a simulation")
+        raise NotImplementedError("a simulation never waits")
 
     def watch(self, file: int, events: int, target: object) -> None:
         if not events:
@@ -104,7 +104,7 @@ class Ready(Readiness):
 
 
 class Post(Mailbox):
-    """A mailbox without a socket: whoever posts is on the broker's thread already."""
+    """A mailbox without a socket: a post comes from the broker's own thread."""
 
     def __init__(self) -> None:
         self._posted = deque()

@@ -182,7 +182,7 @@ class Scene:
         machine.broker.check()
 
     def _pass_time(self, end_ms: int) -> None:
-        """A little; or, if nobody has anything to do, until somebody has."""
+        """A little; or, if there is nothing to do, until there is."""
         machine = self.machine
         process = machine.running
         busy = (

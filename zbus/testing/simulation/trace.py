@@ -22,7 +22,7 @@ _NOT_TOLD = frozenset({"cmd", "topic", "content-length", "host"})
 
 @attrs.define(eq=False)
 class Who:
-    """Somebody who asks; several may have one name."""
+    """A client of the trace; several may have one name."""
 
     name: str
     number: int  # among those of the name

@@ -1,7 +1,7 @@
 """When each group's reading last moved on, noticed by looking from time to time.
 
-The data path tells nothing: whoever wants to know how long a group has stood still compares how
-much it has behind it with what it had at the last look. So a time is right to within the pause
+The data path reports nothing: a task that finds out how long a group has stood still compares its
+progress with that of the last look. So a time is right to within the pause
 between two looks, and what happened before the broker's start is not known.
 """
 
@@ -24,7 +24,7 @@ class Pace:
     since_ms: int  # since when that has not changed, as far as is known
     dead: int = 0  # messages that it had given up, at the last look
     died_ms: int = 0  # when that was seen to grow; before that, when the group was made
-    moved: bool = False  # somebody saw it change: before that, it may have stood still for longer
+    moved: bool = False  # a look saw it change: before that, it may have stood still for longer
 
 
 class Activity:

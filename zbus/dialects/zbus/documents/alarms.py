@@ -1,4 +1,4 @@
-"""What somebody who looks after a broker should know, in sentences."""
+"""What the operator of a broker should know, in sentences."""
 
 from __future__ import annotations
 

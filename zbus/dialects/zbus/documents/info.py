@@ -23,7 +23,7 @@ def encode_document(document: Document | GroupInfo | TopicInfo) -> bytes:
 
 
 class PushInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    """A webhook, and how it goes since the start of the broker. Its secret is told to nobody."""
+    """A webhook, and how it goes since the start of the broker. Its secret is never shown."""
 
     concurrency: int
     delivered: int
@@ -202,7 +202,7 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
 
 
 def shown_holder(broker: Broker, group: Group, id: bytes) -> str:
-    """Who has a message of the group leased; "" = nobody that is there."""
+    """Who has a message of the group leased; "" = no connected client."""
     session = broker.sessions.get(id)
     if session is not None:
         return "/" + session.address
@@ -233,7 +233,7 @@ def server_info(
 ) -> Document:
     """ServerInfo. `version` only grows, across restarts too: clients ignore older ones."""
     # Topics are written one by one: tens of thousands of objects that live for a moment make
-    # Python look through all that there are for those that nobody holds.
+    # Python's collector look through all objects for those without a reference.
     document: Document = {
         "infoVersion": version,
         "serverAddress": _address_json(settings.address, settings.tls),

@@ -2,7 +2,7 @@
 
 A document of many topics is made in portions and is good for a second, so a client that asks more
 often costs nothing. Topics beyond a limit are summed up as one named `other`: a monitoring system
-keeps each series for weeks, and somebody may make a topic for each customer.
+keeps each series for weeks, and a user may make a topic for each customer.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Metrics:
         self._made: dict[Grant | None, tuple[int, bytes]] = {}
 
     def known(self, grant: Grant | None) -> bytes | None:
-        """What was told to somebody who may see the same, if it is still good."""
+        """The text that was made for a client with the same rights, if it is still fresh."""
         made_ms, text = self._made.get(view_of(grant), (-GOOD_MS, b""))
         return text if made_ms <= self._broker.now_ms < made_ms + GOOD_MS else None
 

@@ -60,8 +60,8 @@ class TopicStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
 
 
 class Rows:
-    """What somebody may see of topics, looked at again and again; who is told changes remembers the
-    number of the last one that it was told."""
+    """The topics that a client may see, looked at again and again; a reader of changes remembers
+    the number of the last one that it was sent."""
 
     def __init__(self, broker: Broker, activity: Activity, grant: Grant | None) -> None:
         self._broker = broker

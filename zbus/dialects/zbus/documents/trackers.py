@@ -44,7 +44,7 @@ REPORT = (
 )
 
 PUSHED = b"cmd: track_pub\r\ncontent-type: %b\r\n" % JSON
-"""Of a push. It has no id, so that nobody takes it for the answer to a request."""
+"""Of a push. It has no id, so that no client takes it for the answer to a request."""
 
 
 class Tracking:
@@ -94,7 +94,7 @@ class Tracking:
         }
 
     def encoded(self, grant: Grant | None) -> Encoded:
-        """TrackerInfo as JSON for whoever begins to follow. After a restart all come at once, so as
+        """TrackerInfo as JSON for a new subscriber. After a restart all come at once, so as
         long as nothing changes, one is good for all that come within the time between two pushes;
         and a long one for a while even so, since they will be told."""
         found = self._all.get(grant)
@@ -119,7 +119,7 @@ class Tracking:
 
     def _answer(self, cache: DocumentCache, grant: Grant | None) -> bytes:
         """As it is now; but a long one is told for a while until something is declared or removed,
-        or a reader comes or goes: else somebody who keeps asking would take all of the time."""
+        or a reader comes or goes: else a client that keeps asking would take all of the time."""
         self._forget_silent()
         found = cache.get(grant)
         good_ms = 0
@@ -204,7 +204,7 @@ class Tracking:
         return None
 
     def tell(self) -> None:
-        """Push to whoever has not been told the last change, and takes what it is sent."""
+        """Push the last change to the subscribers that lack it and read what they are sent."""
         changes = self._broker.changes
         self._forget_silent()
         if self._told != self._changes():
@@ -220,8 +220,8 @@ class Tracking:
     def tell_early(self, peer: Connection) -> None:
         """A declare of this peer is about to be answered. Stock clients follow over a connection of
         their own, and look for a topic in what that one was told, so subscribers of the same host
-        are told before. Whoever declares a thousand topics, or has a long document or a thousand
-        subscribers, has them told at the usual pace."""
+        are told before. For a client that declares a thousand topics, or a long document, or a
+        thousand subscribers, the usual pace applies."""
         now_ms = self._broker.now_ms
         spent_ms = max(self._early_ms, now_ms)
         if not self._followers or spent_ms - now_ms >= EARLY_MS:

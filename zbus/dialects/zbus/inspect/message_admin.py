@@ -1,7 +1,7 @@
 """`delete`, `cancel`, `fire` and `reschedule`: single messages of a group, or of all groups.
 
-A message is named by its offset, or by its id in a topic that remembers ids. Whoever names no group
-needs the right to consume from all: what he does here he could do by consuming from each.
+A message is named by its offset, or by its id in a topic that remembers ids. A request without a
+group needs the right to consume from all: its effect could be had by consuming from each.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def reschedule(dialect: Context, params: Params) -> Order:
 
     def verb(ticket: Ticket, groups: Sequence[Group], partition: Partition, ranges: Ranges) -> None:
         request_clock, now_ms = broker.request_clock, broker.now_ms
-        # Whoever names a time goes by a clock outside.
+        # A time in a request is by a clock outside.
         due_ms = (deliver_at_ms or 0) + request_clock.ahead_ms()
         if delay_ms is not None:
             due_ms = request_clock.received_ms() + delay_ms if delay_ms else 0

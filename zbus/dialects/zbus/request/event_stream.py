@@ -20,8 +20,8 @@ def wants_events(params: Params) -> bool:
 
 
 def encode_event(id: bytes, body: bytes, type: bytes = b"") -> bytes:
-    """One event. Each line of the body is a line of its data. Whoever reads it puts them together
-    again with a line feed, so CR and CRLF become one."""
+    """One event. Each line of the body is a line of its data. A reader joins them again
+    with a line feed, so CR and CRLF become one."""
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if b"\n" in body:

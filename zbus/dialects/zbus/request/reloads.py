@@ -1,4 +1,4 @@
-"""A page that is loaded again within moments puts the same message again, which nobody means.
+"""A page that is reloaded within moments would put the same message again by mistake.
 
 So a browser that opens a URL which produces does it under an idempotency key that the broker makes,
 and the same one if that URL was opened from there a moment ago.

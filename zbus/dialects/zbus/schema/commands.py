@@ -54,7 +54,7 @@ class Command:
     answers: dict[int, Answer]
     refusals: tuple[Refusal, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    reads: bool = False  # it changes nothing, whoever has a browser send it
+    reads: bool = False  # it changes nothing, from whatever page a browser sends it
     body: tuple[str, ...] = ()  # what a POST may bring: "message", "batch", "form", "event"
     of_events: tuple[Parameter, ...] = ()  # parameters of a stream of events
     kinds: dict[bytes, Kind] = attrs.field(init=False)  # of all parameters, by name

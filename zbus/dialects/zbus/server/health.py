@@ -1,5 +1,5 @@
-"""`health`: whether the broker lives, and whether it is ready for work. No token is needed: whoever
-asks is a supervisor or a load balancer, and is told nothing of topics."""
+"""`health`: whether the broker lives, and whether it is ready for work. No token is needed: a
+supervisor or a load balancer asks, and the answer contains nothing of topics."""
 
 from __future__ import annotations
 

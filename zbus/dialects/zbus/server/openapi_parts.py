@@ -285,7 +285,7 @@ SCHEMAS: dict[str, Schema] = {
         skippedCount=_count("Forgotten before the group had them, ever."),
         temporary=_BOOLEAN,
         topicName=_NAME,
-        unclaimed=_described(_BOOLEAN, "It came with its topic, and nobody has read it yet."),
+        unclaimed=_described(_BOOLEAN, "It came with its topic, and no consumer has read it yet."),
         window=_count("Unacknowledged messages at once."),
     ),
     "Message": {
@@ -358,7 +358,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "ServerInfo": _document(
         "connectionCount heldBytes memoryBytes refusing",
-        connectionCount=_count("To whoever may see everything."),
+        connectionCount=_count("For tokens that may see everything."),
         infoVersion=_count("Grows with every document."),
         heldBytes={"type": "object", "additionalProperties": {"type": "integer"}},
         memoryBytes=_count("Resident; as connectionCount."),

@@ -37,7 +37,7 @@ _UNKNOWN = b"""
 _HTML = b"content-type: text/html; charset=utf-8\r\n"
 
 FORM = b"location: /?cmd=login\r\n"
-"""Where somebody is sent who has to show a token."""
+"""Where a browser is sent that has to show a token."""
 
 
 class Login:

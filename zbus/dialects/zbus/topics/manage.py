@@ -109,7 +109,7 @@ class Declare:
             return
         dead_letter = self.changes.get("dead_letter")
         if dead_letter and grant is not None:
-            # Whoever has messages put there could put them there himself.
+            # A client that has messages put there could put them there itself.
             if not grant.sees(dead_letter):
                 ticket.settle(dead_letter_unknown(dead_letter))
                 return
@@ -174,7 +174,7 @@ class Declare:
         if auto:
             name = _free_name(topic) if topic else params.topic
         elif not name:
-            # Whoever declares just a topic can consume from it: it gets a group of its name,
+            # A client that declares just a topic can consume from it: it gets a group of its name,
             # which is also the one that parameters of a group without its name are meant for.
             name = topic.name if topic else params.topic
             if topic is not None and topic.group(name) is not None and not self._about_group():

@@ -106,7 +106,7 @@ class PushWords:
         self._changes |= {name: value for name, value in given.items() if value}
 
     def forbidden(self, grant: Grant | None) -> bool:
-        """Whoever has messages sent somewhere could read them there, so he must be one who may."""
+        """A client that has messages sent somewhere can read them there, so it needs the right."""
         return bool(self._url) and self._url != NONE and not (grant is None or grant.may("consume"))
 
     def applied(self, options: GroupOptions) -> GroupOptions:
