@@ -50,7 +50,7 @@ def declare(broker: Broker, topic: str, group: str, group_filter: str = "") -> N
 def consume(
     broker: Broker, topic: str, group: str, batch: int = BATCH, wait_ms: int = 1_000
 ) -> Iterator[dict[str, Any]]:
-    """The group's messages, until none comes for so long. Each is a dictionary with `id`, `tag`,
+    """The group's messages, until none comes for this long. Each is a dictionary with `id`, `tag`,
     `key`, `offset`, `headers`, `body` (text) and a few more."""
     while True:
         reply = broker.demand(

@@ -85,7 +85,7 @@ def each_key(fd: int) -> Iterator[None]:
 
 
 def watch_keys(view: View, seconds: float, changed: Callable[[], None], fd: int) -> None:
-    """Wait so long, and do what keys ask for meanwhile; at the end of input just wait."""
+    """Wait that long, and do what keys ask for meanwhile; at the end of input just wait."""
     until_s = time.monotonic() + seconds
     while not view.done and (left_s := until_s - time.monotonic()) > 0:
         if not select.select([fd], [], [], left_s)[0]:

@@ -24,7 +24,7 @@ ROWS_MAX = 200
 
 
 IDLE_TIMES = 20
-"""A look at many topics keeps the broker busy: the pause is so many times as long as the look."""
+"""A look at many topics keeps the broker busy: the pause is that many times as long as the look."""
 
 
 @attrs.define

@@ -105,7 +105,7 @@ class _Bar:
         self._bar.stop()
 
     def add(self, count: int) -> None:
-        """So many bytes more were read."""
+        """This many bytes more were read."""
         self.read += count
         if self.read - self._shown >= SHOW_EVERY_BYTES:
             self._shown = self.read

@@ -52,7 +52,7 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     order: str = "none"
     """`key`: messages of one key come one after another."""
     max_attempts: int | None = field(default=None, name="maxAttempts")
-    """Delivered so often, a message is dead; None: there is no such limit."""
+    """Delivered that often, a message is dead; None: there is no such limit."""
     backoff_ms: int = field(default=0, name="backoffMs")
     """The pause before the second attempt, doubled before each further one."""
     backoff_max_ms: int | None = field(default=None, name="backoffMaxMs")

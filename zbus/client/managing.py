@@ -32,7 +32,7 @@ class Retries(TypedDict, total=False):
     """What becomes of a message of a group that is not acknowledged, how fast the group is served,
     and where it is sent. `"none"` takes back what was declared."""
 
-    max_attempts: int | Nothing  # delivered so often, it is dead
+    max_attempts: int | Nothing  # delivered that often, it is dead
     backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
     dead_letter: str  # the topic for what is dead; "" = it is dropped
     on_loss: Loss  # a lost consumer's leases: they stay, or are given back

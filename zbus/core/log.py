@@ -56,8 +56,8 @@ unless that was put back, too."""
 
 PORTION_MIN = Size(bytes_max=16 << 10, count_max=128)
 _SHARE = 16
-"""A portion may take one part in so many of the room that is left: the more readers there are, each
-somewhere else, the less each has at hand, before they take it from each other."""
+"""A portion may take one part in this many of the room that is left: the more readers there are,
+each somewhere else, the less each has at hand, before they take it from each other."""
 
 GROWS_TO = Size(bytes_max=64 << 10, count_max=256)
 """A turn with few messages adds them to the chunk before, so that none has the lists of a chunk to
@@ -229,7 +229,7 @@ class Log:
 
     def fetch(self, offset: int, reader: Hashable, done: Fetched, back: int = 0) -> None:
         """Have it read back; the reader looks again when `done` is called, perhaps at once. A
-        reader waits for one offset at a time. `back`: so many messages from it on were put back,
+        reader waits for one offset at a time. `back`: that many messages from it on were put back,
         and what follows them is not wanted."""
         for begin, (count_max, waiting) in self._reads.items():
             if begin <= offset < begin + count_max:

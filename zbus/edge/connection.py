@@ -55,7 +55,7 @@ class Planner(Protocol):
 
 REQUEST_WORK, HEAD_WORK = 5, 50
 """What a request costs that is like others before, and what one costs beside that whose head is
-new: about so many microseconds. A plan that does more takes it off the peer's `work`."""
+new: about that many microseconds. A plan that does more takes it off the peer's `work`."""
 
 ENDLESS_WORK = 1 << 60
 

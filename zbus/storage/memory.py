@@ -132,8 +132,8 @@ class MemoryJournal:
         return max(sizes, default=(0, None), key=itemgetter(0))[1]
 
     def oldest(self, lane: Lane, size: int) -> int:
-        """The offset before which its oldest messages take so much, at least; but the newest batch
-        stays."""
+        """The offset before which its oldest messages take that much, at least; but the newest
+        batch stays."""
         known = self._lanes[lane]
         first = 0
         for (_, raw), end in zip(known.data[:-1], known.ends, strict=False):

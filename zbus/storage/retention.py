@@ -23,15 +23,15 @@ SEGMENT_BYTES_MIN = 64 << 10
 
 SEGMENTS_SMALL_MAX = 32
 SEGMENT_BYTES_BURST = 1 << 20
-"""With so many segments, smaller ones are not ended: a burst makes no thousands of files before
+"""With that many segments, smaller ones are not ended: a burst makes no thousands of files before
 the next look."""
 
 CHECKPOINT_BYTES_PER_MS = 64
-"""A segment whose checkpoint is large ends by age so much later: on an idle partition, remembering
-many ids must not be a load."""
+"""A segment whose checkpoint is large ends by age that much later: on an idle partition,
+remembering many ids must not be a load."""
 
 _SHARE = 4
-"""A segment ends when it alone is one part in so many of what is to be kept."""
+"""A segment ends when it alone is one part in that many of what is to be kept."""
 
 _base = attrgetter("base")
 

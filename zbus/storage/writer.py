@@ -47,7 +47,7 @@ _MEMORY_SEGMENT_BYTES = 1 << 20
 
 
 _STATE_BYTES = 4 << 20
-"""After so much of changes alone a segment begins. If it has no messages either, it is replaced:
+"""After that much of changes alone a segment begins. If it has no messages either, it is replaced:
 so acknowledgements without end take room that has an end, which matters when a disk is full."""
 
 SNAPSHOT_EVERY_BYTES = 256 << 10
@@ -61,14 +61,14 @@ MEMORY_TOPIC_BYTES_MAX = 64 << 20
 """A topic in memory is a ring: past this, its oldest messages go, whether or not they were read."""
 
 _RING_SHARE = 4
-"""One part in so many of a ring goes at once."""
+"""One part in that many of a ring goes at once."""
 
 _PORTION_MESSAGES = 1 << 15
 _PORTION_BYTES = 256 << 20
-"""A batch takes no more puts once it holds so much: its counters have 32 bits."""
+"""A batch takes no more puts once it holds this much: its counters have 32 bits."""
 
 _FEW_MESSAGES = 60
-"""So many fit into a batch, however long they are: none is longer than 64 MiB."""
+"""This many fit into a batch, however long they are: none is longer than 64 MiB."""
 
 
 def _portions(chunk: Chunk, puts: Sequence[Ticket]) -> Iterator[Chunk]:

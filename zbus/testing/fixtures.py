@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "simulation(seeds): run with so many seeds")
+    config.addinivalue_line("markers", "simulation(seeds): run with that many seeds")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

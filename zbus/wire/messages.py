@@ -23,7 +23,7 @@ MESSAGES_MAX = 100_000
 
 
 _STEP_WORK = 100
-"""After so much work, units of about a microsecond, a step ends."""
+"""After that much work, units of about a microsecond, a step ends."""
 
 
 def parse_messages(body: bytes, heads: Heads, messages_max: int = MESSAGES_MAX) -> list[Request]:

@@ -42,8 +42,8 @@ class Options:
     partitions: int = attrs.field(default=0, validator=attrs.validators.ge(0))  # 0: as it is
     seconds: float = attrs.field(default=0.0, validator=attrs.validators.ge(0))  # 0: no limit
     processes: int = attrs.field(default=1, validator=attrs.validators.ge(1))
-    empty_timeout_ms: int = 2_000  # a consume that finds nothing for so long ends its connection
-    stall_timeout_s: float = 15.0  # no reply on any connection for so long ends the run
+    empty_timeout_ms: int = 2_000  # a consume that finds nothing for this long ends its connection
+    stall_timeout_s: float = 15.0  # no reply on any connection for this long ends the run
 
     @property
     def phases(self) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Histogram:
         self.largest = max(self.largest, other.largest)
 
     def percentile_us(self, percent: float) -> float:
-        """The smallest latency that so many percent of the samples do not exceed."""
+        """The smallest latency that that many percent of the samples do not exceed."""
         left = sum(self.counts.values()) * percent / 100
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]

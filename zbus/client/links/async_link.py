@@ -27,7 +27,7 @@ T = TypeVar("T")
 RECEIVE_BYTES = 64 << 10
 
 _SMALL_BYTES = 32 << 10
-"""The system takes so much at once, unless the broker has not read for long."""
+"""The system takes this much at once, unless the broker has not read for long."""
 
 CLOSED_EARLY = "it was closed during the TLS handshake"
 

@@ -27,7 +27,7 @@ ACKS_MAX = 380
 """Offsets in one request: they fit a header line even if none is next to another."""
 
 ACK_EVERY_S = 0.1
-"""What was done is acknowledged after so long, even if no more comes."""
+"""What was done is acknowledged after this long, even if no more comes."""
 
 
 UNKNOWN = GroupInfo(ack=True, window=1)
@@ -203,7 +203,7 @@ class Consuming:
         return request
 
     def extend(self, delivery: Delivery, lease_ms: int | None, now_s: float) -> Request[int] | None:
-        """It is to stay leased so long from now; what to send for that, if anything."""
+        """It is to stay leased that long from now; what to send for that, if anything."""
         if delivery.settled:
             return None
         if lease_ms is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zbus.core.commit.tick import Tick
 
 EXPIRY_EVERY_MS = 10_000
-"""A partition is gone through at most so often for what is to be forgotten."""
+"""A partition is gone through at most that often for what is to be forgotten."""
 
 EXPIRIES_PER_TURN_MAX = 4
 """Partitions: each may have `COUNT_MAX` entries to forget."""

@@ -34,11 +34,11 @@ RETRY_MS = 1_000
 """How often changes that found no room are tried again."""
 
 STATE_EVERY_MS = 5
-"""Changes that no request waits for (a cursor that moved) are written at most so often by
+"""Changes that no request waits for (a cursor that moved) are written at most that often by
 themselves, and with anything else at once. A crash redelivers what was delivered since."""
 
 CHECK_MS = 1_000
-"""`Retention` checks a partition so long after it was written to, and at most so often."""
+"""`Retention` checks a partition this long after a write, and at most this often."""
 
 
 class Tick:
@@ -136,7 +136,7 @@ class Tick:
             self.touch(partition)
 
     def lengthen(self, leased: dict[tuple[Group, int], list[int]], ms: int) -> None:
-        """The leases of these offsets, by group and partition, end so much later."""
+        """The leases of these offsets, by group and partition, end that much later."""
         for (group, index), offsets in leased.items():
             try:
                 if group.backlogs[index].lengthen(offsets, ms):

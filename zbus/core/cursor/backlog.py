@@ -214,7 +214,7 @@ class Backlog(CursorState):
         return True
 
     def lengthen(self, offsets: list[int], ms: int) -> bool:
-        """These leases end so much later, as far as there are such; whether there is any."""
+        """These leases end that much later, as far as there are such; whether there is any."""
         touched, found = self._touched, self.leased.lengthen(offsets, ms)
         touched.update(dict.fromkeys(found))
         return bool(found)

@@ -24,7 +24,7 @@ LOT: Final = 1_000
 """Messages that are made ready at once."""
 
 LOOK_MS: Final = 50
-"""While messages are overdue, the others that become due are noted so often."""
+"""While messages are overdue, the others that become due are noted that often."""
 
 RANKS_MAX: Final = 1_000
 """With more, every second goes: what it stood for has the next one's, which is later."""

@@ -54,7 +54,7 @@ class OpenLeases(Deadlines):
         return True
 
     def lengthen(self, offsets: Iterable[int], ms: int) -> list[int]:
-        """These end so much later, as far as they are leased; which those are."""
+        """These end that much later, as far as they are leased; which those are."""
         dues, found = self.dues, []
         before: set[int] = set()
         for offset in offsets:
@@ -68,9 +68,9 @@ class OpenLeases(Deadlines):
         return found
 
     def ended(self, now_ms: int, count_max: int = maxsize) -> list[int]:
-        """Those whose time is over, at most so many, in order. They stay here until it is said what
-        becomes of them; of those that are settling, or that no client has seen yet, another client
-        says it."""
+        """Those whose time is over, at most that many, in order. They stay here until it is said
+        what becomes of them; of those that are settling, or that no client has seen yet, another
+        client says it."""
         due = self.pop_due(now_ms, count_max)
         for offset in due:
             self.set(offset, now_ms + SETTLE_MS)
@@ -97,7 +97,7 @@ class OpenLeases(Deadlines):
         self.unreported.update(dict.fromkeys(offsets, holder))
 
     def held_by(self, holder: bytes, count_max: int = maxsize) -> list[int]:
-        """What a session holds, at most so many, in the order in which it was delivered."""
+        """What a session holds, at most that many, in the order in which it was delivered."""
         settling = self.settling
         found = (o for o, other in self.holders.items() if other == holder and o not in settling)
         return list(islice(found, count_max))

@@ -141,8 +141,8 @@ class TopicOptions:
     dedupe_ms: int = 0  # how long an id is remembered, and no message of that id stored again
     dedupe_live: bool = False  # nor while the message of that id is not finished in every group
     # What may be forgotten, by whole segments; nothing of it = the log is kept for ever.
-    retention_ms: int = 0  # older than so much, whether it was read or not
-    retention_bytes: int = 0  # beyond the newest so many, likewise; per partition
+    retention_ms: int = 0  # older than that much, whether it was read or not
+    retention_bytes: int = 0  # beyond the newest that many, likewise; per partition
     retention_count: int = 0  # messages, likewise; per partition
     retention_done: bool = False  # what all groups have finished
     settled_ms: int = (
@@ -178,7 +178,7 @@ class GroupOptions:
     paused: bool | None = None
     created_ms: int = 0
     # What becomes of a message that is not acknowledged (`zbus.core.delivery.retries`).
-    attempts_max: int = 0  # delivered so often, it is dead; 0 = as often as it takes
+    attempts_max: int = 0  # delivered that often, it is dead; 0 = as often as it takes
     backoff_ms: int = 0  # before its second attempt, and twice as long before each one after that
     backoff_max_ms: int = 0  # but never longer; 0 = `BACKOFF_MS_MAX`
     dead_letter: str = ""  # the topic that dead messages are put into; "" = they are dropped

@@ -89,7 +89,7 @@ class ActiveIds:
                 del self._known[name]
 
     def sweep(self, gone: Callable[[int], bool], looks: int) -> None:
-        """Look at so many of the oldest entries, and forget those of which this is true."""
+        """Look at that many of the oldest entries, and forget those of which this is true."""
         known, queue = self._known, self._queue
         for _ in range(min(looks, len(queue))):
             name = queue.popleft()

@@ -46,8 +46,8 @@ waits for the next tick, behind those that got none in this."""
 
 LIVE_MS = 20
 LIVE_BYTES_MAX = 32 << 10
-"""So long after a put, an answer with many messages has at most so many bytes: who replays a log
-must not make those wait who work at its end."""
+"""This long after a put, an answer with many messages has at most that many bytes: who replays a
+log must not make those wait who work at its end."""
 
 WOKEN_PER_TURN_MAX = 5_000
 """Messages made ready in one turn because they became due, about, of all groups together."""
@@ -72,7 +72,7 @@ class Dispatch:
         self.following = FanOut(timers)
         self.active: list[Group] = []
         self.waiting, self._waiting_max = 0, waiting_max  # pulls, of all groups
-        self._surplus: list[Pull] = []  # this tick's pulls that came when so many waited
+        self._surplus: list[Pull] = []  # this tick's pulls that came when that many waited
         self._fresh: list[Pull] = []  # this tick's pulls with a deadline
         self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
         self._wakes = timers.timer(self.wake, lambda place: place[0])

@@ -25,10 +25,11 @@ from zbus.core.timing.delays import Delays
 from zbus.core.topics.topic import Group, Partition
 
 MOMENT_MS: Final = 100
-"""So long after the time of a message: what expires within it leaves, and is written, together."""
+"""This long after the time of a message: what expires within it leaves, and is written,
+together."""
 
 LEASED_MS: Final = 1_000
-"""What is leased is looked at again so much later: its lease may end before its time."""
+"""What is leased is looked at again that much later: its lease may end before its time."""
 
 SWEPT_AT_ONCE_MAX: Final = 500
 """Messages of one partition in one turn."""

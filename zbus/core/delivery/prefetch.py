@@ -40,7 +40,7 @@ class Prefetch:
     def keys(
         self, group: Group, index: int, partition: Partition, looks: int
     ) -> tuple[KeyLocks | None, int]:
-        """Begin a batch where keys have their order, with so many looks at messages; and how many
+        """Begin a batch where keys have their order, with that many looks at messages; and how many
         are left. None: not all keys that are busy are known yet."""
         backlog = group.backlogs[index]
         keyed = backlog.keyed

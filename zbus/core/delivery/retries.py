@@ -71,7 +71,7 @@ class Dispatching(Protocol):
 
 
 def pause_ms(options: GroupOptions, attempts: int) -> int:
-    """How long to wait after so many attempts, at least one; 0 = not at all."""
+    """How long to wait after this many attempts, at least one; 0 = not at all."""
     first_ms = options.backoff_ms
     longest_ms = options.backoff_max_ms or max(BACKOFF_MS_MAX, first_ms)
     return min(longest_ms, first_ms << min(attempts - 1, _DOUBLINGS_MAX))
@@ -286,7 +286,7 @@ def hold(group: Group, pull: Pull) -> None:
 
 
 def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) -> int:
-    """The session is gone: at most so many of the messages of the group that it holds go back in
+    """The session is gone: at most that many of the messages of the group that it holds go back in
     front, in the order in which they were there. How many; 0 = it holds none."""
     count = 0
     if group.gone:

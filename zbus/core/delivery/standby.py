@@ -81,7 +81,7 @@ class Standbys:
         reason: EmptyReason | BrokerError,
         most: int = maxsize,
     ) -> int:
-        """The session stands by no more; at most so many of its pulls end. How many did."""
+        """The session stands by no more; at most that many of its pulls end. How many did."""
         pulls = list(islice(self._lines.get(group, {}).get(session, ()), most))
         for pull in pulls:
             self._end(pull, reason)

@@ -39,7 +39,7 @@ class Encoder(Protocol):
         partition followed."""
 
     def tell_gap(self, count: int, position: list[int]) -> bytes:
-        """So many messages were forgotten before they were told."""
+        """This many messages were forgotten before they were told."""
 
 
 class Subscriber(Ticket):

@@ -43,12 +43,12 @@ class Histogram:
         self.total: float = 0
 
     def observe(self, value: float, count: int = 1) -> None:
-        """So many times this value."""
+        """This many times this value."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def quantile(self, part: float) -> float:
-        """A bound below which so many of a thousand are, as far as the bounds tell."""
+        """A bound below which that many of a thousand are, as far as the bounds tell."""
         wanted = part * sum(self.counts)
         for bound, count in zip(self.bounds, self.counts, strict=False):
             wanted -= count

@@ -21,7 +21,7 @@ class Lateness:
     late: Histogram | None = attrs.field(default=None, eq=False)
 
     def became_due(self, count: int, late_ms: int) -> None:
-        """So many, of which the first is so late: that is counted for all of them."""
+        """This many, of which the first is so late: that is counted for all of them."""
         self.due += count
         self.due_late_ms += count * late_ms
         self.due_latest_ms = max(self.due_latest_ms, late_ms)

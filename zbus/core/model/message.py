@@ -47,7 +47,7 @@ class Message:
         self.due_ms = due_ms  # epoch; not delivered before it; 0 = at once
         self.expires_ms = expires_ms  # epoch; not delivered from it on; 0 = never
         self.once = once  # the idempotency key that it was put with; empty = none
-        self.attempts_max = attempts_max  # delivered so often, it is dead; 0 = as the group says
+        self.attempts_max = attempts_max  # delivered that often, it is dead; 0 = as the group says
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):

@@ -48,7 +48,7 @@ class TokenBucket:
 
 
 class RateLimit:
-    """So many things, and so many bytes of them, a second; 0 = as many as come."""
+    """This many things, and that many bytes of them, a second; 0 = as many as come."""
 
     __slots__ = ("_buckets", "_bytes", "_count")
 

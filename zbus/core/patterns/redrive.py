@@ -3,7 +3,7 @@
 Each is leased to no client, read, put without the lines that say why it died, and acknowledged
 in the same step (`zbus.core.patterns.put_and_ack`). Such a lease is no attempt. Those that cannot
 go back, because the topic is gone or is not for the caller, are ready again when the others are
-done. So many are moved in a turn, and no more: the rest goes on with the next one.
+done. This many are moved in a turn, and no more: the rest goes on with the next one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Redriver:
         partition: Partition | None = None,
         ranges: Ranges = (),
     ) -> None:
-        """Move what is ready in a group: at most so many, or these of one partition. Settles with
+        """Move what is ready in a group: at most that many, or these of one partition. Settles with
         Moved."""
         if group.paused:
             text = f"group {group.name} is paused"

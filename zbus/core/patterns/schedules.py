@@ -54,7 +54,7 @@ AGAIN_MS: Final = 1_000
 """When it is tried again what is not possible now: a disk is full, a partition is read again."""
 
 _LEASE_MS: Final = 30_000
-_OPTIONS: Final = GroupOptions(lease=True, lease_ms=_LEASE_MS, window=50)  # so many in a turn
+_OPTIONS: Final = GroupOptions(lease=True, lease_ms=_LEASE_MS, window=50)  # that many in a turn
 
 
 class Times(Protocol):

@@ -87,7 +87,7 @@ class Deadlines:
         return None
 
     def pop_due(self, now_ms: int, count_max: int = maxsize) -> list[int]:
-        """Take out what is due at `now_ms` or before, at most so many, in order."""
+        """Take out what is due at `now_ms` or before, at most that many, in order."""
         out: list[int] = []
         dues, queues = self.dues, self._queues
         while len(out) < count_max and (due_ms := self.next_due()) is not None and due_ms <= now_ms:

@@ -228,7 +228,7 @@ class Delays:
         return None
 
     def pop_due(self, now_ms: int, count_max: int) -> list[int]:
-        """Take out what is due at `now_ms` or before, at most so many, in order."""
+        """Take out what is due at `now_ms` or before, at most that many, in order."""
         out: list[int] = []
         heap = self._heap
         while len(out) < count_max and (due_ms := self.next_due()) is not None and due_ms <= now_ms:

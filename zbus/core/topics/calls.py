@@ -103,7 +103,7 @@ class Calls:
         service.taken[call] = None
 
     def end_taken(self, service: Service, most: int) -> int:
-        """The service is gone: at most so many of the calls that it took and did not answer end.
+        """The service is gone: at most that many of the calls that it took and did not answer end.
         How many did."""
         calls = list(islice(service.taken or (), most))
         for call in calls:
@@ -137,8 +137,8 @@ class Calls:
         self.settle(*call, late)
 
     def drop(self, session_id: bytes, most: int, told: bool) -> int:
-        """The caller is gone, or about to be: end so many of its calls, of which it can be told or
-        not. How many were ended."""
+        """The caller is gone, or about to be: end that many of its calls, of which it can be told
+        or not. How many were ended."""
         gone = BrokerError(Refusal.UNANSWERED, "the connection is being closed")
         ids = list(islice(self._open.get(session_id, ()), most))
         for id in ids:

@@ -67,7 +67,7 @@ def look(partition: Partition, now_ms: int, looks: int) -> None:
 
 
 def make_room(partition: Partition, now_ms: int, count: int) -> bool:
-    """Before so many new entries; whether there is room for them."""
+    """Before that many new entries; whether there is room for them."""
     ids = partition.ids
     assert ids is not None
     look(partition, now_ms, LOOKS_PER_PUT * count)

@@ -52,7 +52,7 @@ class Duplicate(Outcome):
 
 
 class Moved(Outcome):
-    """So many messages are in another topic, durably at its level, and acknowledged in this one;
+    """This many messages are in another topic, durably at its level, and acknowledged in this one;
     `stayed` could not be moved."""
 
     __slots__ = ("count", "stayed")
@@ -63,8 +63,8 @@ class Moved(Outcome):
 
 
 class Committed(Outcome):
-    """A batch is where it belongs, durably: so many messages of it were put there now. `duplicate`:
-    it was committed before."""
+    """A batch is where it belongs, durably: that many messages of it were put there now.
+    `duplicate`: it was committed before."""
 
     __slots__ = ("count", "duplicate")
 
@@ -106,7 +106,7 @@ DONE = Done()
 
 @attrs.frozen
 class Changed(Outcome):
-    """So many messages are not what they were, durably; one of several groups counts in each."""
+    """This many messages are not what they were, durably; one of several groups counts in each."""
 
     count: int
 

@@ -102,7 +102,7 @@ class Retention:
         return found is not None and self._drop(*found)
 
     def keep_ring(self, partition: Partition) -> None:
-        """A partition in memory was written to: it keeps so much and no more."""
+        """A partition in memory was written to: it keeps that much and no more."""
         if first := self._storage.over_limit(partition):
             self._drop(partition, first)
 

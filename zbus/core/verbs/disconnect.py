@@ -116,7 +116,7 @@ class Departures:
     def _end_pulls(
         self, session: Session, group: Group, reason: EmptyReason | BrokerError, most: int
     ) -> int:
-        """So many of those of a session in a group; how many there were of them."""
+        """This many of those of a session in a group; how many there were of them."""
         count = self._standbys.leave(session, group, reason, most)
         first = group.pull_of(session)
         if first is not None and count < most:

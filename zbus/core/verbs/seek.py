@@ -44,7 +44,7 @@ class Start:
         return self.latest or self.offset is not None or self.time_ms is not None
 
     def problem(self, partitions: int) -> BrokerError | None:
-        """Why there is no such place in a topic of so many partitions, whatever they hold."""
+        """Why there is no such place in a topic of that many partitions, whatever they hold."""
         text = ""
         if isinstance(self.offset, tuple) and len(self.offset) != partitions:
             text = (

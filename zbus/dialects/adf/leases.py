@@ -10,7 +10,7 @@ from zbus.dialects.adf.scope import Held, Scope
 from zbus.edge.connection import Connection
 
 HELD_BYTES: Final = 400
-"""What is known of a message that was pulled takes about so many bytes."""
+"""What is known of a message that was pulled takes about that many bytes."""
 
 LATER_MS: Final = 1_000
 """A lease may last a little longer than was reckoned: until its reply was sent."""

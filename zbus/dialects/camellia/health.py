@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 QUIET_MS: Final = 20_000
-"""Without a message verb for so long, a broker that was set offline may be stopped."""
+"""Without a message verb for this long, a broker that was set offline may be stopped."""
 
 
 class Health:

@@ -35,7 +35,7 @@ class GapStats(msgspec.Struct):
     max: int = 0
 
     def add(self, count: int, late_ms: int, latest_ms: int) -> None:
-        """So many things, that were so late altogether."""
+        """Add `count` things with their total and greatest lateness."""
         total_ms = self.avg * self.count + late_ms
         self.count += count
         self.avg = total_ms / self.count

@@ -16,7 +16,7 @@ from zbus.edge.access import Bearer, Needs
 from zbus.edge.rights import admit_reader, forbidden, may_still
 
 HELD_MS: Final = 1_000
-"""So long a refusal is held back, at most."""
+"""This long a refusal is held back, at most."""
 
 PARKED_MAX: Final = 100_000
 """Polls that may wait for one topic; another one is answered at once."""

@@ -50,7 +50,7 @@ _PASSED_MAX: Final = 100
 """Rows that one poll passes over."""
 
 _ALONE_MS: Final = 10_000
-"""A row for an instance that is not here is looked at again so much later."""
+"""A row for an instance that is not here is looked at again that much later."""
 
 
 _WANTS: Final = PullOptions(credit=ENDLESS, window=WINDOW_MAX)

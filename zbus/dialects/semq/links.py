@@ -3,7 +3,7 @@
 A node may have several connections, each of some of its instances (`semq_id`); the newest of an
 instance has it, and the one before is closed. Each instance has a ledger of its own: so what is for
 any of them goes to the steady one, of the lowest `semq_id` that is online. A node is online as long
-as one of them is alive: so much was heard of it. A connection that takes nothing is not alive
+as one of them is alive: that much was heard of it. A connection that takes nothing is not alive
 either, and the server ends it (`stall_timeout_ms`); until then nothing is forwarded there.
 
 Presence is sent to clients that sent something to a node, or asked for it: for as long as
@@ -27,7 +27,7 @@ from zbus.wire.websocket import GOING_AWAY
 
 HEARTBEAT_MS: Final = 10_000
 SILENCE_MS: Final = 30_000
-"""A connection without anything for so long is dead."""
+"""A connection without anything for this long is dead."""
 
 WATCHED_MAX: Final = 1_000
 """Nodes of which one connection is told."""

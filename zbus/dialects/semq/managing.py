@@ -164,7 +164,7 @@ def rows(call: Call) -> None:
 
 
 def _unfinished(mailbox: Mailbox, first: int, state: str, count: int) -> tuple[list[int], int]:
-    """So many rows that are in this state, and the offset up to which was looked."""
+    """Up to `count` rows in this state, and the offset up to which was looked."""
     backlog, partition = mailbox.group.progress(0), mailbox.partition
     first = max(first, backlog.floor(), partition.first)
     found: list[int] = []

@@ -92,8 +92,8 @@ def tell_log(peer: Connection, params: Params, text: bytes | str) -> None:
 def encode_plain(
     params: Params, id: bytes, lines: bytes, body: bytes, size: int | None = None
 ) -> bytes:
-    """What `Params.reply` does, for the usual 200. `size`: the body has so many bytes, and is sent
-    by itself."""
+    """What `Params.reply` does, for the usual 200. `size`: the body has that many bytes, and is
+    sent by itself."""
     return _WHOLE % (len(body) if size is None else size, params.topic_line, id, lines, body)
 
 

@@ -125,7 +125,7 @@ class BlockingSemq(Unpicklable):
         return None if received is None else BlockingMessage(self, received)
 
     def take(self, user: str = "", wait_s: float | None = None) -> Iterator[BlockingMessage]:
-        """One message after the other, for ever, or until nothing came for so long."""
+        """One message after the other, for ever, or until nothing came for this long."""
         while (message := self.take_one(user, wait_s)) is not None:
             yield message
 

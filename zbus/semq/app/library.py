@@ -159,7 +159,7 @@ class Semq(Unpicklable):
         return as_sent(await self._ask(send_frame(destination, body, Wishes(**wishes))))
 
     async def take_one(self, user: str = "", wait_s: float | None = None) -> Message | None:
-        """The next message that is for `user` of this node, or for no user. Waits for so long, or
+        """The next message that is for `user` of this node, or for no user. Waits for this long, or
         for ever; None if nothing came."""
         id = str(next(self._numbers))
         try:
@@ -171,7 +171,7 @@ class Semq(Unpicklable):
         return None if received is None else Message(self, received)
 
     def take(self, user: str = "", wait_s: float | None = None) -> AsyncIterator[Message]:
-        """One message after the other, for ever, or until nothing came for so long."""
+        """One message after the other, for ever, or until nothing came for this long."""
         return _Takes(self, user, wait_s)
 
     async def done(self, row: int) -> None:

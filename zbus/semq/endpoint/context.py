@@ -45,6 +45,6 @@ class Context:
         self.effects.append(Transmit(link, Frame(fields, body, status)))
 
     def backoff_ms(self, rounds: int) -> int:
-        """Until the next question, after so many without an answer (section 8)."""
+        """Until the next question, after this many without an answer (section 8)."""
         wait_ms = min(self.interval_ms << min(rounds, 20), max(BACKOFF_MAX_MS, self.interval_ms))
         return int(wait_ms * (1 + _JITTER * (2 * self.random.random() - 1))) if rounds else wait_ms

@@ -44,7 +44,7 @@ from zbus.semq.protocol import PLATFORM, Fields, Level, Malformed, read_envelope
 __all__ = ["Endpoint", "EndpointOptions", "StoreError"]
 
 _RETRY_MS: Final = 1_000
-"""What could not be written is tried again so much later."""
+"""What could not be written is tried again that much later."""
 
 _BACKWARDS_MS: Final = 1_000
 """A clock that went back by more than this was set."""

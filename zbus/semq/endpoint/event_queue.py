@@ -46,7 +46,7 @@ class EventQueue:
         return events
 
     async def wait(self, at_most_s: float | None) -> None:
-        """Until there is something, or for so long."""
+        """Until there is something, or for this long."""
         if self._events:
             return
         if at_most_s is None:

@@ -35,7 +35,7 @@ _ROUND_MAX: Final = 2_000
 """Rows that are looked at in one step; the others have their turn in the next one."""
 
 _GATED: Final = 20
-"""So often was asked for a row, as it were, whose party is offline: the longest time passes."""
+"""This often was asked for a row, as it were, whose party is offline: the longest time passes."""
 
 _WAITING: Final = "ss_status IN ('SS_SENT', 'SS_ACK_FWD', 'SS_ACK')"
 

@@ -23,7 +23,8 @@ from zbus.semq.protocol import PLATFORM, Fields, Malformed, read_node
 HANDSHAKE_MS: Final = 10_000
 _FAILURES: Final = 3
 _WITHIN_MS: Final = 300_000
-"""So many failures of direct links within so long, and the platform is used for as long again."""
+"""This many failures of direct links within this long, and the platform is used for as long
+again."""
 
 _KNOWN_MAX: Final = 10_000
 _NONCE_LENGTH: Final = 32

@@ -12,7 +12,7 @@ INTERVAL_MS: Final = 15_000
 BACKOFF_MAX_MS: Final = 600_000
 HEARTBEAT_MS: Final = 10_000
 SILENCE_MS: Final = 30_000
-"""A link without anything for so long is dead."""
+"""A link without anything for this long is dead."""
 
 SEQS_MAX: Final = 500
 """Numbers that are asked for, or confirmed, in one frame."""
@@ -39,5 +39,5 @@ class EndpointOptions:
     deliveries: int = 100  # messages that the platform sends before they are confirmed
     outbox_bytes_max: int = 1 << 30
     body_bytes_max: int = 16 << 20  # of what others send directly
-    attempts_max: int = 0  # after so many a message is dead; 0: never
-    alarm_ms: int = 3_600_000  # a message without progress for so long is told of
+    attempts_max: int = 0  # after this many a message is dead; 0: never
+    alarm_ms: int = 3_600_000  # a message without progress for this long is told of

@@ -25,7 +25,7 @@ STALL_S: Final = 30.0
 """Now and then."""
 
 HEARD_S: Final = 10.0
-"""A large frame that is on its way for so long is a sign of life, before it is complete."""
+"""A large frame that is on its way for this long is a sign of life, before it is complete."""
 
 _PIECE_BYTES: Final = 256 << 10
 _PARTING_S: Final = 5.0

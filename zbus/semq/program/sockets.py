@@ -241,7 +241,7 @@ async def serve(
         try:
             await listener.serve(take_one)
         except OSError as error:
-            log.error("cannot listen; applications and nodes cannot connect", extra={"why": str(error)})
+            log.error("cannot listen, so nothing can connect", extra={"why": str(error)})
             await anyio.sleep(1)
 
 

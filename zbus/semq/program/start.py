@@ -24,7 +24,7 @@ from zbus.semq.program.sockets import Platform, server_context
 from zbus.semq.protocol import Malformed, read_node
 
 _PATH_BYTES_MAX: Final = 107
-"""Of a Unix socket: so much room the system has for it."""
+"""Of a Unix socket: that much room the system has for it."""
 
 _ANYWHERE: Final = ("0.0.0.0", "::", "")
 

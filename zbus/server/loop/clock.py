@@ -24,7 +24,7 @@ def _elapsed_ns() -> int:
 
 
 JUMP_MS: Final = 2_000
-"""By so much the system's clock may have been corrected, or lie behind the log, unremarked."""
+"""By that much the system's clock may have been corrected, or lie behind the log, unremarked."""
 
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

@@ -15,7 +15,7 @@ class ConnectionsPerIp:
     """The connections of all listeners, by the address that they come from."""
 
     def __init__(self, connections_max: int) -> None:
-        """So many of one address; 0 = as many as come."""
+        """This many of one address; 0 = as many as come."""
         self.connections_max = connections_max
         self.refused = 0  # since the log was told
         self._counts: dict[str, int] = {}

@@ -43,7 +43,7 @@ if sys.platform == "linux":
                 self._targets[file] = target
 
         def wait(self, seconds: float, events_max: int) -> Events:
-            """What is ready, at most so many, after at most so long."""
+            """What is ready, at most that many, after at most that long."""
             targets = self._targets
             return [(targets[file], mask) for file, mask in self._epoll.poll(seconds, events_max)]
 

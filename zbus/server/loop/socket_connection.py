@@ -11,7 +11,7 @@ from zbus.wire.http import HttpReader
 from zbus.wire.tls import TlsStream
 
 LINGER_MS, LINGER_MS_MAX = 1_000, 10_000
-"""A peer that goes on sending may do so for so long after the last of it, and in all."""
+"""A peer that goes on sending may do so for this long after the last of it, and in all."""
 
 STREAM_BUFFER_BYTES = 128 << 10
 """Of the system, for each stream of events."""
@@ -77,7 +77,7 @@ class SocketConnection(Connection):
         self.pinged_ms = 0  # 0 = never
         self.linger_until_ms = 0  # 0 = not lingering
         self.linger_end_ms = 0
-        # What it is slow in, as was noticed at this time, with so many bytes by then.
+        # What it is slow in, as was noticed at this time, with that many bytes by then.
         self.pace: tuple[str, int, int] | None = None
         self.in_bytes = 0  # as they came, with TLS
         self.sent_bytes = 0  # at once; what the socket did not take at once is counted by itself

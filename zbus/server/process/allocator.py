@@ -13,10 +13,10 @@ from typing import Final
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 MAPPED_BYTES_MIN: Final = 4 << 20
-"""Buffers of so much are mapped by themselves, and given back at once."""
+"""Buffers of that much are mapped by themselves, and given back at once."""
 
 KEPT_BYTES_MAX: Final = 32 << 20
-"""So much may lie unused at the end of the heap."""
+"""This much may lie unused at the end of the heap."""
 
 
 def keep_freed_memory() -> bool:

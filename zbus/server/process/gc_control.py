@@ -23,13 +23,13 @@ from typing import Final
 EVERY_S: Final = 60.0
 SLOW_S: Final = 0.02
 SHARE: Final = 1_000
-"""Full collections take one part in so many of the time,"""
+"""Full collections take one part in that many of the time,"""
 
 TIDY_SHARE: Final = 100
-"""and no more than one in so many while there is something to be freed."""
+"""and no more than one in that many while there is something to be freed."""
 
 REMOVED_MAX: Final = 256
-"""Removed partitions that wait for a collection: so many are no more than a few megabytes."""
+"""Removed partitions that wait for a collection: that many are no more than a few megabytes."""
 
 FREED_MIN: Final = 100_000
 """Blocks of memory, a few megabytes and more, that make a crowd,"""
@@ -101,7 +101,7 @@ class GcControl:
                 self._most = blocks
 
     def removed(self, count: int) -> None:
-        """So many partitions were removed, ever. Each leaves some 40 objects in cycles."""
+        """This many partitions were removed, ever. Each leaves some 40 objects in cycles."""
         self._removed = count
         if count >= self._tidied + REMOVED_MAX and self.tidy():
             self._tidied = count

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 _SHARE = 2
-"""The loop says that it turns so often in the time after which it is taken for stuck."""
+"""The loop says that it turns that often in the time after which it is taken for stuck."""
 
 
 class Supervisor:

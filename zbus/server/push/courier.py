@@ -28,10 +28,10 @@ from zbus.wire.networks import Reachable, parse_address
 
 REPLY_BYTES_MAX = 64 << 10
 REPLY_S_MAX = 1.0
-"""So much of a reply's body is read, and no longer."""
+"""This much of a reply's body is read, and no longer."""
 
 IDLE_S = 15.0
-"""A connection that was not used for so long is closed."""
+"""A connection that was not used for this long is closed."""
 
 POOLS_MAX = 100
 """Endpoints whose connections are kept."""

@@ -41,7 +41,7 @@ BACKOFF_MS = 1_000
 """Before the second attempt, in a group that does not say."""
 
 STREAK = 5
-"""So many failures in a row are an outage."""
+"""This many failures in a row are an outage."""
 
 PROBE_MS, PROBE_MS_MAX = 1_000, 30_000
 """Pauses in an outage: the first, and the longest."""
@@ -53,7 +53,7 @@ EXPECTED_BYTES = 16 << 20
 """Of the first message of a group."""
 
 LEASE_SPARE_MS = 10_000
-"""A lease is so much longer than its request may take."""
+"""A lease is that much longer than its request may take."""
 
 log = logging.getLogger("zbus")
 
@@ -135,7 +135,7 @@ class Pushed:
         return self.large_bytes or EXPECTED_BYTES
 
     def hold(self, size: int) -> None:
-        """So many bytes more are under way, or fewer."""
+        """This many bytes more are under way, or fewer."""
         self._pushing.open_bytes += size
 
     def send(self, delivered: Delivered) -> None:

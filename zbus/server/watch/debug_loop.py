@@ -14,7 +14,7 @@ from zbus.server.loop.readiness import Events
 from zbus.server.loop.socket_connection import SocketConnection
 
 SLOW_TURN_S = 0.05
-"""A turn that takes so long holds everybody up noticeably."""
+"""A turn that takes this long holds everybody up noticeably."""
 
 log = logging.getLogger("zbus")
 

@@ -21,7 +21,7 @@ _DISK_PART = 4
 """`disk_free_bytes_min` is never more than this part of a file system."""
 
 _FREE_BYTES_MAX = 64 << 20
-"""So much more than before may be free in the heap: work that comes by turns uses it again."""
+"""This much more than before may be free in the heap: work that comes by turns uses it again."""
 
 _IDLE_BYTES_MAX = 4 << 20
 _IDLE_LOOKS = 5

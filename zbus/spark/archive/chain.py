@@ -32,7 +32,8 @@ from zbus.spark.archive.records import (
 from zbus.spark.errors import LostRace, Unverified, Usage
 
 SNAPSHOT_COMMITS: Final = 100
-"""After so many commits there is a snapshot; later if there are many files, which it all names."""
+"""After that many commits there is a snapshot; later if there are many files, which it all
+names."""
 
 FILES_PER_COMMIT: Final = 10
 TRIES: Final = 10
@@ -242,7 +243,7 @@ class Chains:
         return False
 
     def due(self, lane: Lane, commits: int) -> bool:
-        """After so many commits since the last snapshot there should be one."""
+        """After that many commits since the last snapshot there should be one."""
         return commits >= max(SNAPSHOT_COMMITS, len(lane.files) // FILES_PER_COMMIT)
 
     def _unfinished(self, time_ms: int) -> Path:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zbus.client.blocking import BlockingClient
 
 PART_S: Final = 5.0
-"""At a rate, so many seconds of messages are one transaction."""
+"""At a rate, that many seconds of messages are one transaction."""
 
 _PLACES: Final = "plan_partition int, plan_offset long, plan_id string, target string, redrives int"
 

@@ -1,6 +1,6 @@
 """How far the plan in a file was applied: a line for each step, in a file beside it.
 
-    part 500        so many messages are put in one transaction
+    part 500        that many messages are put in one transaction
     paused          the group was not paused before, and is now
     committed 0     the first part of the plan is where it goes
     finished 0      and is done in the group

@@ -47,7 +47,7 @@ def chosen(
 
 
 def _first(rows: DataFrame, limit: int) -> DataFrame:
-    """The first so many, in order. Their bodies are not sorted for that."""
+    """The first that many, in order. Their bodies are not sorted for that."""
     from pyspark.sql import functions as F
 
     places = rows.select(*ORDER).orderBy(*ORDER).limit(limit)

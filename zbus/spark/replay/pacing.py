@@ -16,7 +16,7 @@ from zbus.spark.errors import Usage
 
 SLICES_MAX: Final = 10_000
 SLICE_S: Final = 1.0
-"""A slice is at least so long when it is replayed: Spark needs part of a second for each."""
+"""A slice is at least that long when it is replayed: Spark needs part of a second for each."""
 
 _BUCKET_MS_MIN: Final = 100
 

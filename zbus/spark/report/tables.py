@@ -13,7 +13,7 @@ HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 HISTORY_DAYS: Final = 14
 UNUSUAL: Final = 3.0
-"""So many times the most, or the usual, of the same hour of other days."""
+"""This many times the most, or the usual, of the same hour of other days."""
 
 
 class Traffic(NamedTuple):
@@ -72,7 +72,7 @@ class Backlog(NamedTuple):
     delayed: int
     dead: int
     consumers: int
-    bytes: int | None = None  # about: so many of the average size
+    bytes: int | None = None  # about: that many of the average size
     oldest_age_s: float | None = None  # of what is ready; None: nothing, or it is not known
 
 

@@ -49,7 +49,7 @@ _MINE: Final = ("pyspark", "py4j")
 def search(
     spark: SparkSession, scope: Scope, conditions: Conditions, body: Body, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Results in order: one more than `limit`, if there are so many. Raises Usage, DataLoss."""
+    """Results in order: one more than `limit`, if there are that many. Raises Usage, DataLoss."""
     try:
         with without_a_log():
             found = select(messages(spark, scope), conditions)

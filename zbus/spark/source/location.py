@@ -30,7 +30,7 @@ class Where:
     token_file: str | None = None
     tls_ca: str | None = None
     patience_s: float = TRIED_S
-    """A broker that cannot be reached is tried again for so long: it may be starting."""
+    """A broker that cannot be reached is tried again for this long: it may be starting."""
 
     def open(self) -> Log:
         """The log. Raises Usage, Unreachable."""

@@ -136,7 +136,7 @@ def keep(parts: Sequence[Part], fail: bool) -> list[Part]:
 
 
 def split(parts: Sequence[Part], wish: Wish) -> list[Part]:
-    """In pieces of about `split_bytes`, of at most `records_max`, and of at least so many."""
+    """In pieces of about `split_bytes`, of at most `records_max`, and of at least that many."""
     total = sum(_bytes(part) for part in parts)
     size = wish.split_bytes
     if wish.partitions_min:

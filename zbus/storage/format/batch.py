@@ -235,7 +235,7 @@ def require_link(batches: Sequence[Batch], previous_crc: int) -> None:
 
 
 def decode_chunk(batch: Batch | bytes, first: int = 0, count_max: int = COUNT_MAX) -> Chunk:
-    """Give the rows of a DATA batch from number `first` on, at most so many. Trusts its checksum,
+    """Give the rows of a DATA batch from number `first` on, at most that many. Trusts its checksum,
     but no length. Equal headers are one object."""
     header, raw = (read_header(batch), batch) if isinstance(batch, bytes) else batch
     if header.kind is not _DATA or len(raw) != header.length:

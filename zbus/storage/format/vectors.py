@@ -3,7 +3,7 @@
 the other.
 
 A reader passes the payload, where to begin and how many there are, and gets them and the
-position after them. That the payload holds so many, and that each is what it may be, is checked.
+position after them. That the payload holds that many, and that each is what it may be, is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from zbus.core.timing.delays import Columns
 from zbus.storage.errors import JournalDamage
 
 PADDING = tuple(bytes(-length & 7) for length in range(8))
-"""By length & 7: what follows so many bytes, so that the next part starts at a multiple of 8."""
+"""By length & 7: the padding behind that many bytes, so that the next part starts at a multiple of
+8."""
 
 Part: TypeAlias = "bytes | bytearray | memoryview | array[int]"
 """Of a payload."""

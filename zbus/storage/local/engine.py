@@ -87,7 +87,7 @@ class LocalJournal:
         observe_sync: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`open_segments_max` is of files open for writing. `progress` is told, while lanes are
-        looked through, topics done and topics in all; so many `warmers` read ahead of that.
+        looked through, topics done and topics in all; `warmers` threads read ahead of that.
         `observe_sync` is told, by a worker, how long each sync took."""
         self._data_dir = data_dir
         self._fail = fail

@@ -18,7 +18,7 @@ from zbus.storage.local import naming
 from zbus.storage.local.files import Files, opened
 from zbus.storage.port import JournalDamage, JournalError
 
-INDEX_BYTES: Final = 64 << 10  # at most one entry per so many bytes of file
+INDEX_BYTES: Final = 64 << 10  # at most one entry per that many bytes of file
 WINDOW_BYTES: Final = 1 << 20  # read at once when walking
 
 

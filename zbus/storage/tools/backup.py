@@ -41,7 +41,7 @@ from zbus.storage.tools.verify import find_directories, is_directory
 
 RESTORING_SUFFIX: Final = ".restoring"
 LOOKS_MAX: Final = 20
-"""So often a partition is looked at again because a segment went away while it was copied."""
+"""This often a partition is looked at again because a segment went away while it was copied."""
 
 
 class Report(msgspec.Struct):

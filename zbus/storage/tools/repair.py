@@ -42,7 +42,7 @@ class CannotRepair(JournalError):
 
 
 READY_MAX = 1 << 20
-"""So many messages are made ready again for a group of which nothing but its name is known."""
+"""This many messages are made ready again for a group of which nothing but its name is known."""
 
 
 class Quarantine:

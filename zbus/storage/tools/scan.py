@@ -36,7 +36,7 @@ from zbus.storage.tools.placeholders import is_loss
 
 OFFSET_MAX: Final = (1 << 63) - 1
 LOST_MAX: Final = 1 << 26
-"""So many messages a hole may have lost; a batch that is further on belongs to another log."""
+"""This many messages a hole may have lost; a batch that is further on belongs to another log."""
 
 _RUNS_MAX: Final = 200  # runs looked back at when choosing between them
 

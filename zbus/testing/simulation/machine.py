@@ -53,7 +53,7 @@ class Worker:
         self.run()
 
     def run(self, count: int | None = None) -> None:
-        """Run so many jobs, or all."""
+        """Run that many jobs, or all."""
         while self.jobs and count != 0:
             self.jobs.popleft()()
             if count is not None:

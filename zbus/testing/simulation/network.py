@@ -145,7 +145,7 @@ class Connection:
             self.socket.inbound += data
 
     def receive(self, bytes_max: int | None = None) -> bytes:
-        """Take what has come, at most so much."""
+        """Take what has come, at most that much."""
         outbound = self.socket.outbound
         data = bytes(outbound if bytes_max is None else outbound[:bytes_max])
         del outbound[: len(data)]

@@ -156,7 +156,7 @@ class Scene:
         raise AssertionError("no reply within a minute")
 
     def run(self, ms: int) -> None:
-        """Let so much time pass."""
+        """Let that much time pass."""
         end_ms = self.now_ms + ms
         while self.now_ms < end_ms:
             self._step()
@@ -202,7 +202,7 @@ class Scene:
     # -- what goes wrong ----------------------------------------------------------------------
 
     def jump(self, ms: int) -> None:
-        """The machine sleeps for so long: the broker finds itself in the future."""
+        """The machine sleeps for this long: the broker finds itself in the future."""
         self.trace.say(f"{ms} ms go by")
         self.machine.jump(ms)
 

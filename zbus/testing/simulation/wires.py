@@ -24,7 +24,7 @@ class Weather:
     doubled: float = 0.0
     overtaken: float = 0.0
     late: float = 0.0  # one more copy comes long after
-    late_ms: int = 3_600_000  # by at most so much
+    late_ms: int = 3_600_000  # by at most that much
     latency_ms: int = 20
     victim: str = ""  # frames with this word are lost, as well
     victim_lost: float = 0.0

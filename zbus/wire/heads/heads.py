@@ -135,7 +135,7 @@ class Heads:
             self._lines.clear()
 
     def drop(self, most: int) -> None:
-        """Free so many of the heads that are remembered no more. Each has a plan, and all at once
+        """Free `most` of the heads that are remembered no more. Each has a plan, and all at once
         would take long."""
         for heads in (self._contains, self._json):
             if heads is not None:

@@ -35,7 +35,7 @@ class Activity:
         self._left: list[Topic] = []  # that this round has still to look at
 
     def of(self, group: Group, passed: int) -> Pace:
-        """What is known of a group that has so many messages behind it now."""
+        """What is known of a group that has that many messages behind it now."""
         dead = group.dead_count()
         now_ms = self._broker.now_ms
         pace = self._paces.get(group)

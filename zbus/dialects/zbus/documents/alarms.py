@@ -13,7 +13,7 @@ WARNINGS_MAX = 100
 """Of one document; the worst of them."""
 
 IDLE_MS = 60_000
-"""A group that has messages to read and did not read for so long is worth a word."""
+"""A group that has messages to read and did not read for this long is worth a word."""
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _MIB = 1 << 20
@@ -36,7 +36,7 @@ class Warned:
 
 
 def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list[Warned]:
-    """Of a group that has given up so many messages, the last one at that time: as long as letters
+    """Of a group that dead-lettered `dead` messages, the last one at that time: as long as letters
     wait in its dead-letter topic, be they its own or of another group, or else for an hour."""
     text = f"{_who(group)} has given up {_messages(dead)} after too many attempts"
     letters = 0
@@ -62,7 +62,7 @@ def _open_letters(topic: Topic | None) -> int:
 def group_warnings(
     group: Group, ready: int, leased: int, idle_ms: int, now_ms: int
 ) -> list[Warned]:
-    """Of a group with so many messages in each state, that has not moved on for so long."""
+    """Of a group with messages in these states, and its time without progress."""
     name, topic, who = group.name, group.topic.name, _who(group)
     failing = _failing(group, who, ready + leased + group.delayed_count(), now_ms)
     if failing is not None:

@@ -82,7 +82,7 @@ class Rows:
         self._forget()
 
     def some(self, count: int) -> None:
-        """Look at so many; those that there are take turns."""
+        """Look at that many; those that there are take turns."""
         if not self._left:
             self._left = visible_topics(self._broker, self._grant)
         for topic in self._left[:count]:
@@ -160,7 +160,7 @@ class Rows:
         return {name: row for name, row in self._encoded.items() if row is not None}
 
     def since(self, number: int, bytes_max: int) -> tuple[dict[str, msgspec.Raw | None], int]:
-        """What changed after that, the oldest first and not much more than so many bytes; and the
+        """What changed after that, the oldest first and not much more than that many bytes; and the
         number to ask with next."""
         names = []
         for name, changed in reversed(self._changes.items()):

@@ -29,7 +29,7 @@ PUSH_BYTES_MAX = 64 << 20
 EARLY_MS = 10 * PAUSE_MS
 FOLLOWERS_PER_MS = 1_000
 """What is told before its time: each document counts as a pause, each copy as `BYTES_PER_MS` does,
-and to look for who is to be told, too. So much of it may come in a burst: ten documents."""
+and to look for who is to be told, too. A burst may have this much: ten documents."""
 
 KEPT_BYTES_MAX = 64 << 20
 """Of documents of a kind."""

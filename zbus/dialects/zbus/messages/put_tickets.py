@@ -82,7 +82,7 @@ NOT_RARE = Rare()
 
 
 def due_after(broker: Broker, delay_ms: int) -> int:
-    """When a message is due that waits for so long; 0 = at once."""
+    """When a message is due that waits for this long; 0 = at once."""
     due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0
     return due_ms if due_ms > broker.now_ms else 0
 

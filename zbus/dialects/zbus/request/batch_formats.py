@@ -186,7 +186,7 @@ def _objects(
 
 
 def _start(body: bytes, cut: int) -> str:
-    """So many bytes of a text at most, and no part of a character."""
+    """This many bytes of a text at most, and no part of a character."""
     return utf_8_decode(body[:cut], "strict", len(body) <= cut)[0]
 
 

@@ -194,7 +194,7 @@ _OF_ANSWER = frozenset((b"", b"content-type", b"host", b"topic"))  # what the br
 
 def omit(lines: bytes, over_bytes: int) -> bytes:
     """The lines of a delivery, which begin with its offset, without those that it can spare, as far
-    as so many bytes are too many."""
+    as that many bytes are too many."""
     for name in _SPARE:
         if over_bytes <= 0:
             break

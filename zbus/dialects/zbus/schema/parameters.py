@@ -59,7 +59,7 @@ class Number:
 
 @attrs.frozen
 class Text:
-    """Text of at most so many bytes; 0 = as many as a header has."""
+    """Text of at most that many bytes; 0 = as many as a header has."""
 
     bytes_max: int = 0
 
@@ -235,7 +235,7 @@ body | text | empty | the message's body, if the request has none
 CONSUME = _parameters("""
 timeout | duration | none: waits | how long to wait; 0 takes what is there. A browser's
     navigation (`Sec-Fetch-Mode: navigate`) without it waits `navigation_timeout_ms` (30 s)
-batch | batch | one message | up to so many messages in a [container](#containers), chosen by
+batch | batch | one message | up to that many messages in a [container](#containers), chosen by
     `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
     if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
 partition | number | all in turn | take from this one only
@@ -246,7 +246,7 @@ on_loss | lost leases | the group's `group_on_loss` | what becomes of these leas
 offset | number | none | the message there, whatever the group has read; changes nothing
 standby | flag | false | of an exclusive group that another session reads: wait, and take over when
     that one has left
-consume_window | consume window | 1 | multiplexed only: up to so many replies with this id, one
+consume_window | consume window | 1 | multiplexed only: up to that many replies with this id, one
     message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
 """)
@@ -284,7 +284,7 @@ EXTEND = _parameters(
     " `5m`, or milliseconds"
 )
 REDRIVE = _parameters(f"""
-count | count | {REDRIVE_COUNT_DEFAULT:,} | at most so many, the first ones
+count | count | {REDRIVE_COUNT_DEFAULT:,} | at most that many, the first ones
 offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
 partition | number | all, 0 with `offset` | of this partition
 to | name | where each comes from | into this topic
@@ -302,9 +302,9 @@ durability | durability | the option `durability`, or as it is | what a reply wa
     creation
 retention_ms | duration | the option `retention_ms`, or as it is | [retention](#retention): forget
     what is older; 0 = no such limit
-retention_bytes | size | the option `retention_bytes`, or as it is | keep about so many bytes of
+retention_bytes | size | the option `retention_bytes`, or as it is | keep about that many bytes of
     each partition; 0 = no such limit
-retention_count | number | 0, or as it is | keep about so many messages of each partition; 0 = no
+retention_count | number | 0, or as it is | keep about that many messages of each partition; 0 = no
     such limit
 retention_done | flag | false, or as it is | forget what all groups have finished
 dedupe_ms | duration | 0, or as it is | how long an id is [remembered](#putting-once); 0: ids
@@ -386,7 +386,7 @@ interval | interval | {STATS_INTERVAL_MS_MIN} | time between two events, at leas
     {STATS_INTERVAL_MS_MIN}
 """)
 CONNECTIONS = _parameters("""
-count | listed count | 100 | at most so many
+count | listed count | 100 | the limit
 after | text | none | go on after the connection of this id, as the reply's `next` says
 """)
 DISCONNECT = _parameters("session | text | required | its id, as `connections` tells it")
@@ -400,10 +400,10 @@ keep_leased | switch | false | of a group: what is leased stays so; `count` tell
 READ = _parameters(f"""
 partition | number | 0 | which one
 offset | number | the oldest there is | where to begin
-bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most so many bytes of batches; at least one
+bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most that many bytes of batches; at least one
     batch, unless it is 0: only `first` and `end` are told
-count | count | {READ_COUNT_DEFAULT} | at most so many messages; also chooses messages
-cut | size | whole bodies | of messages as JSON: of each body so many bytes at most; then `size`
+count | count | {READ_COUNT_DEFAULT} | at most that many messages; also chooses messages
+cut | size | whole bodies | of messages as JSON: of each body that many bytes at most; then `size`
     is its length
 """)
 _BY_ID = """
@@ -429,7 +429,7 @@ PEEK = _parameters("""
 state | listed state | ready | which ones
 key | key | any | only those of this key
 tag | filter | any | only those whose tag this [filter](#filters) matches
-count | listed count | 100 | at most so many
+count | listed count | 100 | the limit
 after | text | the first | what comes behind that: the `next` of the reply before
 body | flag | false | with their bodies, up to 1 MiB of them
 """)
