@@ -72,8 +72,7 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     push: PushInfo | None = None
     """The webhook that its messages are sent to."""
     unclaimed: bool = False
-    """It came with its topic, and no client has asked for it yet: no request waits for its
-    messages."""
+    """It came with its topic, and no client has asked for it yet: none waits for it."""
     message_count: int = field(default=0, name="messageCount")
     """Messages that are still to be delivered (the lag). The filter is not considered."""
     leased_count: int = field(default=0, name="leasedCount")

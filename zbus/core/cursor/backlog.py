@@ -239,8 +239,7 @@ class Backlog(CursorState):
             self._put(offset, self._front())
 
     def put_lost(self, offset: int) -> None:
-        """LEASED -> READY, before everything else, but behind what came back and stood before
-        it."""
+        """LEASED -> READY, before everything else, but behind what stood before it."""
         label = self._label_of(offset)
         self._take(offset)
         if label:
@@ -257,8 +256,7 @@ class Backlog(CursorState):
                 self.returns.hand_out(offset, None, self.places)
 
     def again(self, offset: int) -> None:
-        """READY, DELAYED or DONE -> READY, before everything else. It counts as never handed
-        out."""
+        """READY, DELAYED or DONE -> READY, before everything else. It counts as undelivered."""
         self.attempts.pop(offset, None)
         self._step_over()  # it may be the next one, and finished
         self.put_front(offset)

@@ -91,8 +91,7 @@ class Storage(Protocol):
         and the offset before which a part of it goes first. None = that would not help."""
 
     def over_limit(self, partition: Partition) -> int:
-        """The offset before which a partition in memory is more than one may keep; 0 = it is
-        not."""
+        """The offset before which a partition in memory is more than one may keep; 0: it is not."""
 
     def trim(self, partition: Partition) -> None:
         """Drop whole segments before the partition's first offset, which is durable."""

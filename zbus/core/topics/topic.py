@@ -90,8 +90,7 @@ class Session:
 
 
 class Pull(Ticket):
-    """A request for messages that may have to wait; ends with Delivered or Empty. `session` is who
-    asks."""
+    """A request for messages that may have to wait; ends with Delivered or Empty."""
 
     __slots__ = (
         "credit",

@@ -109,8 +109,7 @@ class Listing:
         self.unseen = 0  # messages that may be delayed, and no one has looked
 
     def steps(self) -> Iterator[int]:
-        """Choose what is to be looked at; each step tells what work it was, in microseconds or
-        so."""
+        """Choose what is to be looked at; each step returns its work, in microseconds."""
         match self.wanted.state:
             case MessageState.DELAYED:
                 self._candidates = yield from self._delayed()

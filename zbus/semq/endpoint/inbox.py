@@ -211,8 +211,7 @@ class Inbox:
         return released
 
     def has(self, mid: Mid, ranges: list[range]) -> tuple[list[int], list[int], list[int]]:
-        """Which of these numbers have ever come with a message, which without one, and which have
-        not."""
+        """Which of these numbers have ever come with a message, which without, and which not."""
         seen = self._ledger.of(mid)
         there: list[int] = []
         void: list[int] = []

@@ -68,8 +68,7 @@ class Output:
         self._takers.pop(link, None)
 
     def _encrypt(self, link: SocketConnection, tls: TlsStream, data: bytes) -> bytes:
-        """What to send for this plaintext; from here on the link's output is counted as it is
-        sent."""
+        """What to send for this plaintext; from here on the link counts what it sends."""
         try:
             sealed = tls.encrypt(data)
         except Exception:

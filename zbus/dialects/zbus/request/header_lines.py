@@ -291,8 +291,7 @@ _ADDED = {Kind.STANDARD: 0, Kind.TYPE: len(_IN_PLACE) + len(PREFIX)}
 
 
 def added_bytes(name: bytes) -> int:
-    """How many bytes a line of this name has more in a plain reply than as it is stored, at
-    most."""
+    """How many bytes a line of this name has more in a plain reply than as stored, at most."""
     return _ADDED.get(KINDS[name], len(PREFIX))
 
 
