@@ -43,8 +43,8 @@ def test_keys(keys: list[str], sort: str, reverse: bool, pattern: str, done: boo
     for pressed in keys:
         view.press(pressed)
     assert (view.sort, view.reverse, view.pattern, view.done) == (sort, reverse, pattern, done)
-    assert HELP in view.told()
-    assert sort in view.told()
+    assert HELP in view.status_text()
+    assert sort in view.status_text()
 
 
 @pytest.mark.parametrize(

@@ -375,7 +375,7 @@ def test_the_log_tells_of_refusals_but_no_token(caplog: pytest.LogCaptureFixture
     assert refused_status(client, http("/Orders?body=x")) == 403
     first, second = caplog.records
     assert (first.who, first.command, first.topic, first.times) == ("b", "produce", "Orders", 1)  # type: ignore[attr-defined]
-    assert (second.who, second.times) == ("nobody", 3)  # type: ignore[attr-defined]
+    assert (second.who, second.times) == ("no token", 3)  # type: ignore[attr-defined]
     assert "of-nobody" not in str([record.__dict__ for record in caplog.records])
 
 

@@ -16,12 +16,12 @@ class Lines:
     def __init__(self) -> None:
         self.encoded = 0
 
-    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+    def encode(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
         self.encoded += 1
         place = ",".join(map(str, position)).encode()
         return b"%d:%d %b %b\n" % (index, chunk.first + at, chunk.bodies[at], place)
 
-    def tell_gap(self, count: int, position: list[int]) -> bytes:
+    def encode_gap(self, count: int, position: list[int]) -> bytes:
         return b"gap %d %b\n" % (count, ",".join(map(str, position)).encode())
 
 

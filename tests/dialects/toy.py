@@ -65,7 +65,7 @@ class ToyPut(PlainReply):
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Stored):
-            self.tell(200, TEXT, b"%d" % self.offset)
+            self.respond(200, TEXT, b"%d" % self.offset)
         else:
             super().answer(outcome)
 
@@ -76,8 +76,8 @@ class ToyPull(PlainPull):
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
             _, chunk, at, _, _ = outcome.pieces[0]
-            self.tell(200, plain(chunk.headers[at]), chunk.bodies[at])
+            self.respond(200, plain(chunk.headers[at]), chunk.bodies[at])
         elif isinstance(outcome, Empty):
-            self.tell(204)
+            self.respond(204)
         else:
             super().answer(outcome)

@@ -294,8 +294,8 @@ WRITING: list[Mutant] = [
         ),
         (
             "told-before-all-is-found",
-            "                tell(problem if problem and wanted == offset else chunk)",
-            "                tell(problem or chunk)",
+            "                deliver(problem if problem and wanted == offset else chunk)",
+            "                deliver(problem or chunk)",
             "core/test_log.py",
         ),
     ),
@@ -478,14 +478,14 @@ ONCE_ONLY: list[Mutant] = [
         ),
         (
             "told-of-the-wrong-partition",
-            "        told_of, offset = (known[0][0], known[0][1].offset) if known",
-            "        told_of, offset = (partition, known[0][1].offset) if known",
+            "        reported_of, offset = (known[0][0], known[0][1].offset) if known",
+            "        reported_of, offset = (partition, known[0][1].offset) if known",
             ONCE,
         ),
         (
             "told-of-the-wrong-partition-face",
-            "        told_of, offset = (known[0][0], known[0][1].offset) if known",
-            "        told_of, offset = (partition, known[0][1].offset) if known",
+            "        reported_of, offset = (known[0][0], known[0][1].offset) if known",
+            "        reported_of, offset = (partition, known[0][1].offset) if known",
             "conformance/test_idempotent_produce.py",
         ),
         (

@@ -638,11 +638,11 @@ STORE: list[Mutant] = [
             "state-before-its-messages",
             "            size = self._append(partition, state, batches, now_ms)",
             "            if len(batches) == 2 and change is not None:\n"
-            "                told = encode_state(\n"
+            "                own = encode_state(\n"
             "                    Kind.STATE, partition.end, now_ms, encode_change(change),"
             " state.last_crc\n                )\n"
             "                assert chunk is not None\n"
-            "                batches = [told, encode_chunk(chunk, told.header.crc)]\n"
+            "                batches = [own, encode_chunk(chunk, own.header.crc)]\n"
             "            size = self._append(partition, state, batches, now_ms)",
             "core/test_recovery.py",
         ),

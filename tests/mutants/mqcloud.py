@@ -120,7 +120,7 @@ MQCLOUD: list[Mutant] = [
             "        self.give_up()\n        if not isinstance(outcome, Empty):\n",
             "        lock = self._lock\n        self.give_up()\n"
             "        if isinstance(outcome, Empty) and outcome.reason is EmptyReason.DRAINED:\n"
-            "            self._tell(NO_NEW_MSG, lock)\n"
+            "            self._respond(NO_NEW_MSG, lock)\n"
             "        elif not isinstance(outcome, Empty):\n",
             SIMULATED,
         ),

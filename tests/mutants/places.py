@@ -69,7 +69,7 @@ PLACES: list[Mutant] = [
         ),
         (
             "a-mask-contradicts",
-            "        if bool(mask & known[word]) != said:",
+            "        if bool(mask & known[word]) != value:",
             "        if False:",
             WORDS,
         ),

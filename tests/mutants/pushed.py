@@ -46,8 +46,8 @@ PUSHED: list[Mutant] = [
         "zbus/server/push/request.py",
         (
             "webhook-signature-without-time",
-            'told = b"%b.%d.%b" % (id, time_s, body)',
-            'told = b"%b.%b" % (id, body)',
+            'signed_bytes = b"%b.%d.%b" % (id, time_s, body)',
+            'signed_bytes = b"%b.%b" % (id, body)',
             PUSHING,
         ),
         (

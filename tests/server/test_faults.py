@@ -21,7 +21,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Fault
 from zbus.core.verbs import disconnect
 from zbus.core.verbs.disconnect import Departures
-from zbus.server.loop.faults import each, names, tell
+from zbus.server.loop.faults import each, names, report
 from zbus.server.process.logs import TextFormatter
 from zbus.storage.port import JournalError
 from zbus.storage.writer import LogWriter
@@ -44,7 +44,7 @@ class Rig:
         self.process = self.machine.running
         self.broker = self.process.broker
         self.found: list[Fault] = []
-        self.broker.faults.tell = self.found.append
+        self.broker.faults.report = self.found.append
         self.stored: list[bytes] = []  # acknowledged in A, and acknowledged by no reader
         self.fired = 0
         self.culprit, self.witness = self.connect(), self.connect()
@@ -463,7 +463,7 @@ def test_sending_costs_the_connection(step: str, monkeypatch: pytest.MonkeyPatch
 def test_without_anybody_who_listens_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """So no test passes over a mistake."""
     rig = Rig(monkeypatch, "os")
-    rig.broker.faults.tell = None
+    rig.broker.faults.report = None
     fail_for_the_topic(Dispatch, "_take")(rig)
     pull(rig)
     with pytest.raises(Planted):
@@ -475,7 +475,7 @@ def test_the_log_has_names_and_the_place(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("zbus"), "propagate", True)
     rig = Rig(monkeypatch, "os")
-    rig.broker.faults.tell = tell
+    rig.broker.faults.report = report
     fail_for_the_topic(Dispatch, "_take")(rig)
     pull(rig)
     rig.machine.settle()

@@ -70,7 +70,7 @@ async def tracker(changes: Changes, nursery: trio.Nursery) -> Tracker:
 
 def change(changes: Changes, now_ms: int) -> None:
     changes.note(now_ms)
-    changes.tell(now_ms)
+    changes.notify(now_ms)
 
 
 async def test_a_report(tracker: Tracker) -> None:
@@ -96,7 +96,7 @@ async def test_what_others_report_is_no_change(tracker: Tracker, changes: Change
     """Else two brokers that are each other's trackers would report for ever."""
     await tracker.reports()
     changes.wake(1_000)
-    changes.tell(1_000)
+    changes.notify(1_000)
     assert await tracker.reports() == []
 
 

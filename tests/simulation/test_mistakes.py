@@ -43,7 +43,7 @@ class MistakenSimulation(Simulation):
     def _start(self, *args: Any) -> None:
         super()._start(*args)
         broker = self.machine.broker
-        broker.faults.tell = self._tell
+        broker.faults.report = self._tell
         for owner, name in (
             (broker._storage, "write"),
             (broker._dispatch, "_scan"),

@@ -519,11 +519,11 @@ def test_a_group_follows_what_a_listener_is_told(
         latest = reached.replace("[4]", "[5]")
         at = SimpleNamespace(endOffset=reached, latestOffset=latest)
         progress: Any = SimpleNamespace(name="q", id="1", runId="2", sources=[at])
-        lag.tell(progress)
+        lag.report(progress)
         assert told == [{"followed": 1}]
         assert bus.query("followed", "followers").message_count == 1
         bus.remove("followed")
-        lag.tell(progress)
+        lag.report(progress)
         bus.declare("followed")
         bus.produce_many("followed", [b"x"] * 5)
         lag.onQueryTerminated(cast("Any", SimpleNamespace(runId="2")))

@@ -59,7 +59,7 @@ class View:
         elif key.isprintable():
             self.pattern += key
 
-    def told(self) -> str:
+    def status_text(self) -> str:
         """A line about it, for under the table."""
         order = f"by {self.sort}{', least first' if self.reverse else ''}"
         chosen = f"/{self.pattern}{'_' if self.typing else ''}" if self.chooses else ""

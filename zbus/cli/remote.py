@@ -59,10 +59,10 @@ class Refused(Failed):
         self._command = (context and context.info_name) or ""
         self._topic = str(context.params.get("topic", "")) if context is not None else ""
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print the broker's text as it came: it may be a service's, and of any form."""
         if not self._text:
-            super().tell()
+            super().report()
             return
         click.echo(self._text, err=True)
         if advice := self._advice():

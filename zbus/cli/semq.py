@@ -200,8 +200,8 @@ def _serve(settings: Settings) -> None:
     async def serve() -> None:
         async with opened(settings) as running:
             direct = f", directly at {', '.join(running.direct)}" if running.direct else ""
-            said = f"{settings.node} listens at {settings.socket}{direct}"
-            click.echo(f"{said}; platform {settings.platform and settings.platform.address}")
+            listening = f"{settings.node} listens at {settings.socket}{direct}"
+            click.echo(f"{listening}; platform {settings.platform and settings.platform.address}")
             sys.stdout.flush()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_on_signal, running.program.stop)

@@ -87,12 +87,12 @@ def ordered(rows: list[Row], sort: str, reverse: bool = False, pattern: str = ""
 
 def summary(server: ServerInfo) -> str:
     """What the broker tells of itself; a token that may not see everything is not told."""
-    told = []
+    status_text = []
     if (connections := server.connection_count) is not None:
-        told.append(f"{connections:,} connection{'s' * (connections != 1)}")
+        status_text.append(f"{connections:,} connection{'s' * (connections != 1)}")
     if (memory_bytes := server.memory_bytes) is not None:
-        told.append(f"{memory_bytes / (1 << 20):,.0f} MiB")
-    return ", ".join(told)
+        status_text.append(f"{memory_bytes / (1 << 20):,.0f} MiB")
+    return ", ".join(status_text)
 
 
 def _table(rows: list[Row], rows_max: int, title: str) -> Table:
@@ -135,7 +135,7 @@ class _Screen:
     def show(self) -> None:
         view, height = self.view, self._live.console.height
         rows = ordered(self.rows, view.sort, view.reverse, view.pattern)
-        title = "   ".join(part for part in (self.title, view.told()) if part)
+        title = "   ".join(part for part in (self.title, view.status_text()) if part)
         self._live.update(_table(rows, max(1, height - 3), title), refresh=True)
 
     def wait(self, seconds: float) -> None:

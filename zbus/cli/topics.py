@@ -181,9 +181,9 @@ def declare(
 
     A GROUP that exists stays where it is: `zbus seek` moves it.
     """
-    said = {name: int(word) if isinstance(word, bool) else word for name, word in words.items()}
+    given = {name: int(word) if isinstance(word, bool) else word for name, word in words.items()}
     with Remote(url) as remote:
-        fields = {"cmd": "declare", "topic": topic, "consume_group": group, **said}
+        fields = {"cmd": "declare", "topic": topic, "consume_group": group, **given}
         reply = remote.request(fields)
     _print_json(reply, as_json)
 

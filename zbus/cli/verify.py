@@ -72,9 +72,9 @@ def verify(data_dir: Path, repair: bool, target: Path | None, as_document: bool)
         document |= {"bytes": bar.read, "seconds": round(seconds, 3)}
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
     elif isinstance(result, Checkup):
-        _say(result, repair, bar.read, seconds)
+        _print(result, repair, bar.read, seconds)
     else:
-        _say_backup(result, bar.read, seconds)
+        _print_backup(result, bar.read, seconds)
     if isinstance(result, Checkup):
         sys.exit(EXIT_DAMAGED if result.left else EXIT_REPAIRED if result.repaired else 0)
     sys.exit(EXIT_DAMAGED if result.damaged else 0)
@@ -112,7 +112,7 @@ class _Bar:
             self._bar.update(self._task, completed=self.read, total=self.total)
 
 
-def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
+def _print(result: Checkup, repair: bool, read: int, seconds: float) -> None:
     for lane in result.lanes:
         notes = []
         for segment in lane.segments:
@@ -157,7 +157,7 @@ def _say(result: Checkup, repair: bool, read: int, seconds: float) -> None:
         click.echo("repaired" if result.repaired else "all in order")
 
 
-def _say_backup(result: BackupCheckup, read: int, seconds: float) -> None:
+def _print_backup(result: BackupCheckup, read: int, seconds: float) -> None:
     for line in result.damaged:
         click.echo(f"damage: {line}")
     click.echo(f"{counted(len(result.manifest.segments), 'segment')}, {_speed(read, seconds)}")

@@ -32,9 +32,9 @@ class Failed(click.ClickException):
         if self._as_json:
             click.echo(msgspec.json.encode(self.document()), err=True)
         else:
-            self.tell()
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print the sentence as all commands do, `serve` among them."""
         click.echo(f"zbus: {self.format_message()}", err=True)
 

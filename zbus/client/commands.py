@@ -168,8 +168,8 @@ def _json_instead_of(
     """The body, and the line that says what it is."""
     if type(body) is not bytes or body:
         raise TypeError("body and json contradict each other: give one of them")
-    told = headers and "content-type" in {name.lower() for name in headers}
-    return msgspec.json.encode(json), b"" if told else b"content-type: application/json\r\n"
+    has_type = headers and "content-type" in {name.lower() for name in headers}
+    return msgspec.json.encode(json), b"" if has_type else b"content-type: application/json\r\n"
 
 
 _NOT_GIVEN = (None,) * 6

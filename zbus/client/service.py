@@ -310,8 +310,8 @@ class Service:
             return APPLICATION_ERROR, _TEXT, str(error).encode("utf-8", "replace")
         except Exception as error:  # whatever a method raises is the caller's answer
             call = _CALL.get(None)
-            told = (call.sender, call.id, call.traceparent or "-") if call else ("-", "-", "-")
-            LOG.exception("%s: a call failed (sender %s, id %s, traceparent %s)", self.topic, *told)
+            ids = (call.sender, call.id, call.traceparent or "-") if call else ("-", "-", "-")
+            LOG.exception("%s: a call failed (sender %s, id %s, traceparent %s)", self.topic, *ids)
             text = str(error) or type(error).__name__
             return APPLICATION_ERROR, _TEXT, text.encode("utf-8", "replace")
 

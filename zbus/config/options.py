@@ -223,8 +223,8 @@ class Config(
         """An object of this class: of the options, and of what else is known, what it has a field
         of the same name for."""
         names = {field.name for field in attrs.fields(kind)}  # type: ignore[arg-type]  # of attrs
-        told = {name: getattr(self, name) for name in names & OPTIONS.keys()}
-        return kind(**told, **{name: more[name] for name in names & more.keys()})
+        given = {name: getattr(self, name) for name in names & OPTIONS.keys()}
+        return kind(**given, **{name: more[name] for name in names & more.keys()})
 
 
 def _declared() -> dict[str, Option]:

@@ -206,7 +206,7 @@ class Broker:
         if self._memory.gone:
             self.faults.guard(self._memory.sweep)
         if self.changes.due_ms is not None:
-            self.changes.tell(self.now_ms)
+            self.changes.notify(self.now_ms)
         if self._fencing.to_drop:
             self._fencing.drop_doomed()
 
@@ -251,7 +251,7 @@ class Broker:
             self.begin_partition(partition)
         for group in topic.groups.values():
             if group.origin is not None:
-                topic_changes.tell(self._tick, group)
+                topic_changes.notify(self._tick, group)
             self._take_back(group)
             if group.temporary:
                 # Its readers did not outlive the broker; they may be on their way back.
@@ -279,7 +279,7 @@ class Broker:
                 self._standbys.end_all(group, EmptyReason.STOPPING)
             self._following.end(topic, ENDED_STOPPING)
         self._calls.stop()
-        self.changes.tell_at_once(self.now_ms)
+        self.changes.notify_at_once(self.now_ms)
 
     # -- sessions -------------------------------------------------------------------------
 

@@ -261,8 +261,8 @@ class Log:
         def done(found: Chunk | BrokerError | None) -> None:
             del self._reads[offset]
             if partition.log is not self:  # it was read again meanwhile: look there
-                for _, tell in waiting.values():
-                    tell(None)
+                for _, give in waiting.values():
+                    give(None)
                 return
             problem = found if isinstance(found, BrokerError) else None
             if isinstance(found, Chunk):
@@ -272,9 +272,9 @@ class Log:
                 # To look for it again, and again, would not help.
                 problem = damaged(partition.index, offset)
             # Found for all before one is told: it may read on, and push it out for the others.
-            found_for = [(tell, wanted, self.find(wanted)) for wanted, tell in waiting.values()]
-            for tell, wanted, chunk in found_for:
-                tell(problem if problem and wanted == offset else chunk)
+            found_for = [(give, wanted, self.find(wanted)) for wanted, give in waiting.values()]
+            for give, wanted, chunk in found_for:
+                give(problem if problem and wanted == offset else chunk)
 
         partition.fetch(offset, portion, done)
 

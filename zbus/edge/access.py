@@ -173,7 +173,7 @@ class Access:
         self.anonymous = Bearer()
         self._again_ms = 0  # when rights may be fewer than they were
         self.refusals = 0  # that the log does not know of
-        self.told_ms = 0  # when it was told last
+        self.logged_ms = 0  # when it was told last
         self.update(entries)
 
     def update(self, entries: Iterable[Entry]) -> None:

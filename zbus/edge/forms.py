@@ -59,14 +59,14 @@ def _read_parts(boundary: bytes, body: bytes) -> dict[bytes, bytes]:
             break
         head, blank, value = piece.partition(b"\r\n\r\n")
         lines = [line.partition(b":") for line in head.split(b"\r\n")] if blank else []
-        for name, _, said in lines:
+        for name, _, field_value in lines:
             match name.strip().lower():
                 case b"content-disposition":
-                    fields.setdefault(option_of(said.partition(b";")[2], b"name"), value)
+                    fields.setdefault(option_of(field_value.partition(b";")[2], b"name"), value)
                 case b"content-type":
-                    check_charset(said)
+                    check_charset(field_value)
                 case b"content-transfer-encoding":
-                    _check_transfer_encoding(said.strip().lower())
+                    _check_transfer_encoding(field_value.strip().lower())
     return fields
 
 

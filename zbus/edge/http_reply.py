@@ -97,7 +97,7 @@ class PlainAnswering(Answering):
 
     asked: PlainHead
 
-    def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
+    def respond(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
         asked = self.asked
         self.send(compose(asked.head, asked.browser, status, lines, body))
@@ -108,7 +108,7 @@ class PlainAnswering(Answering):
             raise AssertionError(f"unexpected outcome {outcome!r}")
         status = STATUS[outcome.refusal]
         text = f"{status}: {outcome.text}".encode()
-        self.tell(status, TEXT + retry_line(outcome), text)
+        self.respond(status, TEXT + retry_line(outcome), text)
 
 
 class PlainReply(PlainAnswering, Ticket):
@@ -212,12 +212,12 @@ class LatePull(PlainPull):
         self.peer.patient -= 1
         super().settle(outcome)
 
-    def tell_late(self, body: bytes) -> None:
+    def respond_late(self, body: bytes) -> None:
         """The final answer, which is not empty."""
         if self.begun:
             self.send(encode_late_body(body))
         else:
-            self.tell(200, self.lines, body)
+            self.respond(200, self.lines, body)
 
 
 class Tell:
@@ -229,4 +229,4 @@ class Tell:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         answer = self._answer
-        PlainReply(self._asked, peer).tell(answer.status, answer.lines, answer.text.encode())
+        PlainReply(self._asked, peer).respond(answer.status, answer.lines, answer.text.encode())

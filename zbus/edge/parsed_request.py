@@ -16,8 +16,7 @@ class ParsedRequest(Protocol):
     pass; nothing may have happened before that."""
 
     def changes(self) -> bool:
-        """Whether it asks for more than looking, so that no other page may have a browser send
-        it."""
+        """Whether it asks for more than looking, so no other site may have it sent."""
 
     def needs(self) -> Needs | None:
         """The rights that its sender needs; None = no token is needed."""

@@ -176,8 +176,8 @@ def _forwarded(value: str) -> list[Hop | None]:
     for element in value.split(",") if value else ():
         pairs = {}
         for pair in element.split(";"):
-            name, _, said = pair.partition("=")
-            pairs[name.strip().lower()] = said.strip().strip('"')
+            name, _, pair_value = pair.partition("=")
+            pairs[name.strip().lower()] = pair_value.strip().strip('"')
         hops.append(_read_hop(pairs.get("for", ""), pairs.get("proto", "").lower()))
     return hops
 

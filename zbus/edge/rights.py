@@ -269,7 +269,7 @@ class Guarded:
             self._judged = grant
             self._passes = self._needs.met_by(grant)
         if not self._passes or self._broker.now_ms >= grant.expires_ms:
-            self._tell_log(peer)
+            self._log_refusal(peer)
             why = self._shown if isinstance(self._shown, str) else ""
             known = self._shown is not None and bearer.is_known(self._broker.now_ms)
             return self._asked.forbid(why, known)
@@ -315,11 +315,11 @@ class Guarded:
         if group is not None:
             admit_reader(peer, group, peer.asker)
 
-    def _tell_log(self, peer: Connection) -> None:
+    def _log_refusal(self, peer: Connection) -> None:
         """Who runs the broker learns of it, yet not of each: a line a second at most."""
         access, needs, now_ms = self._access, self._needs, self._broker.now_ms
         access.refusals += 1
-        if now_ms < access.told_ms + _LOG_EVERY_MS:
+        if now_ms < access.logged_ms + _LOG_EVERY_MS:
             return
         who = "no token" if self._shown is None else "an unknown token"
         fields = {
@@ -330,7 +330,7 @@ class Guarded:
             "times": access.refusals,
         }
         log.warning("forbidden", extra=fields)
-        access.told_ms, access.refusals = now_ms, 0
+        access.logged_ms, access.refusals = now_ms, 0
 
 
 class GuardedShape(OfShape):

@@ -184,7 +184,7 @@ def stream_options(function: Function) -> Function:
     return wrapped  # type: ignore[no-any-return]
 
 
-def say(text: str) -> None:
+def emit(text: str) -> None:
     """How far it is, on stderr."""
     click.echo(text, err=True)
 

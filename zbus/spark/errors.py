@@ -47,20 +47,20 @@ class NoSpark(SparkProblem):
     """Spark or Java is not there, or does not fit, or does not start."""
 
 
-_TOLD = re.compile(r"zbus\.spark\.errors\.(\w{1,40}): ([^\n]{1,2000})")
+_MARKED = re.compile(r"zbus\.spark\.errors\.(\w{1,40}): ([^\n]{1,2000})")
 
 
-def told(kind: type[SparkProblem]) -> str:
+def marker_of(kind: type[SparkProblem]) -> str:
     """Begins a text that Spark is to raise itself, so that it is found like the others."""
     return f"zbus.spark.errors.{kind.__name__}: "
 
 
 def problem_in(error: BaseException) -> SparkProblem | None:
     """What was raised in a process of Spark comes back as text in another error: this finds it."""
-    told = _TOLD.findall(str(error))
-    if not told:
+    found = _MARKED.findall(str(error))
+    if not found:
         return None
-    name, text = told[-1]
+    name, text = found[-1]
     kind = globals().get(name, SparkProblem)
     if isinstance(kind, type) and issubclass(kind, SparkProblem):
         return kind(text.strip())

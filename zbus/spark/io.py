@@ -112,8 +112,8 @@ def load_stream(
     spark: SparkSession, where: Where, topics: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
     """Topics as a stream."""
-    said = {**where_options(where), "topics": names_option(topics), **options}
-    return spark.readStream.format(FORMAT).options(**said).load()
+    given = {**where_options(where), "topics": names_option(topics), **options}
+    return spark.readStream.format(FORMAT).options(**given).load()
 
 
 def write(rows: DataFrame, where: Where, app: str | None = None, version: int = 0) -> None:
@@ -131,14 +131,14 @@ def names_option(names: Sequence[str]) -> str:
 
 def where_options(where: Where) -> dict[str, str]:
     """How Spark's options say where."""
-    said = {
+    given = {
         "broker": where.broker,
         "path": where.path,
         "tokenFile": where.token_file,
         "tlsCa": where.tls_ca,
         "patience": None if where.patience_s == TRIED_S else f"{where.patience_s:.3f}s",
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def forget(where: Where, app: str) -> None:

@@ -54,12 +54,12 @@ def find_java_home(
     )
 
 
-def _checked(home: Path, said: str) -> Path:
+def _checked(home: Path, source: str) -> Path:
     version = _version(home)
     if version is None:
-        raise NoSpark(f"{said} is {home}, and there is no Java that runs: {home}/bin/java")
+        raise NoSpark(f"{source} is {home}, and there is no Java that runs: {home}/bin/java")
     if version < VERSION_LEAST:
-        raise NoSpark(f"{said} is {home}: that is Java {version}, and {VERSION_LEAST} is needed")
+        raise NoSpark(f"{source} is {home}: that is Java {version}, and {VERSION_LEAST} is needed")
     return home
 
 

@@ -191,8 +191,7 @@ def recover(journal: Journal, wait: Callable[[], None] | None = None) -> tuple[l
 
 def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
     """There is no partition 0. Either a crash came while the topic was made: no client was told of
-    it and nothing in it was acknowledged. Or partition 0 is lost: then an operator has to
-    decide."""
+    it and nothing in it was acknowledged. Or partition 0 is lost: an operator decides."""
     for index, lane in lanes.items():
         if lane.end and lane.was_durable is not False:
             raise JournalDamage(
@@ -278,7 +277,7 @@ def _fill_backlog(group: Group, key: str, partition: Partition, here: Replay | N
         if origin is not None:
             _begin(backlog, key, origin, index, here)
             backlog.truncate(partition.end)  # the crash may have taken messages before it
-        backlog.tell_all()
+        backlog.record_all()
         backlog.dirty = True
         partition.changed.append(group)
         partition.topic_changed = True  # so all this is told soon, and before anything else

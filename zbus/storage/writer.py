@@ -111,9 +111,9 @@ def _failed(partitions: Sequence[Partition], verdicts: Verdicts) -> Failed:
 
 def _apart(change: StateChange) -> tuple[StateChange, StateChange | None]:
     """What a change says of settlements, and all else if there is more."""
-    told = StateChange(settlements=change.settlements, settled=change.settled)
+    own = StateChange(settlements=change.settlements, settled=change.settled)
     rest = attrs.evolve(change, settlements=(), settled=())
-    return told, None if rest == StateChange() else rest
+    return own, None if rest == StateChange() else rest
 
 
 class LogWriter:
@@ -162,9 +162,9 @@ class LogWriter:
         if chunk is not None:
             if change is not None and (change.settlements or change.settled):
                 # Before the messages: those of a torn write must not be there without it.
-                told, change = _apart(change)
+                own, change = _apart(change)
                 batches.append(
-                    encode_state(Kind.STATE, chunk.first, now_ms, encode_change(told), crc)
+                    encode_state(Kind.STATE, chunk.first, now_ms, encode_change(own), crc)
                 )
                 crc = batches[-1].header.crc
             small = len(chunk) <= _FEW_MESSAGES

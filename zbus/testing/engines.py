@@ -33,10 +33,10 @@ class Bench:
 
     def commit(self, journal: Journal, *lanes: Lane, synced: bool = True) -> Verdicts:
         """Commit, wait for it, and give what it says."""
-        said: list[Verdicts] = []
-        journal.commit(lanes, synced, said.append)
-        self.run_until(lambda: said)
-        return said[0]
+        verdicts: list[Verdicts] = []
+        journal.commit(lanes, synced, verdicts.append)
+        self.run_until(lambda: verdicts)
+        return verdicts[0]
 
     def read(self, journal: Journal, lane: Lane, offset: int, bytes_max: int = 1 << 20) -> bytes:
         answers: list[bytes | JournalError] = []

@@ -113,8 +113,8 @@ class LateJournal:
         done: Callable[[bytes | JournalError], None],
     ) -> None:
         def read(fate: Fate, written: bool) -> None:
-            tell = partial(partial, done)
-            self.stored.read(lane, offset, bytes_max, lambda answer: self._post(tell(answer)))
+            answered = partial(partial, done)
+            self.stored.read(lane, offset, bytes_max, lambda answer: self._post(answered(answer)))
 
         self._ask(lane, read)
 
@@ -160,17 +160,17 @@ class LateJournal:
                 problems.append(problem)
             unsure.discard(lane)
             if not unsure:
-                self._post(tell)
+                self._post(finish)
 
         def keep(stored: StoredLane) -> None:
             there.append(stored._replace(batches=list(stored.batches)))
 
-        def tell() -> None:
+        def finish() -> None:
             for stored in there:
                 found(stored)
             done(problems[0] if problems else None)
 
-        self._when_all(sorted(lanes), open_one, lambda: None if lanes else self._post(tell))
+        self._when_all(sorted(lanes), open_one, lambda: None if lanes else self._post(finish))
 
     def close(self) -> None:
         self.run()

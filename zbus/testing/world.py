@@ -67,8 +67,8 @@ def take_reply(received: bytes, start: int = 0) -> tuple[Reply | None, int]:
             continue
         if isinstance(event, h11.Response):
             status = event.status_code
-            said = [name for name, _ in event.headers].count(b"cache-control")
-            assert said == 1, f"every reply says once whether it may be kept: {event}"
+            lines_count = [name for name, _ in event.headers].count(b"cache-control")
+            assert lines_count == 1, f"every reply says once whether it may be kept: {event}"
             headers = {
                 name.decode(): value.decode("utf-8", "replace") for name, value in event.headers
             }

@@ -87,8 +87,7 @@ def encode_header_value(value: bytes) -> bytes:
 
 
 def encode_controls(value: bytes) -> bytes:
-    """The same of a value that nothing decodes: a valid one stays as it is. (Early versions stored
-    others.)"""
+    """The same of a value that nothing decodes: a valid one stays as it is."""
     return _CONTROL.sub(_encoded, value) if has_controls(value) else value
 
 

@@ -102,7 +102,7 @@ class Pair:
         random.shuffle(out)
         for offset in out:
             self.lose(offset)
-        self.backlog.tell_all()
+        self.backlog.record_all()
 
     def write(self) -> None:
         self.after.apply(self.backlog.changes("g"))

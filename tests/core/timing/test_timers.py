@@ -231,7 +231,7 @@ def test_an_item_whose_call_raises_does_not_stop_the_others() -> None:
     faults = Containment()
     found: list[Fault] = []
     called: list[str] = []
-    faults.tell = found.append
+    faults.report = found.append
 
     def call(item: str) -> None:
         called.append(item)
@@ -256,7 +256,7 @@ def test_an_item_whose_call_raises_does_not_stop_the_others() -> None:
 def test_what_must_not_be_contained_is_raised(error: Exception) -> None:
     faults = Containment()
     if isinstance(error, InDoubt):
-        faults.tell = lambda fault: None
+        faults.report = lambda fault: None
 
     def call(_: object) -> None:
         raise error

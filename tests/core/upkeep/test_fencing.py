@@ -108,10 +108,12 @@ class Following(Subscriber):
 class Plain:
     """Messages as their bodies."""
 
-    def tell(self, topic: object, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+    def encode(
+        self, topic: object, index: int, chunk: Chunk, at: int, position: list[int]
+    ) -> bytes:
         return chunk.bodies[at]
 
-    def tell_gap(self, count: int, position: list[int]) -> bytes:
+    def encode_gap(self, count: int, position: list[int]) -> bytes:
         return b""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zbus.spark.etl.following import batches, told_to_stop
+from zbus.spark.etl.following import batches, stop_requested
 
 
 class Stream:
@@ -65,5 +65,5 @@ def test_a_signal_is_a_stop(number: signal.Signals) -> None:
 
 
 def test_nobody_has_sent_one() -> None:
-    with told_to_stop() as told:
+    with stop_requested() as told:
         assert not told()

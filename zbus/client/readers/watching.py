@@ -199,24 +199,24 @@ def _is_stream(head: bytes) -> bool:
     )
 
 
-def _delivery(told: _Envelope, skipped: int) -> Delivery:
+def _delivery(envelope: _Envelope, skipped: int) -> Delivery:
     """The same as if it had been read."""
     fields = {}
-    for given, value in told.headers.items():
+    for given, value in envelope.headers.items():
         name = given.encode()
         fields[PREFIX + name if name in FRAMING else name] = value.encode()
-    fields[b"id"] = fields[b"origin_id"] = told.id.encode()
-    fields[b"topic"] = encode_header_value(told.topic.encode())
-    fields[b"offset"] = b"%d" % told.offset
-    fields[b"partition"] = b"%d" % told.partition
-    fields[b"timestamp"] = b"%d" % told.timestamp
-    if told.tag:
-        fields[b"tag"] = encode_header_value(told.tag.encode())
-    if told.key:
-        fields[b"key"] = encode_header_value(told.key.encode())
+    fields[b"id"] = fields[b"origin_id"] = envelope.id.encode()
+    fields[b"topic"] = encode_header_value(envelope.topic.encode())
+    fields[b"offset"] = b"%d" % envelope.offset
+    fields[b"partition"] = b"%d" % envelope.partition
+    fields[b"timestamp"] = b"%d" % envelope.timestamp
+    if envelope.tag:
+        fields[b"tag"] = encode_header_value(envelope.tag.encode())
+    if envelope.key:
+        fields[b"key"] = encode_header_value(envelope.key.encode())
     if skipped:
         fields[b"skipped"] = b"%d" % skipped
-    body = told.body.encode() if told.body_base64 is None else told.body_base64
+    body = envelope.body.encode() if envelope.body_base64 is None else envelope.body_base64
     delivery = Delivery(Response(200, fields, body))
     delivery.settled = True
     return delivery

@@ -234,11 +234,11 @@ def _answer(
     last: dict[Partition, int] = {}
     for home, original in known:
         last[home] = max(last.get(home, 0), original.offset + original.records - 1)
-    told_of, offset = partition, partition.end
+    reported_of, offset = partition, partition.end
     if not fresh:
-        told_of, offset = (known[0][0], known[0][1].offset) if known else (partition, offset)
+        reported_of, offset = (known[0][0], known[0][1].offset) if known else (partition, offset)
     ticket.offset = offset
-    parts = Parts(ticket, Duplicate(told_of, count - len(fresh)), len(last) + bool(fresh))
+    parts = Parts(ticket, Duplicate(reported_of, count - len(fresh)), len(last) + bool(fresh))
     if fresh:
         _store(tick, partition, fresh, parts.part())
     for home, offset in last.items():

@@ -51,7 +51,7 @@ def begin(tick: Tick, group: Group, model: Group | None, whole: bool, places: li
         group.origin = Origin(tuple([backlog.cursor for backlog in group.backlogs]))
     else:
         group.origin = _like(model, model.incarnation, whole, places)
-    tell(tick, group)
+    notify(tick, group)
 
 
 def _like(model: Group, incarnation: int, whole: bool, places: list[int]) -> Origin:
@@ -76,19 +76,19 @@ def renew(tick: Tick, group: Group, places: list[int]) -> None:
     for index, place in enumerate(places):
         old = group.backlogs[index]
         if place < 0:
-            old.tell_all()
+            old.record_all()
             continue
         new = group.backlogs[index] = Backlog(place)
-        new.tell_all()
+        new.record_all()
         new.keep_fates(old.fates is not None)
         new.dirty, new.skipped, new.unreported = old.dirty, old.skipped, old.unreported
     topic.partitions[0].options_changed[group] = None
     for partition in topic.partitions:
         tick.change(partition, group)
-    tell(tick, group)
+    notify(tick, group)
 
 
-def tell(tick: Tick, group: Group) -> None:
+def notify(tick: Tick, group: Group) -> None:
     """When all partitions have told of the group, no client needs to know any more how it began."""
     tick.confirm_all(group.topic, _Told(group))
 

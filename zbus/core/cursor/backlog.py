@@ -336,7 +336,7 @@ class Backlog(CursorState):
         self._reset = True
         self.cursor = cursor
 
-    def tell_all(self) -> None:
+    def record_all(self) -> None:
         self._reset = True  # `changes` gives next
 
     def truncate(self, end: int) -> None:

@@ -93,7 +93,7 @@ class CursorState(ReadyQueue):
             entries = some_entries(
                 offsets, attempts, self.places, self.leased, self.delayed, self.returns
             )
-        return self._told(name, incarnation, entries, delayed)
+        return self._change(name, incarnation, entries, delayed)
 
     def snapshot(self, name: str, incarnation: int = 0) -> GroupChange:
         """All there is, as a change from nothing."""
@@ -102,9 +102,9 @@ class CursorState(ReadyQueue):
         if places or leased or attempts or ahead:
             ready = self._all_in_order()
             entries = all_entries(ahead, attempts, ready, places, leased, delayed, self.returns)
-        return self._told(name, incarnation, entries, delayed.columns())
+        return self._change(name, incarnation, entries, delayed.columns())
 
-    def _told(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
+    def _change(self, name: str, number: int, entries: Entries, delayed: Columns) -> GroupChange:
         change = GroupChange(name, self.cursor, entries=entries, delayed=delayed)
         change.skipped, change.unreported, change.dead = self.skipped, self.unreported, self.dead
         change.incarnation = number

@@ -80,8 +80,7 @@ def ask(
     done: Callable[[Why | BrokerError], None],
     letters: Topic | None = None,
 ) -> None:
-    """Find out; the message may have to be read from storage. `letters` is the group's dead-letter
-    topic."""
+    """Find out; the message may have to be read from storage. `letters`: its dead letters."""
     first, end = partition.first, partition.visible
     index = partition.index
     if partition.fenced is None and not first <= offset < end:

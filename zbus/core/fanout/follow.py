@@ -301,7 +301,7 @@ class FanOut:
         self.failed.append((cohort, followed_no_more(cohort.audience.watch.topic.name)))
 
     def _serve_live(self, audience: Subscription, cohort: CaughtUpGroup) -> None:
-        self._tell(cohort, None)
+        self._send(cohort, None)
         if cohort.members and not cohort.fetching and not audience.at_end(cohort):
             self.wake(audience.watch)
         for other in audience.behind:
@@ -309,7 +309,7 @@ class FanOut:
 
     def _serve_behind(self, audience: Subscription, cohort: CaughtUpGroup) -> None:
         live = audience.live
-        self._tell(cohort, live)
+        self._send(cohort, live)
         if cohort not in audience.behind or cohort.fetching:
             return
         if live is not None and cohort.position == live.position and not (cohort.late or live.late):
@@ -324,17 +324,17 @@ class FanOut:
             self._enqueue(cohort)
         # Else it waits for the live cohort to come by.
 
-    def _tell(self, cohort: CaughtUpGroup, live: CaughtUpGroup | None) -> None:
+    def _send(self, cohort: CaughtUpGroup, live: CaughtUpGroup | None) -> None:
         """Give all members the next portion; those that do not take it are parked."""
-        told = self._collect(cohort, live)
-        if not told:
+        encoded = self._collect(cohort, live)
+        if not encoded:
             return
-        data = told[0] if len(told) == 1 else b"".join(told)
+        data = encoded[0] if len(encoded) == 1 else b"".join(encoded)
         self._work_left -= 2 * len(cohort.members) + (len(data) >> 10)
         stalled = []
         for follower in cohort.members:
             try:
-                follower.tell(data)
+                follower.send(data)
             except Exception as error:
                 follower.failed(error)
             if follower.session.stalled:
@@ -357,14 +357,14 @@ class FanOut:
         """The next messages as bytes; `live` is whom the cohort must not overtake."""
         audience = cohort.audience
         room = max(PORTION_BYTES_MIN, min(PORTION_BYTES, COHORT_BYTES // len(cohort.members)))
-        told = self._collect_late(cohort, room) if cohort.late else []
+        encoded = self._collect_late(cohort, room) if cohort.late else []
         share = room // len(audience.partitions)
         for at, partition in enumerate(audience.partitions):
             end = partition.visible if live is None else live.position[at]
             if cohort.position[at] < end:
-                self._collect_from(cohort, at, partition, end, share, told)
+                self._collect_from(cohort, at, partition, end, share, encoded)
         cohort.fetched.clear()
-        return told
+        return encoded
 
     def _collect_from(
         self,
@@ -373,7 +373,7 @@ class FanOut:
         partition: Partition,
         end: int,
         room: int,
-        told: list[bytes],
+        encoded: list[bytes],
     ) -> None:
         audience, position = cohort.audience, cohort.position
         topic, form, match = partition.topic, audience.form, audience.match
@@ -382,7 +382,7 @@ class FanOut:
         if place < partition.first:
             gap = min(partition.first, end) - place
             place = position[at] = place + gap
-            told.append(form.tell_gap(gap, position))
+            encoded.append(form.encode_gap(gap, position))
         looked_max = max(1, PORTION_COUNT // len(audience.partitions))
         stop = min(end, place + looked_max)
         chunk, row = None, 0
@@ -400,9 +400,9 @@ class FanOut:
             elif chunk.expires is not None and 0 < chunk.expires[row] <= now_ms:
                 pass
             elif match is None or match(chunk.tag_of(row)):
-                data = form.tell(topic, partition.index, chunk, row, position)
+                data = form.encode(topic, partition.index, chunk, row, position)
                 room -= len(data)
-                told.append(data)
+                encoded.append(data)
             row += 1
 
     def delay(self, watch: Subscribers | None, index: int, offset: int, due_ms: int) -> None:
@@ -413,7 +413,7 @@ class FanOut:
 
     def _collect_late(self, cohort: CaughtUpGroup, room: int) -> list[bytes]:
         """What became due since the cohort passed it."""
-        told: list[bytes] = []
+        encoded: list[bytes] = []
         audience, late = cohort.audience, cohort.late
         while late and room > 0:
             at, offset = late[0]
@@ -426,10 +426,10 @@ class FanOut:
                 expired = chunk.expires is not None and 0 < chunk.expires[row] <= self.now_ms
                 if not expired and (match is None or match(chunk.tag_of(row))):
                     topic, index = partition.topic, partition.index
-                    told.append(form.tell(topic, index, chunk, row, cohort.position))
-                    room -= len(told[-1])
+                    encoded.append(form.encode(topic, index, chunk, row, cohort.position))
+                    room -= len(encoded[-1])
             late.popleft()
-        return told
+        return encoded
 
     # -- what is not at hand --------------------------------------------------------------
 

@@ -34,11 +34,11 @@ from zbus.core.topics.topic import Partition, Session, Topic
 class Encoder(Protocol):
     """How messages read. Subscribers with the same form share the bytes, so it is one object."""
 
-    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+    def encode(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
         """Row `at` of a chunk of partition `index`; `position` is where its subscriber is then, by
         partition followed."""
 
-    def tell_gap(self, count: int, position: list[int]) -> bytes:
+    def encode_gap(self, count: int, position: list[int]) -> bytes:
         """This many messages were forgotten before they were told."""
 
 
@@ -46,12 +46,12 @@ class Subscriber(Ticket):
     """Settled, with an error, when there is a reason to tell it no more; not when its session
     leaves."""
 
-    __slots__ = ("cohort", "session", "tell")
+    __slots__ = ("cohort", "send", "session")
 
-    def __init__(self, session: Session, tell: Callable[[bytes], None]) -> None:
+    def __init__(self, session: Session, send: Callable[[bytes], None]) -> None:
         super().__init__()
         self.session = session
-        self.tell = tell  # sends bytes; sets `session.stalled` when there are too many
+        self.send = send  # sends bytes; sets `session.stalled` when there are too many
         self.cohort: CaughtUpGroup | None = None  # None until it has begun
 
     def failed(self, error: Exception) -> None:

@@ -28,12 +28,12 @@ class Fault(NamedTuple):
 
 
 class Containment:
-    __slots__ = ("cost", "count", "doubt", "tell")
+    __slots__ = ("cost", "count", "doubt", "report")
 
     def __init__(self) -> None:
         # Reports them. Without a listener an exception goes on its way: a test
         # must not pass over a mistake.
-        self.tell: Callable[[Fault], None] | None = None
+        self.report: Callable[[Fault], None] | None = None
         self.cost: Callable[[object], None] | None = None  # makes the culprit pay
         self.count = 0
         # One that could not be contained. A guarded call may catch it: the broker writes
@@ -42,17 +42,17 @@ class Containment:
 
     def quarantine(self, culprit: object, error: Exception) -> None:
         """An exception came from there. Raises it, or InDoubt, if that must not be contained."""
-        if self.tell is None or isinstance(error, InDoubt):
+        if self.report is None or isinstance(error, InDoubt):
             raise error
         self.count += 1
         try:
-            self.tell(Fault(culprit, error))
+            self.report(Fault(culprit, error))
             if self.cost is not None and culprit is not None:
                 self.cost(culprit)
         except InDoubt:
             raise
         except Exception as other:
-            self.tell(Fault(culprit, other))
+            self.report(Fault(culprit, other))
             self.doubt = InDoubt(f"a fault could not be contained: {other!r}")
             raise self.doubt from other
 

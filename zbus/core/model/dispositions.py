@@ -121,26 +121,26 @@ class Dispositions:
         fresh, self._fresh = self._fresh, {}
         if not fresh:
             return NO_ENDINGS
-        told = Endings()
+        endings = Endings()
         for offset, (attempts, fate) in fresh.items():
-            told.add(offset, now_ms, attempts, fate)
-        self.apply(told)
+            endings.add(offset, now_ms, attempts, fate)
+        self.apply(endings)
         self._expire(now_ms - kept_ms, 2 * len(fresh) + _EXPIRES_MIN)
-        return told
+        return endings
 
     def snapshot(self, now_ms: int, kept_ms: int) -> Endings:
         """All there is."""
         self.take(now_ms, kept_ms)
         self._expire(now_ms - kept_ms, len(self._known))
-        told = Endings()
+        endings = Endings()
         for offset, (time_ms, attempts, fate) in self._known.items():
-            told.add(offset, time_ms, attempts, fate)
-        return told or NO_ENDINGS
+            endings.add(offset, time_ms, attempts, fate)
+        return endings or NO_ENDINGS
 
-    def apply(self, told: Endings) -> None:
+    def apply(self, endings: Endings) -> None:
         """Take over what `take` or `snapshot` told."""
         known = self._known
-        for offset, time_ms, attempts, fate in told.rows():
+        for offset, time_ms, attempts, fate in endings.rows():
             if fate == FORGOTTEN:
                 known.pop(offset, None)
             else:

@@ -38,8 +38,7 @@ class Ticket:
 
     def failed(self, error: Exception) -> None:
         """The answer raised this. A ticket of a session ends that session (`Session.blame`), so
-        that all others that are settled with it go on; a ticket without a session raises it
-        again."""
+        that the others that are settled with it go on; one without a session raises it again."""
         raise error
 
 

@@ -186,8 +186,7 @@ class _Job:
         self._redriving.settling.put_with(into, [source], _Put(self, partition, offset), put)
 
     def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:
-        """It is not ready after all, as a consumer would have found: delayed, expired or filtered
-        out."""
+        """It is not ready after all, as a consumer would find: delayed, expired or filtered."""
         group, dispatch, index = self.group, self._redriving.dispatch, partition.index
         backlog, now_ms = group.backlogs[index], dispatch.tick.now_ms
         is_new = offset == backlog.cursor  # no one has looked at its time

@@ -136,7 +136,7 @@ class Calls:
         late = BrokerError(Refusal.UNANSWERED, "no service answered this call in time")
         self.settle(*call, late)
 
-    def drop(self, session_id: bytes, most: int, told: bool) -> int:
+    def drop(self, session_id: bytes, most: int, informed: bool) -> int:
         """The caller is gone, or about to be: end that many of its calls, of which it can be told
         or not. How many were ended."""
         gone = BrokerError(Refusal.UNANSWERED, "the connection is being closed")
@@ -144,7 +144,7 @@ class Calls:
         for id in ids:
             call = self._take(session_id, id)
             assert call is not None
-            if told:
+            if informed:
                 call.caller.settle(gone)
             else:
                 call.caller.drop()

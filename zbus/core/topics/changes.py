@@ -16,7 +16,7 @@ PAUSE_MS = 100
 
 
 class Changes:
-    __slots__ = ("_faults", "_told_ms", "_watchers", "count", "due_ms", "gone_ms", "pause_ms")
+    __slots__ = ("_faults", "_notified_ms", "_watchers", "count", "due_ms", "gone_ms", "pause_ms")
 
     def __init__(self, faults: Containment | None = None) -> None:
         self._faults = faults or Containment()
@@ -24,7 +24,7 @@ class Changes:
         self.due_ms: int | None = None  # when the watchers are to be called; None = not
         self.pause_ms = PAUSE_MS  # a slow watcher asks for longer ones
         self.gone_ms = -1  # when the newest topic or group that is gone was made
-        self._told_ms = -PAUSE_MS
+        self._notified_ms = -PAUSE_MS
         self._watchers: dict[Callable[[], None], None] = {}
 
     def watch(self, call: Callable[[], None]) -> None:
@@ -51,20 +51,20 @@ class Changes:
     def wake(self, at_ms: int) -> None:
         """Call the watchers at this time, or as soon after it as the pause allows."""
         if self._watchers:
-            at_ms = max(at_ms, self._told_ms + self.pause_ms)
+            at_ms = max(at_ms, self._notified_ms + self.pause_ms)
             if self.due_ms is None or at_ms < self.due_ms:
                 self.due_ms = at_ms
 
-    def tell_at_once(self, now_ms: int) -> None:
+    def notify_at_once(self, now_ms: int) -> None:
         """Call the watchers now, pause or not."""
         self.due_ms = now_ms
-        self.tell(now_ms)
+        self.notify(now_ms)
 
-    def tell(self, now_ms: int) -> None:
+    def notify(self, now_ms: int) -> None:
         """Call the watchers, if it is time. What one raises must not reach the others."""
         if self.due_ms is None or self.due_ms > now_ms:
             return
         self.due_ms = None
-        self._told_ms = now_ms
+        self._notified_ms = now_ms
         for call in list(self._watchers):
             self._faults.guard(call)

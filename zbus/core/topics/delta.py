@@ -80,8 +80,8 @@ def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
         backlog.dirty = False
         change = backlog.changes(group.name, group.incarnation)
         if backlog.fates is not None:
-            tell = backlog.fates.snapshot if change.reset else backlog.fates.take
-            change = attrs.evolve(change, fates=tell(now_ms, known.options.settled_ms))
+            endings_of = backlog.fates.snapshot if change.reset else backlog.fates.take
+            change = attrs.evolve(change, fates=endings_of(now_ms, known.options.settled_ms))
         if group in partition.options_changed:
             origin = None if index else group.origin
             change = attrs.evolve(change, options=group.options, origin=origin)

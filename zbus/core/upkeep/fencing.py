@@ -166,7 +166,7 @@ class Fencing:
         for group in topic.groups.values():
             group.unreported = any(backlog.unreported for backlog in group.backlogs)
             if group.origin is not None:
-                deciding.tell(self._tick, group)
+                deciding.notify(self._tick, group)
             self._verbs.take_up(group)
             for partition in partitions:  # before others are put behind what is due
                 self._dispatch.wake((group, partition.index))

@@ -61,7 +61,7 @@ class Departures:
                 guard(partial(self._following.leave, session))
             for left in session.left:
                 guard(partial(left, session))
-        most -= self._calls.drop(session.id, most, told=not session.closed)
+        most -= self._calls.drop(session.id, most, informed=not session.closed)
         most -= self._calls.end_taken(session, most)
         groups = session.groups or {}
         while groups and most > 0:

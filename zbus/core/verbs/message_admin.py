@@ -35,8 +35,7 @@ CHANGES_MAX: Final = 20_000
 
 def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | BrokerError:
     """Where the message of an id is, in a topic that remembers ids. Where ids are taken while
-    messages live: the one that has it; else the last that had, while it is known what became of
-    it."""
+    messages live: the one that has it; else the last that had, while its end is known."""
     kept_ms = topic.options.dedupe_ms
     if not topic.options.remembers_ids:
         text = f"{topic.name} does not keep ids (dedupe_ms is off): use the offset"
@@ -259,14 +258,14 @@ def _refused(
         if refusal is not Refusal.CONFLICT:
             text = f"none of these {distinct(ranges)} offsets is unfinished"
         return BrokerError(refusal, text)
-    told = [f"{_told_of(group, partition.index, offset)} {group.name}" for group in groups[:3]]
+    lines = [f"{_line_of(group, partition.index, offset)} {group.name}" for group in groups[:3]]
     more = ", …" if len(groups) > 3 else ""
     # The name is what a conflict is about; of other refusals the text says it.
     name = str(offset) if refusal is Refusal.CONFLICT else ""
-    return BrokerError(refusal, f"offset {offset} {', '.join(told)}{more}", name)
+    return BrokerError(refusal, f"offset {offset} {', '.join(lines)}{more}", name)
 
 
-def _told_of(group: Group, index: int, offset: int) -> str:
+def _line_of(group: Group, index: int, offset: int) -> str:
     """What it is; the group's name comes next."""
     backlog = group.backlogs[index]
     life = backlog.life(offset)

@@ -61,7 +61,7 @@ class _Emptied:
         self.topic = topic
         self.number = 0
         self._decided = len(topic.partitions) == 1
-        self._told: list[tuple[Partition, int]] = []  # before partition 0 was
+        self._emptied_early: list[tuple[Partition, int]] = []  # before partition 0 was
         if self._decided:
             return
         topic.emptying += 1
@@ -71,19 +71,19 @@ class _Emptied:
             partition.purges[self.number] = partition.end
             partition.topic_changed = True
 
-    def told(self, partition: Partition, first: int) -> None:
+    def emptied_places(self, partition: Partition, first: int) -> None:
         """What is before `first` in the partition is gone as soon as it is decided, and that is
         durable."""
         if partition.removed:
             return  # removed in the meantime, and its lanes with it
-        self._told.append((partition, first))
+        self._emptied_early.append((partition, first))
         if partition.index == 0 and not self._decided:
             self._decided = True
             self.topic.emptying -= 1
         if not self._decided:
             return
-        told, self._told = self._told, []
-        for one, place in told:
+        emptied_places, self._emptied_early = self._emptied_early, []
+        for one, place in emptied_places:
             for number in [number for number in one.purges if number < self.number]:
                 del one.purges[number]
             begin(self.retention, one, place)
@@ -109,4 +109,4 @@ class _Discard(Ticket):
                 again = partial(_Discard, self._emptied, partition)
                 self._emptied.retention.refused(partition, again)
             return
-        self._emptied.told(partition, self._first)
+        self._emptied.emptied_places(partition, self._first)

@@ -47,8 +47,7 @@ class Puts:
 
     def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
         """Put one more message under the ticket of the one before, so that they end together.
-        False if that cannot be: something came in between, or it is stored already, or to be
-        refused."""
+        False if that cannot be: something came in between, or it is stored or refused."""
         if partition.last is not ticket or len(row[2]) > self._message_bytes_max:
             return False
         if row[7] and not remember_along(self.tick, partition, row):
@@ -62,8 +61,7 @@ class Puts:
     def put_plain_along(
         self, partition: Partition, ticket: Ticket, id: bytes, headers: bytes, body: bytes
     ) -> bool:
-        """The same for a message that has nothing else, which nearly all puts of a busy broker
-        are."""
+        """The same for a message that has nothing else, as nearly all puts are."""
         if partition.last is not ticket or len(body) > self._message_bytes_max:
             return False
         staged = partition.staged

@@ -12,7 +12,9 @@ from zbus.edge.connection import Connection
 from zbus.edge.http_reply import LatePull
 
 
-def told(asked: AdfRequest, scope: Scope, id: bytes, peer: Connection, outcome: Outcome) -> bytes:
+def encoded(
+    asked: AdfRequest, scope: Scope, id: bytes, peer: Connection, outcome: Outcome
+) -> bytes:
     """The reply to a pull; from here on `scope` knows what it was given."""
     del scope[id]
     if isinstance(outcome, Delivered):
@@ -57,7 +59,7 @@ class FramePull(Pull):
 
     def answer(self, outcome: Outcome) -> None:
         peer = self.session
-        peer.write(told(self.asked, self.scope, self.id, peer, outcome))
+        peer.write(encoded(self.asked, self.scope, self.id, peer, outcome))
 
 
 class HttpPull(LatePull):
@@ -75,10 +77,10 @@ class HttpPull(LatePull):
 
     def answer(self, outcome: Outcome) -> None:
         peer, id = self.peer, self.requestid
-        message = told(self.asked, self.scope, id, peer, outcome)
+        message = encoded(self.asked, self.scope, id, peer, outcome)
         if id in self.scope:
             self.asked.dialect.leases.began(peer, id, self.asked.lease_ms)
-        self.tell_late(message)
+        self.respond_late(message)
 
     def drop(self) -> None:
         super().drop()

@@ -81,8 +81,7 @@ class Queues:
 
 
 class Made(Ticket):
-    """Of a queue that is made on the way: what follows is durable later, so only a refusal is of
-    interest."""
+    """Of a queue that is made on the way: what follows is durable later: only a refusal counts."""
 
     __slots__ = ("refused",)
 

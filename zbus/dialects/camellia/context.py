@@ -62,4 +62,4 @@ class Request(PlainHead):
         """What the original's framework would refuse."""
         path = self.head.target.partition(b"?")[0]
         body = framework_error(status, text, path, self.dialect.broker.now_ms)
-        PlainReply(self, peer).tell(status, JSON + lines, body)
+        PlainReply(self, peer).respond(status, JSON + lines, body)

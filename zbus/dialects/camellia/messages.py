@@ -88,7 +88,7 @@ def _names(
             empty = name.decode()
         names.append(shown(value))
     if empty is not None:
-        request.reply(peer, null).tell_code(BAD, f"{empty} is empty")
+        request.reply(peer, null).respond_code(BAD, f"{empty} is empty")
         return None
     if not request.may(peer, names[0]):
         return None
@@ -165,18 +165,20 @@ class SendReply(Reply):
             if not self.message.msg_id:
                 id = place_id(partition.topic, partition.index, self.offset)
                 self.message.msg_id = id.decode()
-            self.tell_sent(self.message)
+            self.respond_sent(self.message)
         elif isinstance(outcome, Duplicate):
             partition = outcome.partition
-            partition.log.get(self.offset, self.guard(partial(self._tell_original, partition)))
+            partition.log.get(self.offset, self.guard(partial(self._respond_original, partition)))
         else:
             super().answer(outcome)
 
-    def tell_sent(self, message: DelayMsg) -> None:
+    def respond_sent(self, message: DelayMsg) -> None:
         self.dialect.monitor.note(message.topic).send_msg += 1
-        self.tell_success(delayMsg=message)
+        self.respond_success(delayMsg=message)
 
-    def _tell_original(self, partition: Partition, found: tuple[Chunk, int] | BrokerError) -> None:
+    def _respond_original(
+        self, partition: Partition, found: tuple[Chunk, int] | BrokerError
+    ) -> None:
         """It was there before, and is not finished; or it is, since a moment ago. If it is unknown
         how it was released, which forgets that."""
         if isinstance(found, BrokerError):
@@ -185,7 +187,7 @@ class SendReply(Reply):
         group = partition.topic.group(partition.topic.name)
         known = status_of(group, partition.index, *found, self.dialect.broker.now_ms)
         seen = Seen(partition, *found, *(known or (Status.DELETED, 0)))
-        self.tell_sent(seen.shown(group))
+        self.respond_sent(seen.shown(group))
 
 
 def send(request: Request, params: Params, peer: Connection) -> None:
@@ -201,10 +203,10 @@ def send(request: Request, params: Params, peer: Connection) -> None:
     reply = SendReply(request, peer)
     reply.dialect, reply.empty = dialect, "delayMsg"
     if delay_ms > DELAY_MS_MAX:
-        reply.tell_code(BAD, f"delayMillis is at most ten years, {DELAY_MS_MAX}")
+        reply.respond_code(BAD, f"delayMillis is at most ten years, {DELAY_MS_MAX}")
         return
     if len(id) > MSG_ID_BYTES_MAX:
-        reply.tell_code(BAD, f"msgId has at most {MSG_ID_BYTES_MAX} bytes")
+        reply.respond_code(BAD, f"msgId has at most {MSG_ID_BYTES_MAX} bytes")
         return
     topic = dialect.queues.writing(names[0])
     if isinstance(topic, BrokerError):
@@ -212,7 +214,7 @@ def send(request: Request, params: Params, peer: Connection) -> None:
         return
     if id and not topic.options.dedupe_live:
         text = f"{topic.name} remembers no ids (dedupe_live): send without msgId"
-        reply.tell_code(BAD, text)
+        reply.respond_code(BAD, text)
         return
     settings = dialect.settings
     ttl_ms = ttl_ms if ttl_ms > 0 else settings.camellia_ttl_ms
@@ -221,7 +223,7 @@ def send(request: Request, params: Params, peer: Connection) -> None:
     def put(seen: Seen | None) -> None:
         group = topic.group(topic.name)
         if seen is not None and seen.status < Status.CONSUMED:
-            reply.tell_sent(seen.shown(group))
+            reply.respond_sent(seen.shown(group))
             return
         if topic.partitions[0].removed:  # while the message of that id was looked at
             reply.settle(topic_unknown(topic.name))
@@ -304,20 +306,20 @@ def delete(request: Request, params: Params, peer: Connection) -> None:
         if not live:
             stats.trigger_msg_end_life += 1
         if seen is None or not (live or release):
-            reply.tell_code(MISSING, _NO_MESSAGE)
+            reply.respond_code(MISSING, _NO_MESSAGE)
             return
         topic, offset = seen.partition.topic, seen.chunk.first + seen.at
         group = topic.group(topic.name)
         if group is None:
-            reply.tell_code(MISSING, f"{topic.name} has no group {topic.name}")
+            reply.respond_code(MISSING, f"{topic.name} has no group {topic.name}")
             return
 
         def deleted(outcome: Outcome) -> None:
             if not live:
-                reply.tell_code(MISSING, _NO_MESSAGE)
+                reply.respond_code(MISSING, _NO_MESSAGE)
                 return
             stats.delete_msg += 1
-            reply.tell_success()
+            reply.respond_success()
 
         at = [range(offset, offset + 1)]
         ticket = reply.step(deleted)
@@ -338,11 +340,11 @@ def get(request: Request, params: Params, peer: Connection) -> None:
         if seen is None or seen.status >= Status.CONSUMED:
             stats.trigger_msg_end_life += 1
         if seen is None:
-            reply.tell_code(MISSING, _NO_MESSAGE)
+            reply.respond_code(MISSING, _NO_MESSAGE)
             return
         stats.get_msg += 1
         topic = seen.partition.topic
-        reply.tell_success(delayMsg=seen.shown(topic.group(topic.name)))
+        reply.respond_success(delayMsg=seen.shown(topic.group(topic.name)))
 
     _look(reply, dialect, names[0], stored_id(params.optional(b"msgId")), done)
 
@@ -412,7 +414,7 @@ def ack(request: Request, params: Params, peer: Connection) -> None:
 
     def settled(outcome: Outcome) -> None:
         dialect.monitor.note(names[0]).ack_msg += 1
-        reply.tell_success()
+        reply.respond_success()
 
     ticket, broker = reply.step(settled), dialect.broker
     place = _leased(dialect, names[0], stored_id(params.optional(b"msgId")))

@@ -38,9 +38,9 @@ class PullReply(CamelliaAnswering, PlainPull):
                 shown for piece in outcome.pieces for shown in self._show(outcome.group, piece)
             ]
             self.peer.work -= 5 * len(found)
-            self.tell_success(delayMsgList=found)
+            self.respond_success(delayMsgList=found)
         elif isinstance(outcome, Empty | _Nothing):
-            self.tell_success(delayMsgList=[])
+            self.respond_success(delayMsgList=[])
         else:
             super().answer(outcome)
 

@@ -41,15 +41,15 @@ class CamelliaAnswering(PlainAnswering):
 
     empty: str  # the key that is null in a refusal; "" = there is none
 
-    def tell_code(self, code: int, text: str, lines: bytes = b"", status: int = 200) -> None:
+    def respond_code(self, code: int, text: str, lines: bytes = b"", status: int = 200) -> None:
         """What was not done, and why."""
         document: dict[str, Any] = {"code": code, "msg": text}
         if self.empty:
             document[self.empty] = None
-        self.tell(status, JSON + lines, _encode(document))
+        self.respond(status, JSON + lines, _encode(document))
 
-    def tell_success(self, **more: object) -> None:
-        self.tell(200, JSON, _encode({"code": OK, "msg": SUCCESS, **more}))
+    def respond_success(self, **more: object) -> None:
+        self.respond(200, JSON, _encode({"code": OK, "msg": SUCCESS, **more}))
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, BrokerError):
@@ -57,10 +57,10 @@ class CamelliaAnswering(PlainAnswering):
             return
         code = _OF_APPLICATION.get(outcome.refusal)
         if code is not None:
-            self.tell_code(code, outcome.text)
+            self.respond_code(code, outcome.text)
         else:
             code = STATUS[outcome.refusal]
-            self.tell_code(code, outcome.text, retry_line(outcome), code)
+            self.respond_code(code, outcome.text, retry_line(outcome), code)
 
 
 class Reply(CamelliaAnswering, PlainReply):

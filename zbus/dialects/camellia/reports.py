@@ -16,8 +16,8 @@ from zbus.edge.params import Params
 _encode = msgspec.json.encode
 
 
-def _tell(request: Request, peer: Connection, data: object) -> None:
-    request.reply(peer).tell(200, JSON, _encode({"code": OK, "data": data}))
+def _respond(request: Request, peer: Connection, data: object) -> None:
+    request.reply(peer).respond(200, JSON, _encode({"code": OK, "data": data}))
 
 
 def _infos(request: Request, peer: Connection) -> list[TopicInfo]:
@@ -39,19 +39,19 @@ def monitor_data(request: Request, params: Params, peer: Connection) -> None:
         "pullMsgTimeGapStatsList": [*window.pulls.values()],
         "readyQueueTimeGapStatsList": [*window.dues.values()],
     }
-    _tell(request, peer, data)
+    _respond(request, peer, data)
 
 
 def topic_info(request: Request, params: Params, peer: Connection) -> None:
     """`getTopicInfo`."""
     name = shown(params.required(b"topic"))
     if request.may(peer, name):
-        _tell(request, peer, info_of(request.dialect, name))
+        _respond(request, peer, info_of(request.dialect, name))
 
 
 def topic_list(request: Request, params: Params, peer: Connection) -> None:
     """`getTopicInfoList`."""
-    _tell(request, peer, _infos(request, peer))
+    _respond(request, peer, _infos(request, peer))
 
 
 def monitor_string(request: Request, params: Params, peer: Connection) -> None:
@@ -74,38 +74,38 @@ def monitor_string(request: Request, params: Params, peer: Connection) -> None:
             {"topic": info.topic, **msgspec.to_builtins(info.waiting_queue_info)} for info in infos
         ],
     }
-    request.reply(peer).tell(200, TEXT, _encode(document))
+    request.reply(peer).respond(200, TEXT, _encode(document))
 
 
 def metrics(request: Request, params: Params, peer: Connection) -> None:
     """`/metrics`."""
     window, infos = _window(request, peer), _infos(request, peer)
-    request.reply(peer).tell(200, TEXT, encode_metrics(request.dialect, window, infos))
+    request.reply(peer).respond(200, TEXT, encode_metrics(request.dialect, window, infos))
 
 
 # -- health ------------------------------------------------------------------------------------
 
 
-def _tell_health(request: Request, peer: Connection, well: bool) -> None:
+def _respond_health(request: Request, peer: Connection, well: bool) -> None:
     code = 200 if well else 500
-    request.reply(peer).tell(code, TEXT, b'{"code":%d}' % code)
+    request.reply(peer).respond(code, TEXT, b'{"code":%d}' % code)
 
 
 def health_status(request: Request, params: Params, peer: Connection) -> None:
-    _tell_health(request, peer, request.dialect.health.online)
+    _respond_health(request, peer, request.dialect.health.online)
 
 
 def health_check(request: Request, params: Params, peer: Connection) -> None:
-    _tell_health(request, peer, True)
+    _respond_health(request, peer, True)
 
 
 def health_online(request: Request, params: Params, peer: Connection) -> None:
     request.dialect.health.online = True
-    _tell_health(request, peer, True)
+    _respond_health(request, peer, True)
 
 
 def health_offline(request: Request, params: Params, peer: Connection) -> None:
     """Answered with 200 once no client uses the broker any more."""
     health = request.dialect.health
     health.online = False
-    _tell_health(request, peer, health.quiet(request.dialect.broker.now_ms))
+    _respond_health(request, peer, health.quiet(request.dialect.broker.now_ms))

@@ -80,14 +80,14 @@ def _client(request: Request, params: Params, peer: Connection) -> Client | None
         text = f"consumer:{name} haven't registered"
         if known is not None:
             text = f"consumer:{name} is not registered for the topic {topic_name}"
-        request.reply(peer).tell_status(FAILED, text)
+        request.reply(peer).respond_status(FAILED, text)
         return None
     if found.consumer.broadcast and not client_id:
-        request.reply(peer).tell_status(FAILED, f"clientId is needed: {name} is a broadcast")
+        request.reply(peer).respond_status(FAILED, f"clientId is needed: {name} is a broadcast")
         return None
     if client_id and not found.consumer.broadcast:
         text = f"clientId must not be given: {name} is a clustering consumer"
-        request.reply(peer).tell_status(FAILED, text)
+        request.reply(peer).respond_status(FAILED, text)
         return None
     group = dialect.registry.group(found, client_id)
     if isinstance(group, BrokerError):
@@ -121,7 +121,7 @@ def ack(request: Request, params: Params, peer: Connection) -> None:
     reply = request.reply(peer)
 
     def done(info: AckInfo) -> None:
-        reply.tell_status(info.status, info.message)
+        reply.respond_status(info.status, info.message)
 
     if client.request_id:
         acknowledge(request.dialect, reply, client.group, client.request_id, client.pop, done)
@@ -134,7 +134,7 @@ def unlock_queue(request: Request, params: Params, peer: Connection) -> None:
     client = _client(request, params, peer)
     if client is not None:
         info = unlock(request.dialect, client.group, client.request_id, client.pop)
-        request.reply(peer).tell_status(info.status, info.message)
+        request.reply(peer).respond_status(info.status, info.message)
 
 
 def message(request: Request, params: Params, peer: Connection) -> None:
@@ -221,7 +221,7 @@ class Consumption:
     def acked(self, info: AckInfo) -> None:
         self.info = info
         if self._group.gone or self._group.topic.partitions[0].removed:
-            self.reply.tell_status(FAILED, "the consumer is not registered any more")
+            self.reply.respond_status(FAILED, "the consumer is not registered any more")
         else:
             self.choose()
 
@@ -229,7 +229,7 @@ class Consumption:
         """The queue with the largest backlog goes first, then the one that was not asked for the
         longest; locked queues are left out (specification, section 5)."""
         if self.reply.peer.leaving:  # while what came before was acknowledged
-            self._tell(NO_NEW_MSG)
+            self._respond(NO_NEW_MSG)
             return
         queues = self._queues
         free = [index for index in range(len(queues)) if self._is_free(index)]
@@ -252,7 +252,7 @@ class Consumption:
         while self._left and not self._is_free(self._left[-1]):
             self._left.pop()  # another client locked it meanwhile
         if not self._left:
-            self.reply.tell_status(FAILED, NONE_LOCKABLE)
+            self.reply.respond_status(FAILED, NONE_LOCKABLE)
             return
         dialect, group = self._dialect, self._group
         broker, self.index = dialect.broker, self._left.pop()
@@ -262,7 +262,7 @@ class Consumption:
             self.reply.settle(partition.fenced)
             return
         if group.paused:
-            self._tell(PAUSED)
+            self._respond(PAUSED)
             return
         if queue.lock is not None and not self._client.pop:
             self._take_from(queue, queue.lock, partition)
@@ -292,7 +292,7 @@ class Consumption:
         lock.pending, lock.forced = False, True
         lock.begin, lock.next = offset, place
         self._queues[self.index].lock = lock
-        self._tell(status, lock)
+        self._respond(status, lock)
 
     def give_up(self) -> None:
         """No client is left to take it."""
@@ -308,14 +308,14 @@ class Consumption:
         if not isinstance(outcome, Empty):
             self.reply.settle(outcome)
         elif self.reply.peer.stalled:
-            self._tell(NO_NEW_MSG)  # it is given nothing before it takes what it was sent
+            self._respond(NO_NEW_MSG)  # it is given nothing before it takes what it was sent
         elif self._elsewhere():
             self._try_next()  # a reader of another dialect has the queue
         elif outcome.reason is EmptyReason.FILTERED:
             place = self._group.progress(self.index).floor()
             self._force(NO_MATCHED_MSG, place, place)
         else:
-            self._tell(_STATUS.get(outcome.reason, NO_NEW_MSG))
+            self._respond(_STATUS.get(outcome.reason, NO_NEW_MSG))
 
     def _elsewhere(self) -> bool:
         """Messages of the queue are leased by a client of another dialect."""
@@ -344,9 +344,9 @@ class Consumption:
         if self._client.pop:
             queue.add_range(lock, now_ms)
         self.reply.peer.work -= 5 * len(lock.offsets)
-        self._tell(FOUND if first else NO_NEW_MSG, lock, first, again)
+        self._respond(FOUND if first else NO_NEW_MSG, lock, first, again)
 
-    def _tell(
+    def _respond(
         self,
         status: str,
         lock: Lock | None = None,
@@ -371,7 +371,7 @@ class Consumption:
         if self._client.cookie:
             value = request_id.encode() + b"; Path=/" if request_id else b"; Path=/; Max-Age=0"
             lines = b"set-cookie: rid=%b\r\n" % value
-        self.reply.tell_ok(result, lines=lines)
+        self.reply.respond_ok(result, lines=lines)
 
 
 def _shown(piece: Slice, at: int) -> dict[str, Any]:

@@ -64,6 +64,6 @@ class Request(PlainHead):
 
     def client_ip(self, peer: Connection, given: bytes) -> str:
         """The address of the client, or what it gives as such: it is only shown to people."""
-        if said := given.strip():
-            return said.decode("utf-8", "replace")[:_CLIENT_LENGTH_MAX]
+        if address := given.strip():
+            return address.decode("utf-8", "replace")[:_CLIENT_LENGTH_MAX]
         return peer.address.rpartition(":")[0]

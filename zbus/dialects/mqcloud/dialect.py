@@ -143,17 +143,17 @@ class MqcloudRequest(Request):
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         verb, method = self.verb, self.head.method
         if verb is None:
-            PlainReply(self, peer).tell(404, TEXT, b"404: there is nothing at this path")
+            PlainReply(self, peer).respond(404, TEXT, b"404: there is nothing at this path")
         elif verb.methods and method not in verb.methods:
             text = f"Request method '{method.decode()}' not supported"
-            self.reply(peer).tell_status(FAILED, text)
+            self.reply(peer).respond_status(FAILED, text)
         else:
             self._body = body
             try:
                 form = read_fields(self._media_type, body) if body else {}
                 verb.run(self, Params({**form, **self._query}), peer)
             except BadParameter as error:
-                self.reply(peer).tell_status(BAD, str(error))
+                self.reply(peer).respond_status(BAD, str(error))
             except WireError as error:
                 self.refuse(refusal_of(error)).run(peer, id, b"")
             finally:

@@ -48,7 +48,7 @@ def _consumer(request: Request, name: str, peer: Connection) -> Found | None:
     found, work = dialect.registry.consumer(name)
     peer.work -= work
     if found is None:
-        request.reply(peer).tell_status(FAILED, f"consumer:{name} haven't registered")
+        request.reply(peer).respond_status(FAILED, f"consumer:{name} haven't registered")
         return None
     return found if request.may(peer, found.topic.name, name) else None
 
@@ -60,7 +60,7 @@ class _Then:
         self._reply = reply
 
     def __call__(self, outcome: Outcome) -> None:
-        self._reply.tell_ok()
+        self._reply.respond_ok()
 
 
 # -- registry -------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def unregister(request: Request, params: Params, peer: Connection) -> None:
         topic, work = registry.topic_of(producer)
         peer.work -= work
         if topic is None:
-            request.reply(peer).tell_status(FAILED, f"producer:{producer} haven't registered")
+            request.reply(peer).respond_status(FAILED, f"producer:{producer} haven't registered")
         elif request.may(peer, topic.name, whole=True):
             reply = request.reply(peer)
             registry.unregister_producer(reply.step(_Then(reply)), topic, producer)
@@ -119,7 +119,7 @@ def producers(request: Request, params: Params, peer: Connection) -> None:
         for name in notes.producers
     ]
     peer.work -= len(listed)
-    request.reply(peer).tell(200, JSON, encode(listed))
+    request.reply(peer).respond(200, JSON, encode(listed))
 
 
 def consumers(request: Request, params: Params, peer: Connection) -> None:
@@ -131,7 +131,7 @@ def consumers(request: Request, params: Params, peer: Connection) -> None:
         if peer.grant is None or peer.grant.sees(topic.name, name)
     ]
     peer.work -= len(listed)
-    request.reply(peer).tell(200, JSON, encode(listed))
+    request.reply(peer).respond(200, JSON, encode(listed))
 
 
 # -- settings of a consumer -----------------------------------------------------------------------
@@ -204,7 +204,7 @@ def _groups(
         groups = [one for one in groups if one[0].lower() == client_id.lower()]
         if not groups:
             text = f"client {client_id} of {found.name} is not known"
-            request.reply(peer).tell_status(FAILED, text)
+            request.reply(peer).respond_status(FAILED, text)
             return None
     return [group for _, group in groups]
 
@@ -228,7 +228,7 @@ def _one_after_another(reply: Reply, steps: list[Callable[[Ticket], None]]) -> N
 
     def go_on(outcome: Outcome | None = None) -> None:
         if not steps:
-            reply.tell_ok()
+            reply.respond_ok()
             return
         steps.pop(0)(reply.step(go_on))
 
@@ -269,12 +269,12 @@ def find(request: Request, params: Params, peer: Connection) -> None:
 
     def found(place: tuple[Partition, Chunk, int] | None) -> None:
         if place is None:
-            reply.tell_status(NO_DATA)
+            reply.respond_status(NO_DATA)
             return
         partition, chunk, at = place
         offset = chunk.first + at
         body = chunk.bodies[at].decode("utf-8", "replace")
-        reply.tell_ok(
+        reply.respond_ok(
             {
                 "messageId": chunk.id_of(at, partition.index).decode("utf-8", "replace"),
                 "offsetMsgId": request.dialect.ids.offset_id(partition.index, offset),
@@ -291,7 +291,7 @@ def find(request: Request, params: Params, peer: Connection) -> None:
         )
 
     if topic is None:
-        reply.tell_status(NO_DATA)
+        reply.respond_status(NO_DATA)
     else:
         _look(topic, id, reply.guard(found), reply)
 
@@ -300,8 +300,7 @@ _FoundAt = Callable[[tuple[Partition, Chunk, int] | None], None]
 
 
 def _look(topic: Topic, id: bytes, done: _FoundAt, ticket: Ticket) -> None:
-    """Find the message of an id, by what the id says of it. The ticket gets what stands in the
-    way."""
+    """Find the message of an id, by what the id says of it. The ticket gets refusals."""
     meant = meant_by(id)
     if meant is None or meant.partition >= len(topic.partitions):
         done(None)
@@ -363,7 +362,7 @@ def settings_of(request: Request, params: Params, peer: Connection, name: str) -
     found, work = dialect.registry.consumer(name)
     peer.work -= work
     if found is None:
-        request.reply(peer).tell_status(NO_DATA)
+        request.reply(peer).respond_status(NO_DATA)
         return
     if not request.may(peer, found.topic.name, name):
         return
@@ -384,14 +383,14 @@ def settings_of(request: Request, params: Params, peer: Connection, name: str) -
         "broadcasting": consumer.broadcast,
         "queueOffsets": _offsets(request, found, peer),
     }
-    request.reply(peer).tell_ok(result)
+    request.reply(peer).respond_ok(result)
 
 
 def offsets(request: Request, params: Params, peer: Connection) -> None:
     """`/mq/clustering/queue/offset` and `/mq/broadcast/queue/offset`: whichever fits."""
     found = _consumer(request, params.name(b"consumer"), peer)
     if found is not None:
-        request.reply(peer).tell_ok(_offsets(request, found, peer))
+        request.reply(peer).respond_ok(_offsets(request, found, peer))
 
 
 def _offsets(request: Request, found: Found, peer: Connection) -> object:
@@ -425,7 +424,7 @@ def ranges(request: Request, params: Params, peer: Connection) -> None:
     ]
     peer.work -= len(rows)
     result = {"total": len(rows), "list": rows[(page - 1) * size : page * size]}
-    request.reply(peer).tell_ok(result)
+    request.reply(peer).respond_ok(result)
 
 
 def _ranges(client: str, group: Group, index: int, queue: Queue) -> list[dict[str, Any]]:

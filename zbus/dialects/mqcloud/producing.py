@@ -58,7 +58,7 @@ class ProduceReply(Reply):
         request = self.asked
         assert isinstance(request, Request)
         partition, offset = outcome.partition, self.offset
-        self.tell_ok(
+        self.respond_ok(
             {
                 "sendStatus": "SEND_OK",
                 "msgId": self.message_id.decode(),
@@ -95,7 +95,7 @@ def produce(request: Request, params: Params, peer: Connection) -> None:
     reply = ProduceReply(request, peer)
     if len(body) > MESSAGE_BYTES_MAX:
         text = f"a message has at most {MESSAGE_BYTES_MAX} bytes, not {len(body)}"
-        reply.tell_status(FAILED, text)
+        reply.respond_status(FAILED, text)
         return
     keys = params.optional(b"keys")[:_KEYS_BYTES_MAX]
     if has_controls(keys):
@@ -160,7 +160,7 @@ def _topic(request: Request, peer: Connection, producer: str) -> Topic | None:
         dialect.registry.register_producer(Silent(), name, producer)
         topic, _ = dialect.registry.topic_of(producer)
     if topic is None:
-        request.reply(peer).tell_status(FAILED, f"producer:{producer} haven't registered")
+        request.reply(peer).respond_status(FAILED, f"producer:{producer} haven't registered")
         return None
     return topic if request.may(peer, topic.name) else None
 
@@ -202,9 +202,9 @@ class _Many:
         refused = sum(one["status"] != OK for one in self._outcomes)
         if refused:
             text = f"{refused} of {len(self._outcomes)} messages are not stored"
-            self.reply.tell_status(FAILED, text, self._outcomes)
+            self.reply.respond_status(FAILED, text, self._outcomes)
         else:
-            self.reply.tell_ok()
+            self.reply.respond_ok()
 
 
 def produce_batch(request: Request, params: Params, peer: Connection) -> None:

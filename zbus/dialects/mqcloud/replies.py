@@ -38,22 +38,22 @@ class Reply(PlainReply):
 
     __slots__ = ()
 
-    def tell_ok(self, result: object = None, message: str = "", lines: bytes = b"") -> None:
+    def respond_ok(self, result: object = None, message: str = "", lines: bytes = b"") -> None:
         envelope: dict[str, Any] = {"status": OK}
         if message:
             envelope["message"] = message
         if result is not None:
             envelope["result"] = result
-        self.tell(200, JSON + lines, encode(envelope))
+        self.respond(200, JSON + lines, encode(envelope))
 
-    def tell_status(self, status: int, message: str = "", result: object = None) -> None:
+    def respond_status(self, status: int, message: str = "", result: object = None) -> None:
         """Anything else that the application says."""
         envelope: dict[str, Any] = {"status": status}
         if message:
             envelope["message"] = message
         if result is not None:
             envelope["result"] = result
-        self.tell(200, JSON, encode(envelope))
+        self.respond(200, JSON, encode(envelope))
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, BrokerError):
@@ -61,4 +61,4 @@ class Reply(PlainReply):
             return
         http = 200 if outcome.refusal in _OF_APPLICATION else STATUS[outcome.refusal]
         body = encode({"status": FAILED, "message": outcome.text})
-        self.tell(http, JSON + retry_line(outcome), body)
+        self.respond(http, JSON + retry_line(outcome), body)

@@ -21,7 +21,7 @@ from zbus.core.api import BrokerError, Chunk
 from zbus.dialects.semq.about import OF_ACKS, About
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Telling
 from zbus.dialects.semq.frames import echoed, encode_push, lines_of, passed_on
-from zbus.dialects.semq.inquiring import tell_stored
+from zbus.dialects.semq.inquiring import notify_stored
 from zbus.dialects.semq.mailboxes import Mailbox, offset_of
 from zbus.dialects.semq.rows import read_row
 from zbus.semq.protocol import (
@@ -43,7 +43,7 @@ _Rows: TypeAlias = "Callable[[Mailbox | None, list[int]], None]"
 
 def control(call: Call) -> None:
     """Any of them."""
-    source, fields, command = call.source(), call.fields, call.said["cmd"]
+    source, fields, command = call.source(), call.fields, call.given["cmd"]
     if call.body:
         raise Malformed("a control message has no body")
     target = read_node(fields.text("dst", PLATFORM).partition("/")[0])
@@ -51,7 +51,7 @@ def control(call: Call) -> None:
         _pass_on(call, source, target)
         return
     if command == "semq_reack":  # of what the platform has put into a topic: it waits for none
-        call.teller().done()
+        call.notifier().done()
         return
     about = About(fields, OF_ACKS if command == "semq_ack" else "")
     call.peer.work -= about.count // _LOOKS_PER_WORK
@@ -70,16 +70,16 @@ def _pass_on(call: Call, source: str, target: str) -> None:
     if dialect.mailboxes.find(target) is None:
         raise Refused(404, UNKNOWN, f"unknown node {target}")
     links.watch(call.link, target)
-    semq_id = _instance(call.said["cmd"], call.fields, target)
+    semq_id = _instance(call.given["cmd"], call.fields, target)
     found = [one for one in links.instance(target, semq_id)[:1] if one.takes_control]
     if not found:
-        lines = lines_of({"dst": target, **echoed(call.said)})
+        lines = lines_of({"dst": target, **echoed(call.given)})
         text = f"{target} is not online"
         call.reply().refuse(404, OFFLINE, text, lines)
         return
-    said = {**call.said, "src": call.said.get("src") or source}
-    links.push(found[0], encode_push(call.said["cmd"], passed_on(said)))
-    call.teller().done()
+    given = {**call.given, "src": call.given.get("src") or source}
+    links.push(found[0], encode_push(call.given["cmd"], passed_on(given)))
+    call.notifier().done()
 
 
 def _instance(command: str, fields: Fields, target: str) -> int | None:
@@ -112,7 +112,7 @@ def _ack(call: Call, source: str, about: About) -> None:
     if hop == Hop.PLATFORM:
         _confirmed(call, source, about, "semq_reack", {})
     else:
-        call.teller("semq_reack", source).tell(echoed(call.said))
+        call.notifier("semq_reack", source).notify(echoed(call.given))
 
 
 def _inquiry(call: Call, source: str, about: About) -> None:
@@ -121,7 +121,7 @@ def _inquiry(call: Call, source: str, about: About) -> None:
         case "ack":
             _confirmed(call, source, about, "semq_inquiry_resp", {"result": "1"})
         case "send":
-            tell_stored(call, source, about)
+            notify_stored(call, source, about)
         case _:
             raise Malformed("about is send or ack")
 
@@ -134,16 +134,16 @@ def _confirmed(
         about.mid()
     elif about.place is None and not about.ranges:
         raise Malformed("the record of lk1 is missing")
-    telling = call.teller(command, node)
+    notifier = call.notifier(command, node)
 
     def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
         if mailbox is not None:
             call.dialect.mailboxes.acknowledge(mailbox, offsets)
             call.dialect.heard(node)
-        telling.tell({**echoed(call.said), **result})
+        notifier.notify({**echoed(call.given), **result})
 
     if about.several or about.place is not None:
-        _find(call, node, about, telling, found)
+        _find(call, node, about, notifier, found)
     else:  # a MID alone is not enough for a single row
         found(call.dialect.mailboxes.find(node), [])
 
@@ -153,7 +153,7 @@ def _answered(call: Call, source: str, about: About) -> None:
     result = read_number("result", call.fields.required("result"), 0, 1)
     if about.place is None or about.several:
         about.mid()
-    telling = call.teller("", source)
+    notifier = call.notifier("", source)
 
     def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
         if mailbox is not None and call.fields.text("about", "send") == "send":
@@ -162,9 +162,9 @@ def _answered(call: Call, source: str, about: About) -> None:
             else:
                 _send_again(call, mailbox, offsets, about.attempt)
             call.dialect.heard(source)
-        telling.done()
+        notifier.done()
 
-    _find(call, source, about, telling, found)
+    _find(call, source, about, notifier, found)
 
 
 def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) -> None:
@@ -178,7 +178,7 @@ def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) 
     call.dialect.mailboxes.send_again(mailbox, again)
 
 
-def _find(call: Call, node: str, about: About, telling: Telling, found: _Rows) -> None:
+def _find(call: Call, node: str, about: About, notifier: Telling, found: _Rows) -> None:
     """The rows of its mailbox that a node speaks of. Several are found by their MIDs; of a single
     one both LK1 and the MID must be its, as far as they are said."""
     mailbox = call.dialect.mailboxes.find(node)
@@ -195,7 +195,7 @@ def _find(call: Call, node: str, about: About, telling: Telling, found: _Rows) -
         same = not about.partly or mailbox.find_confirmed(about.mid()) == offset
         found(mailbox, [offset] if same else [])
     else:
-        _compare(call, mailbox, offset, about, telling.guarded(partial(_unpacked, found)))
+        _compare(call, mailbox, offset, about, notifier.guarded(partial(_unpacked, found)))
 
 
 def _unpacked(found: _Rows, rows: tuple[Mailbox | None, list[int]]) -> None:

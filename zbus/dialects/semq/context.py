@@ -96,14 +96,14 @@ class Reply(PlainAnswering, Ticket):
             peer.take_turn(self)
 
     def ok(self, fields: Mapping[str, str], body: bytes = b"") -> None:
-        self.say(200, lines_of(fields), body)
+        self.answer_with(200, lines_of(fields), body)
 
-    def say(self, status: int, lines: bytes, body: bytes = b"") -> None:
-        self.tell(status, b"id: %b\r\n%b" % (self.id, lines) if self.id else lines, body)
+    def answer_with(self, status: int, lines: bytes, body: bytes = b"") -> None:
+        self.respond(status, b"id: %b\r\n%b" % (self.id, lines) if self.id else lines, body)
 
     def refuse(self, status: int, reason: str, text: str, lines: bytes = b"") -> None:
-        said = b"%breason: %b\r\n%b" % (TEXT, reason.encode(), lines)
-        self.say(status, said, f"{status}: {text}".encode())
+        given = b"%breason: %b\r\n%b" % (TEXT, reason.encode(), lines)
+        self.answer_with(status, given, f"{status}: {text}".encode())
 
     def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
         """For what storage calls back: a mistake in it is this peer's to pay for."""
@@ -120,21 +120,21 @@ class Reply(PlainAnswering, Ticket):
 class Call:
     """One request while it is done."""
 
-    __slots__ = ("asked", "body", "dialect", "fields", "id", "link", "peer", "said")
+    __slots__ = ("asked", "body", "dialect", "fields", "given", "id", "link", "peer")
 
     def __init__(
         self,
         dialect: Context,
         asked: PlainHead,
-        said: Mapping[str, str],
+        given: Mapping[str, str],
         peer: Connection,
         id: bytes,
         body: bytes,
     ) -> None:
         self.dialect = dialect
         self.asked = asked
-        self.said = said  # all fields, by name
-        self.fields = Fields(said)
+        self.given = given  # all fields, by name
+        self.fields = Fields(given)
         self.peer = peer
         self.id = id
         self.body = body
@@ -144,8 +144,7 @@ class Call:
         return Reply(self.asked, self.peer, self.id)
 
     def source(self) -> str:
-        """The sending node: that of its connection, or one that it may speak for. The platform is
-        neither."""
+        """The sending node: that of its connection, or one it may speak for; not the platform."""
         text = self.fields.text("src")
         if self.link is None:
             if not text:
@@ -164,7 +163,7 @@ class Call:
             text = f"{node} is a platform (type 0), and only the platform speaks for it"
             raise Refused(403, "forbidden", text)
 
-    def teller(self, command: str = "", node: str = "") -> Telling:
+    def notifier(self, command: str = "", node: str = "") -> Telling:
         """What answers with a control message, now or later."""
         return Telling(self, command, node)
 
@@ -181,11 +180,11 @@ class Telling:
         self._lines = PLATFORM_LINE + lines_of({"dst": node})
         self._reply = call.reply() if call.link is None else None
 
-    def tell(self, fields: Mapping[str, str]) -> None:
+    def notify(self, fields: Mapping[str, str]) -> None:
         links, link = self._call.dialect.links, self._call.link
         lines = self._lines + lines_of(fields)
         if self._reply is not None:
-            self._reply.say(200, b"cmd: %b\r\n%b" % (self._command.encode(), lines))
+            self._reply.answer_with(200, b"cmd: %b\r\n%b" % (self._command.encode(), lines))
         elif link is not None and link in links.online(link.node):
             links.push(link, encode_push(self._command, lines))
 

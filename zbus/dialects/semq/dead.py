@@ -80,22 +80,22 @@ class DeadRows:
         chunk: Chunk,
         at: int,
         reason: str = EXPIRED,
-        told: Ticket | None = None,
+        waiting_ticket: Ticket | None = None,
     ) -> None:
         """Put a row by. If that cannot be done now it stays where it is, and is found late again.
-        `told` settles with Changed when it is done."""
+        `waiting_ticket` settles with Changed when it is done."""
         row, lines = read_row(mailbox, chunk, at), chunk.headers[at]
         key = mailbox.topic.name, row.offset
-        told = told or Silent()
+        waiting_ticket = waiting_ticket or Silent()
         if key in self._open:
-            told.settle(Changed(0))
+            waiting_ticket.settle(Changed(0))
             return
         self._open.add(key)
-        said = lines.removeprefix(MARK) + b"dead_reason: %b\r\n" % reason.encode()
+        copied_lines = lines.removeprefix(MARK) + b"dead_reason: %b\r\n" % reason.encode()
         copy = Chunk()
         id = encode_id(f"{mailbox.node}/{row.mid}")  # no other dialect can make it
-        copy.add(id.encode(), said, chunk.bodies[at])
-        copied = _Step(self, _Buried(mailbox, row, key, told), self.copied)
+        copy.add(id.encode(), copied_lines, chunk.bodies[at])
+        copied = _Step(self, _Buried(mailbox, row, key, waiting_ticket), self.copied)
         topic = self._made()
         if isinstance(topic, BrokerError):
             copied.settle(topic)
@@ -128,7 +128,7 @@ class DeadRows:
         self.count += 1
         offsets = [range(buried.row.offset, buried.row.offset + 1)]
         groups = [mailbox.group]
-        self._broker.delete(buried.told, groups, mailbox.partition, offsets)
+        self._broker.delete(buried.waiting_ticket, groups, mailbox.partition, offsets)
 
     def _left(self, buried: _Buried) -> Mailbox | None:
         """The mailbox, if the row is in it still: it may have been confirmed meanwhile."""
@@ -136,13 +136,13 @@ class DeadRows:
         same = mailbox is not None and mailbox.partition is buried.mailbox.partition
         if mailbox is None or not same or not mailbox.is_open(row.offset):
             self._open.discard(buried.key)
-            buried.told.settle(Changed(0))
+            buried.waiting_ticket.settle(Changed(0))
             return None
         return mailbox
 
     def failed(self, buried: _Buried, problem: BrokerError) -> None:
         self._open.discard(buried.key)
-        buried.told.settle(problem)
+        buried.waiting_ticket.settle(problem)
 
     def _made(self) -> Topic | BrokerError:
         """The topic they are put into."""
@@ -165,7 +165,7 @@ class _Buried(NamedTuple):
     mailbox: Mailbox
     row: Row
     key: tuple[str, int]
-    told: Ticket
+    waiting_ticket: Ticket
 
 
 class _Step(Ticket):

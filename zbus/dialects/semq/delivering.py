@@ -185,10 +185,10 @@ class Polled(Reply):
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
             text = f"{STATUS[outcome.refusal]}: {outcome.text}".encode()
-            self.say(STATUS[outcome.refusal], retry_line(outcome), text)
+            self.answer_with(STATUS[outcome.refusal], retry_line(outcome), text)
         else:
             stopping = isinstance(outcome, Empty) and outcome.reason is EmptyReason.STOPPING
-            self.say(503 if stopping else 204, b"")
+            self.answer_with(503 if stopping else 204, b"")
 
 
 class Poll(Pull):
@@ -228,14 +228,14 @@ class Poll(Pull):
         chunk, at = outcome.pieces[0].chunk, outcome.pieces[0].start
         if not dialect.dead.is_late(chunk.headers[at]):
             lines = b"cmd: semq_deliver\r\n" + delivery_lines(mailbox, chunk, at)
-            self._reply.say(200, lines, chunk.bodies[at])
+            self._reply.answer_with(200, lines, chunk.bodies[at])
             return
         dialect.dead.bury(mailbox, chunk, at)
         if self._left:
             again = Poll(dialect, self._reply, self._node, self._until_ms, self._left - 1)
             again.ask(mailbox)
         else:
-            self._reply.say(204, b"")
+            self._reply.answer_with(204, b"")
 
 
 def poll(call: Call) -> None:

@@ -153,20 +153,20 @@ class SemqRequest(PlainHead):
         self._problem = ""
         self._token = b""
         try:
-            self._said: Mapping[str, str] = self._read(head)
+            self._given: Mapping[str, str] = self._read(head)
         except UnicodeDecodeError:
-            self._said, self._problem = {}, "fields are UTF-8"
+            self._given, self._problem = {}, "fields are UTF-8"
         except Malformed as error:
-            self._said, self._problem = {}, str(error)
-        self._command = COMMANDS.get(self._said.get("cmd", ""))
+            self._given, self._problem = {}, str(error)
+        self._command = COMMANDS.get(self._given.get("cmd", ""))
         if self._command is None and not self._problem:
-            self._problem = f"there is no cmd {self._said.get('cmd', '')[:40]!r}"
+            self._problem = f"there is no cmd {self._given.get('cmd', '')[:40]!r}"
 
     def _read(self, head: Head) -> dict[str, str]:
         """Fields, parameters of the query, and where the path leads: the first that says it."""
-        said = {name.decode("ascii"): value.decode() for name, value in head.fields.items()}
+        given = {name.decode("ascii"): value.decode() for name, value in head.fields.items()}
         if head.target == b"/semq":
-            return said
+            return given
         if is_crowded(head.target):
             raise Malformed("the query has too many parameters")
         segments, pairs = split_target(head.target)
@@ -179,13 +179,13 @@ class SemqRequest(PlainHead):
             elif not value.decode().isprintable() or len(value) > _VALUE_BYTES_MAX:
                 raise Malformed(f"{key[:40]} has control characters, or is too long")
             else:
-                said.setdefault(key, value.decode())
+                given.setdefault(key, value.decode())
         if segments[:1] == [SEGMENT] and len(segments) > 1:
             target = b"/".join(segments[1:]).decode()
             if not target.isprintable():
                 raise Malformed("the path has control characters")
-            said.setdefault("dst" if said.get("cmd") in _SENT else "node", target)
-        return said
+            given.setdefault("dst" if given.get("cmd") in _SENT else "node", target)
+        return given
 
     def url_token(self) -> bytes:
         return self._token
@@ -197,12 +197,12 @@ class SemqRequest(PlainHead):
         if self._command is None or self._problem:
             return Needs()
         try:
-            return self._command.needs(Fields(self._said))
+            return self._command.needs(Fields(self._given))
         except Malformed:
             return Needs()  # it is told what is wrong
 
     def opens(self) -> Callable[[], Codec] | None:
-        if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._said:
+        if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._given:
             return None
         return self._dialect.open_codec
 
@@ -223,10 +223,10 @@ class SemqRequest(PlainHead):
             Reply(self, peer, id).refuse(400, "malformed", self._problem)
             return
         try:
-            call = Call(dialect, self, self._said, peer, id, body)
+            call = Call(dialect, self, self._given, peer, id, body)
             if call.link is not None:
                 call.source()  # whatever it says
-                if self._said["cmd"] != "heartbeat":
+                if self._given["cmd"] != "heartbeat":
                     dialect.asking.heard(call.link.node)
             command.run(call)
         except Malformed as error:
@@ -247,4 +247,4 @@ class _Refuse:
         answer = self._answer
         lines = answer.lines + b"reason: %b\r\n" % self._reason.encode()
         text = answer.text.encode()
-        Reply(self._asked, peer, id).say(answer.status, lines, text)
+        Reply(self._asked, peer, id).answer_with(answer.status, lines, text)

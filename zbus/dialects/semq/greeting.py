@@ -31,14 +31,14 @@ def hello(call: Call) -> None:
     call.refuse_platform(node)
     if fields.text("src", node).partition("/")[0] != node:
         raise Refused(403, "forbidden", "src is not the node that sent semq_hello")
-    said = _read(call)
+    greeting = _read(call)
     link = call.link
     if link is not None:
         if link.node != node:
             raise Refused(403, "forbidden", f"this connection is of {link.node}, for good")
-        if link.hello.semq_ids != said.semq_ids:
+        if link.hello.semq_ids != greeting.semq_ids:
             raise Refused(403, "forbidden", "the instances of a connection stay as they are")
-        link.hello = said
+        link.hello = greeting
         dialect.wake(node)
         _welcome(call, call.reply(), node)
         return
@@ -46,10 +46,10 @@ def hello(call: Call) -> None:
         raise Malformed("semq_hello needs a persistent connection")
     if dialect.mailboxes.find(node) is None:
         bearer = call.peer.asker
-        reply = _Made(call, partial(_open, call, node, said, bearer))
+        reply = _Made(call, partial(_open, call, node, greeting, bearer))
         dialect.mailboxes.make(reply, node)
     else:
-        _open(call, node, said, call.peer.asker, call.reply())
+        _open(call, node, greeting, call.peer.asker, call.reply())
 
 
 class _Made(Reply):
@@ -68,7 +68,7 @@ class _Made(Reply):
             self._done(self)
 
 
-def _open(call: Call, node: str, said: Hello, bearer: Bearer | None, reply: Reply) -> None:
+def _open(call: Call, node: str, greeting: Hello, bearer: Bearer | None, reply: Reply) -> None:
     """Its mailbox is there: from now on it is online."""
     dialect, peer = call.dialect, call.peer
     mailbox = dialect.mailboxes.find(node)
@@ -78,7 +78,7 @@ def _open(call: Call, node: str, said: Hello, bearer: Bearer | None, reply: Repl
     if dialect.links.of(peer) is not None:  # it has said hello twice before it was answered
         reply.refuse(409, "conflict", "this connection is saying hello already")
         return
-    link = dialect.links.add(peer, node, said, bearer)
+    link = dialect.links.add(peer, node, greeting, bearer)
     _welcome(call, reply, node)
     dialect.opened(link, mailbox)
 
@@ -157,9 +157,9 @@ def lookup(call: Call) -> None:
     links = [link for link in dialect.links.online(target) if link.hello.listen]
     if not links:
         raise Refused(404, OFFLINE, f"{target} is not online, or listens nowhere")
-    said = links[0].hello
+    greeting = links[0].hello
     ticket, key = dialect.tickets.make(asker, target, dialect.broker.now_ms)
-    told = {"node": target, "listen": said.listen, "ticket": ticket, "key": key}
-    if said.cert:
-        told["cert"] = said.cert
-    call.reply().ok(told)
+    lookup = {"node": target, "listen": greeting.listen, "ticket": ticket, "key": key}
+    if greeting.cert:
+        lookup["cert"] = greeting.cert
+    call.reply().ok(lookup)

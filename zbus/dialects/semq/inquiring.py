@@ -28,7 +28,7 @@ _FOUND_MAX: Final = 100
 """Rows of one MID that are read to find out which is meant."""
 
 
-def tell_stored(call: Call, source: str, about: About) -> None:
+def notify_stored(call: Call, source: str, about: About) -> None:
     """Which of a node's messages are stored. What is not durable yet is sent again, and then found
     to be there."""
     about.own(source, "" if call.link is None else call.link.hello.epoch)
@@ -53,22 +53,22 @@ def tell_stored(call: Call, source: str, about: About) -> None:
         else:
             there = _in_topic(call.dialect, topic, mid)
         (stored if there else missing).append(seq)
-    _tell_found(call, call.teller(_ANSWER, source), stored, missing)
+    _notify_found(call, call.notifier(_ANSWER, source), stored, missing)
 
 
-def _tell_found(call: Call, telling: Telling, stored: list[int], missing: list[int]) -> None:
+def _notify_found(call: Call, notifier: Telling, stored: list[int], missing: list[int]) -> None:
     """A frame for what is there, and one for what is not; a reply of HTTP has both lists."""
-    fields = echoed(call.said)
+    fields = echoed(call.given)
     if "seqs" not in fields:
-        telling.tell({**fields, "result": str(len(stored))})
+        notifier.notify({**fields, "result": str(len(stored))})
         return
     lists = {"1": show_ranges(stored), "0": show_ranges(missing)}
-    if not telling.twice and stored and missing:
-        telling.tell({**fields, "result": "1", "seqs": lists["1"], "missing": lists["0"]})
+    if not notifier.twice and stored and missing:
+        notifier.notify({**fields, "result": "1", "seqs": lists["1"], "missing": lists["0"]})
         return
     for result, seqs in lists.items():
         if seqs:
-            telling.tell({**fields, "result": result, "seqs": seqs})
+            notifier.notify({**fields, "result": result, "seqs": seqs})
 
 
 def _has(mailbox: Mailbox, mid: Mid) -> bool:
@@ -109,10 +109,10 @@ def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
             call.dialect.links.watch(call.link, box.node)
         return not stored
 
-    telling = call.teller(_ANSWER, source)
+    notifier = call.notifier(_ANSWER, source)
 
     def done(problem: BrokerError | None) -> None:
-        _tell_found(call, telling, stored, [])
+        _notify_found(call, notifier, stored, [])
 
     places: list[Place] = list(by_place)
-    PointReads(places, each, telling.guarded(done))
+    PointReads(places, each, notifier.guarded(done))

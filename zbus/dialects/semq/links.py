@@ -145,7 +145,7 @@ class Links:
         if peer.bearer is None:
             peer.bearer = bearer  # what follows need not show the token again
         self._alive.set(link, self._broker.now_ms + HEARTBEAT_MS)
-        self._tell(node, online=True)
+        self._notify(node, online=True)
         return link
 
     def remove(self, link: Link) -> None:
@@ -156,7 +156,7 @@ class Links:
                 self.when_changed(link.node)
             else:
                 del self._by_node[link.node]
-                self._tell(link.node, online=False)
+                self._notify(link.node, online=False)
 
     def close(self, link: Link, why: str) -> None:
         """The same, and its connection ends."""
@@ -237,7 +237,7 @@ class Links:
         watched[node] = None
         self._watches += 1
         self._watchers.setdefault(node, {})[link] = None
-        self._tell_one(link, node, bool(self.online(node)))
+        self._notify_one(link, node, bool(self.online(node)))
 
     def _unwatch(self, link: Link, node: str) -> None:
         watchers = self._watchers[node]
@@ -245,11 +245,11 @@ class Links:
         if not watchers:
             del self._watchers[node]
 
-    def _tell(self, node: str, *, online: bool) -> None:
+    def _notify(self, node: str, *, online: bool) -> None:
         for link in self._watchers.get(node, ()):
-            self._tell_one(link, node, online)
+            self._notify_one(link, node, online)
 
-    def _tell_one(self, link: Link, node: str, online: bool) -> None:
+    def _notify_one(self, link: Link, node: str, online: bool) -> None:
         if link.takes_control:
             state = b"online" if online else b"offline"
             lines = b"%bnode: %b\r\nstate: %b\r\n" % (PLATFORM_LINE, node.encode(), state)

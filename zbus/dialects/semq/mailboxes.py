@@ -88,8 +88,7 @@ class Mailbox(NamedTuple):
         return Mid(_STORE, self.epoch, Stream.GAPS, offset + 1)
 
     def find(self, mid: Mid) -> int | None:
-        """The offset of the row of this MID, or of the void one in its place, if that is not
-        finished."""
+        """The offset of the row of this MID, or of the void one in its place, unless finished."""
         if mid.store.node == PLATFORM:
             own = mid == self.own_mid(mid.seq - 1)
             return mid.seq - 1 if own and self.is_open(mid.seq - 1) else None

@@ -45,7 +45,7 @@ class _Answer(Reply):
     __slots__ = ()
 
     def document(self, document: object) -> None:
-        self.say(200, _JSON, msgspec.json.encode(document))
+        self.answer_with(200, _JSON, msgspec.json.encode(document))
 
 
 def _answer(call: Call) -> _Answer:
@@ -205,8 +205,7 @@ class _Buried(_Answer):
 
 
 def dead(call: Call) -> None:
-    """`semq_dead`: what was given up, of one node or of all; or, with `lk1`, a row is
-    dead-lettered."""
+    """`semq_dead`: what was given up, of one node or all; with `lk1`, give a row up."""
     if call.fields.text("lk1"):
         _give_up(call)
         return

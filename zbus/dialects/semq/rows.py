@@ -84,7 +84,7 @@ class Row(NamedTuple):
 def read_row(mailbox: Mailbox, chunk: Chunk, at: int) -> Row:
     """A message of a mailbox."""
     offset, lines = chunk.first + at, chunk.headers[at]
-    said = len(chunk.bodies[at]), chunk.time_of(at)
+    rest = len(chunk.bodies[at]), chunk.time_of(at)
     if lines.startswith(MARK):
         fields = split_lines(lines[len(MARK) :])
         try:
@@ -92,8 +92,8 @@ def read_row(mailbox: Mailbox, chunk: Chunk, at: int) -> Row:
         except Malformed:
             envelope = None
         if envelope is not None and envelope.mid is not None and envelope.lk0 is not None:
-            return Row(offset, envelope.mid, envelope.lk0.record, fields, *said)
-    return Row(offset, mailbox.own_mid(offset), offset + 1, {"src": PLATFORM}, *said)
+            return Row(offset, envelope.mid, envelope.lk0.record, fields, *rest)
+    return Row(offset, mailbox.own_mid(offset), offset + 1, {"src": PLATFORM}, *rest)
 
 
 def mid_of(mailbox: Mailbox, chunk: Chunk, at: int) -> Mid:

@@ -68,9 +68,9 @@ class SendReply(Reply):
 
     __slots__ = ("answered", "confirm")
 
-    def __init__(self, call: Call, said: Mapping[str, str], envelope: Envelope | None) -> None:
+    def __init__(self, call: Call, given: Mapping[str, str], envelope: Envelope | None) -> None:
         super().__init__(call.asked, call.peer, call.id)
-        self.answered = _answered(said, envelope)
+        self.answered = _answered(given, envelope)
         self.confirm: _Confirm | None = None  # Ack2, of the platform itself
 
     def acked(self, flag: AckFlag) -> None:
@@ -85,17 +85,17 @@ class SendReply(Reply):
             super().answer(outcome)
 
 
-def _answered(said: Mapping[str, str], envelope: Envelope | None) -> dict[str, str]:
+def _answered(given: Mapping[str, str], envelope: Envelope | None) -> dict[str, str]:
     """What the answer repeats, and where its asker finds the row that it is about."""
-    told = echoed(said, _TOLD)
+    echo = echoed(given, _TOLD)
     if envelope is not None and envelope.lk0 is not None:
         store, record = envelope.lk0
-        told |= {
+        echo |= {
             "src_semq_id": str(store.semq),
             "src_semq_db_id": str(store.db),
             "src_ref_id": str(record),
         }
-    return told
+    return echo
 
 
 def send(call: Call) -> None:
@@ -106,23 +106,23 @@ def send(call: Call) -> None:
     whole = numbered or level != Level.STORE or fields.flag("ack2")
     whole = whole or not fields.flag("reliable", True)
     source = call.source() if whole or call.link is not None or fields.text("src") else ""
-    destination = destination_of(call.said)
-    said = {**call.said, "dst": str(destination)}
+    destination = destination_of(call.given)
+    given = {**call.given, "dst": str(destination)}
     if source and not fields.text("src"):
-        said["src"] = source
+        given["src"] = source
     if call.link is None and fields.text("seq") and not fields.text("lk0"):
-        said["lk0"] = f"{source}/1/1/{fields.text('seq')}"  # it may have no rows at all
+        given["lk0"] = f"{source}/1/1/{fields.text('seq')}"  # it may have no rows at all
     envelope = None
     if whole:
-        envelope = read_envelope(said)
+        envelope = read_envelope(given)
         if envelope.mid is not None:
-            said["stream"] = str(int(envelope.mid.stream))
+            given["stream"] = str(int(envelope.mid.stream))
     most = min(dialect.body_bytes_max, dialect.links.size_max(destination.node))
     if len(call.body) > most:
         raise Refused(413, "too-large", f"a message to {destination.node} has at most {most} bytes")
     call.peer.work -= len(call.body) >> 11
     if destination.node == PLATFORM:
-        _to_topic(call, destination, said, envelope)
+        _to_topic(call, destination, given, envelope)
         return
     mailbox = dialect.mailboxes.find(destination.node)
     if mailbox is None and dialect.mailboxes.is_missing(destination.node):
@@ -130,9 +130,9 @@ def send(call: Call) -> None:
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"unknown node {destination.node}")
     dialect.links.watch(call.link, destination.node)
-    reply = SendReply(call, said, envelope)
+    reply = SendReply(call, given, envelope)
     if envelope is None:
-        _save(dialect, reply, mailbox, "", _unnumbered(said), call.body)
+        _save(dialect, reply, mailbox, "", _unnumbered(given), call.body)
         return
     stored = None
     if envelope.mid is not None and envelope.level > Level.DROP:
@@ -142,30 +142,30 @@ def send(call: Call) -> None:
     if late and stored is None:
         status = 404 if envelope.level == Level.DROP else 410
         reply.refuse(status, EXPIRED, "the message has expired", lines_of(reply.answered))
-    elif stored is None and not always and _forward(dialect, envelope, said, call.body):
+    elif stored is None and not always and _forward(dialect, envelope, given, call.body):
         reply.acked(AckFlag.FORWARDED)
     elif envelope.level == Level.DROP:
         why = f"{destination.node} is not online"
-        reply.refuse(404, OFFLINE, why, lines_of({"dst": said["dst"], **reply.answered}))
+        reply.refuse(404, OFFLINE, why, lines_of({"dst": given["dst"], **reply.answered}))
     else:
-        lines = MARK + passed_on(said)
+        lines = MARK + passed_on(given)
         id = mailbox.id_of(envelope.numbered)
         _save(dialect, reply, mailbox, id, lines, call.body, known=stored is not None)
 
 
-def _unnumbered(said: Mapping[str, str]) -> bytes:
+def _unnumbered(given: Mapping[str, str]) -> bytes:
     """The header lines of what the platform numbers: it is a message of the platform, and of who
     sent it there is left what has been checked."""
-    kept = {name: said[name] for name in said if name not in _OF_NODES}
+    kept = {name: given[name] for name in given if name not in _OF_NODES}
     kept.pop("origin_src", None)
     if "src" in kept:
         kept["origin_src"] = kept.pop("src")
     return passed_on(kept)
 
 
-def destination_of(said: Mapping[str, str]) -> Address:
+def destination_of(given: Mapping[str, str]) -> Address:
     """Where a message is to go: as `dst` says, and `topic` if that is not there."""
-    text, topic = said.get("dst", ""), said.get("topic", "")
+    text, topic = given.get("dst", ""), given.get("topic", "")
     if not text and topic.startswith(MAILBOX):
         text = topic[len(MAILBOX) :]
     if not text:
@@ -197,13 +197,13 @@ def _save(
         dialect.mailboxes.put(mailbox, reply, id, lines, body)
 
 
-def _forward(dialect: Context, envelope: Envelope, said: dict[str, str], body: bytes) -> bool:
+def _forward(dialect: Context, envelope: Envelope, given: dict[str, str], body: bytes) -> bool:
     """Send a fresh copy to the node; False if it is not online, or takes nothing."""
-    fields = Fields(said)
+    fields = Fields(given)
     semq_id = fields.number("semq_id", 1) if fields.flag("fixed") else None
     for link in dialect.links.instance(envelope.destination.node, semq_id)[:1]:
         if link.takes and (envelope.reliable or not link.peer.out_bytes):
-            dialect.links.push(link, encode_push("semq_deliver", passed_on(said), body))
+            dialect.links.push(link, encode_push("semq_deliver", passed_on(given), body))
             return True
     return False
 
@@ -230,7 +230,7 @@ class _Confirm:
 
 
 def _to_topic(
-    call: Call, destination: Address, said: dict[str, str], envelope: Envelope | None
+    call: Call, destination: Address, given: dict[str, str], envelope: Envelope | None
 ) -> None:
     """Put a message into a topic, as any dialect does."""
     dialect, name = call.dialect, destination.user
@@ -245,13 +245,13 @@ def _to_topic(
     problem = _problem(topic, envelope)
     if problem:
         raise Refused(409, "conflict", problem)
-    reply = SendReply(call, said, envelope)
+    reply = SendReply(call, given, envelope)
     if envelope is not None and envelope.void:
         reply.acked(AckFlag.SAVED)  # there is nothing to put, and no stream to keep whole
         return
     if envelope is not None and envelope.ack2 and call.link is not None:
         reply.confirm = _Confirm(dialect, call.link, call.link.node, reply.answered)
-    lines = passed_on({name: said[name] for name in said if name not in _OF_NODES})
+    lines = passed_on({name: given[name] for name in given if name not in _OF_NODES})
     _check_lines(lines, dialect.settings.message_headers_bytes_max)
     id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
     expires_ms = 0 if envelope is None else envelope.expires_ms

@@ -28,9 +28,9 @@ class Tickets:
 
     def make(self, asker: str, target: str, now_ms: int) -> tuple[str, str]:
         """A ticket, and its key."""
-        said = f"{asker}|{target}|{now_ms + TICKET_MS}"
+        claims = f"{asker}|{target}|{now_ms + TICKET_MS}"
         own = self.key_of(target).encode()
-        ticket = f"{said}|{_sign(own, said)}"
+        ticket = f"{claims}|{_sign(own, claims)}"
         return ticket, _sign(own, f"key{ticket}")
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from zbus.core.api import Broker, Routed
 from zbus.dialects.zbus.documents import metrics
-from zbus.dialects.zbus.documents import stats_stream as stats_told
+from zbus.dialects.zbus.documents import stats_stream as stats_module
 from zbus.dialects.zbus.documents import trackers as track
 from zbus.dialects.zbus.inspect import message_admin as single
 from zbus.dialects.zbus.inspect import peek as listed
@@ -21,7 +21,7 @@ from zbus.dialects.zbus.messages import consume, events, leases, produce, routes
 from zbus.dialects.zbus.messages import transactions as staged
 from zbus.dialects.zbus.messages.cron import TIMES
 from zbus.dialects.zbus.permissions import needs_of, shown_command
-from zbus.dialects.zbus.replies import NativeReply, forbidden_text, spelled, status_of, tell_log
+from zbus.dialects.zbus.replies import NativeReply, forbidden_text, log_refusal, spelled, status_of
 from zbus.dialects.zbus.request.header_lines import shown, stock
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params
@@ -131,7 +131,7 @@ class ZbusDialect:
         self.rights = rights
         self.reloads = Reloads(settings.reload_window_ms)
         self.tracking = track.Tracking(broker, settings)
-        self.stats = stats_told.Stats(broker, settings)
+        self.stats = stats_module.Stats(broker, settings)
         self.metrics = metrics.Metrics(broker, settings)
         self.put_kinds: dict[object, PutKind] = {}
 
@@ -319,5 +319,5 @@ class Refuse:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         reply = NativeReply(self._dialect, self._params, peer, id, self._quiet)
-        tell_log(peer, self._params, self._text)
-        reply.tell(self._status, self._lines, self._text.encode())
+        log_refusal(peer, self._params, self._text)
+        reply.respond(self._status, self._lines, self._text.encode())

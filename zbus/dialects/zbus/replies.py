@@ -80,7 +80,7 @@ def error_text(error: BrokerError, seed: bool = False) -> bytes:
     return spelled(text, seed).encode()
 
 
-def tell_log(peer: Connection, params: Params, text: bytes | str) -> None:
+def log_refusal(peer: Connection, params: Params, text: bytes | str) -> None:
     """Log a refused request, for the search for mistakes of a client."""
     if log.isEnabledFor(logging.DEBUG):
         command = params.cmd[:40].decode("latin-1")
@@ -105,8 +105,8 @@ class Status(int):
 
 def status_of(routed: Routed) -> int:
     """The status of what was routed, by whichever dialect."""
-    said = routed.opaque
-    return int(said) if isinstance(said, Status) else 500 if routed.failed else 200
+    status = routed.opaque
+    return int(status) if isinstance(status, Status) else 500 if routed.failed else 200
 
 
 class NativeAnswering(Answering):
@@ -118,22 +118,22 @@ class NativeAnswering(Answering):
     params: Params
     quiet: bool
 
-    def tell(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
+    def respond(self, status: int, lines: bytes = b"", body: bytes = b"") -> None:
         """The final answer."""
         id = self.id or self.dialect.broker.new_id()
         self.peer.work -= len(body) >> (_DOCUMENT_BITS if lines is JSON else _BODY_BITS)
         self.send(b"" if self.quiet else self.params.reply(status, id, lines, body))
 
-    def tell_raw(self, lines: bytes, body: bytes) -> None:
+    def respond_raw(self, lines: bytes, body: bytes) -> None:
         """A 200 whose body may be large."""
         params = self.params
         if len(body) <= LARGE_BYTES or not params.plain or self.quiet:
-            self.tell(200, lines, body)
+            self.respond(200, lines, body)
             return
         lines = b"%bid: %b\r\n%b" % (params.topic_line, self.id, lines)
         self.send_large(encode_reply(200, lines, body, head_only=True), body)
 
-    def tell_error(self, error: BrokerError) -> None:
+    def respond_error(self, error: BrokerError) -> None:
         lines = retry_line(error)
         if error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
@@ -141,26 +141,26 @@ class NativeAnswering(Answering):
             lines = b"reason: not-leased\r\n"
         params = self.params
         text = error_text(error, params.seed)
-        tell_log(self.peer, params, text)
-        self.tell(STATUS[error.refusal], lines, text)
+        log_refusal(self.peer, params, text)
+        self.respond(STATUS[error.refusal], lines, text)
 
-    def tell_done(self, lines: bytes = b"") -> None:
-        """A 200 whose body is the time: what `tell` does, without most of its calls, for there is
-        one of these for every acknowledgement."""
+    def respond_done(self, lines: bytes = b"") -> None:
+        """A 200 whose body is the time: what `respond` does, without most of its calls, for there
+        is one of these for every acknowledgement."""
         params, body = self.params, b"%d" % self.dialect.broker.now_ms
         if self.quiet or not params.plain:
-            self.tell(200, lines, body)
+            self.respond(200, lines, body)
         else:
             id = self.id or self.dialect.broker.new_id()
             self.send(encode_plain(params, id, lines, body))
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self.tell_error(outcome)
+            self.respond_error(outcome)
         elif isinstance(outcome, Done):
-            self.tell_done()
+            self.respond_done()
         elif isinstance(outcome, Raw):
-            self.tell_raw(*containers.encode_raw(outcome))
+            self.respond_raw(*containers.encode_raw(outcome))
         else:
             raise AssertionError(f"unexpected outcome {outcome!r}")
 
@@ -223,8 +223,8 @@ class DeclareReply(NativeReply):
         peer, name, group = self.peer, outcome.topic.name, outcome.group
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
         log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
-        self.dialect.tracking.tell_early(peer)
-        self.tell(200, JSON, encode_document(document))
+        self.dialect.tracking.respond_early(peer)
+        self.respond(200, JSON, encode_document(document))
 
 
 class CountReply(NativeReply):
@@ -234,7 +234,7 @@ class CountReply(NativeReply):
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Changed):
-            self.tell_done(b"count: %d\r\n" % outcome.count)
+            self.respond_done(b"count: %d\r\n" % outcome.count)
         else:
             super().answer(outcome)
 
@@ -248,7 +248,7 @@ class SettledReply(NativeReply):
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
-            self.tell_done(_OF_ONE if self.count == 1 else b"count: %d\r\n" % self.count)
+            self.respond_done(_OF_ONE if self.count == 1 else b"count: %d\r\n" % self.count)
         else:
             super().answer(outcome)
 
@@ -266,8 +266,8 @@ class CallReply(NativeReply):
         self.peer.open_waits -= 1
         if isinstance(outcome, Routed):
             params = self.params
-            said = OF_CALLS.get(params.form, params.form)(outcome.headers)
-            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, said)
+            reply_lines = OF_CALLS.get(params.form, params.form)(outcome.headers)
+            lines = b"id: %b\r\nsender: %b\r\n%b" % (outcome.id, outcome.sender, reply_lines)
             self.send(params.compose(status_of(outcome), lines, outcome.body))
         else:
             super().answer(outcome)

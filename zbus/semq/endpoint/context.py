@@ -41,7 +41,9 @@ class Context:
         self._closes = [effect for effect in self.effects if isinstance(effect, Close)]
         self.effects, self.undo = [], []
 
-    def say(self, link: int, fields: dict[str, str], body: bytes = b"", status: int = 0) -> None:
+    def send_frame(
+        self, link: int, fields: dict[str, str], body: bytes = b"", status: int = 0
+    ) -> None:
         self.effects.append(Transmit(link, Frame(fields, body, status)))
 
     def backoff_ms(self, rounds: int) -> int:

@@ -120,7 +120,7 @@ class Endpoint:
                 self._handlers[type(event)](event)
             self._due()
             self._inbox.hand_over()
-            self._inbox.tell()
+            self._inbox.acknowledge()
             self._outbox.send()
             self._ledger.write()
             due_ms = self._next_due()
@@ -215,14 +215,14 @@ class Endpoint:
             self._links.close(link, text)
         elif link.direct and frame.command == "semq_send":
             id = {"id": frame.fields["id"]} if frame.fields.get("id") else {}
-            self._context.say(link.number, {**id, "reason": "malformed"}, text.encode(), 400)
+            self._context.send_frame(link.number, {**id, "reason": "malformed"}, text.encode(), 400)
 
     def _source(self, link: Link, frame: Frame) -> str:
         """The node that says it. Of another endpoint only what is its own is believed."""
         if link.direct:
-            said = frame.fields.get("src", link.node).partition("/")[0]
-            if said != link.node:
-                raise Malformed(f"this is a link with {link.node}, and not with {said[:80]}")
+            claimed = frame.fields.get("src", link.node).partition("/")[0]
+            if claimed != link.node:
+                raise Malformed(f"this is a link with {link.node}, and not with {claimed[:80]}")
             return link.node
         return read_node(frame.fields.get("src", PLATFORM).partition("/")[0])
 
@@ -303,7 +303,7 @@ class Endpoint:
         else:
             for way, link in self._links.routes(node).items():
                 if wish.route in ("auto", way) and len(wish.body) <= link.max_bytes:
-                    self._links.say(link, self._dropped_fields(wish), wish.body)
+                    self._links.send_frame(link, self._dropped_fields(wish), wish.body)
                     break
         self._context.effects.append(Submitted(wish.ask, 0, ""))
 

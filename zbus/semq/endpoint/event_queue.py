@@ -29,9 +29,9 @@ class EventQueue:
         """When there is room for it. Who is cancelled before that has said nothing."""
         while len(self._events) >= _EVENTS_MAX or self._bytes >= _BYTES_MAX:
             await self._room.wait()
-        self.tell(event)
+        self.post(event)
 
-    def tell(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         """At once: for what is said once of a connection, and cannot wait."""
         self._events.append(event)
         self._bytes += _size(event)

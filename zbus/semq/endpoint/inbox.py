@@ -223,7 +223,7 @@ class Inbox:
 
     # -- telling ------------------------------------------------------------------------------
 
-    def tell(self) -> None:
+    def acknowledge(self) -> None:
         """Acks of all that came in this step: one frame for many."""
         acks, self._acks = self._acks, {}
         for (hop, node), each in acks.items():
@@ -238,7 +238,7 @@ class Inbox:
             for (*_, void), acks_of in streams.items():
                 for part in in_parts(acks_of, lambda ack: ack[0].seq):
                     fields = _ack_fields(hop, node, part, self._context.options.semq_id)
-                    self._links.say(link, fields | ({"void": "1"} if void else {}))
+                    self._links.send_frame(link, fields | ({"void": "1"} if void else {}))
 
     def confirmed(self, hop: Hop, node: str, mid: Mid, ranges: list[range], lk1: str) -> None:
         """The receiver of an ack has it: ReAck, ReAck2, or an answer that says so. One of the

@@ -223,7 +223,7 @@ class Asking:
                 fields |= {"stream": str(stream), **numbers(seq for _, seq in part)}
                 fields |= {"topic": topic} if topic else {}
                 if link is not None:
-                    self._links.say(link, fields)
+                    self._links.send_frame(link, fields)
 
     def _ask_for_confirmed(self) -> None:
         """Of the inbox: is it known that it has come? The question says so."""
@@ -266,11 +266,11 @@ class Asking:
                 fields |= {"lk0": str(Locator(store, record)), "epoch": epoch}
                 fields |= {"stream": str(stream), **numbers(one[0] for one in part)}
                 if link is not None:
-                    self._links.say(link, fields)
+                    self._links.send_frame(link, fields)
 
     # -- being asked --------------------------------------------------------------------------
 
-    def asked(self, node: str, fields: Fields, said: dict[str, str]) -> None:
+    def asked(self, node: str, fields: Fields, given: dict[str, str]) -> None:
         """`semq_inquiry`: of the sender, or of the receiver of a message."""
         about, kind = read_about(fields), fields.required("about")
         store_node = about.mid.store.node
@@ -288,14 +288,14 @@ class Asking:
             answers.append(({**own, "result": "1", "void": "1"}, void))
         else:
             raise Malformed("about is send or ack")
-        echo = {name: said[name] for name in _REPEATED if said.get(name)}
+        echo = {name: given[name] for name in _REPEATED if given.get(name)}
         link = self._links.to(node)
         if link is None:
             return
-        for told, seqs in answers:
+        for result_fields, seqs in answers:
             for part in in_parts(seqs, int):
-                answer = {"cmd": "semq_inquiry_resp", "dst": node, **echo, **told}
-                self._links.say(link, answer | numbers(part))
+                answer = {"cmd": "semq_inquiry_resp", "dst": node, **echo, **result_fields}
+                self._links.send_frame(link, answer | numbers(part))
 
     def _received(self, node: str, about: About, void: bool = False) -> list[int]:
         """Another node has these of ours; or their numbers alone."""
@@ -303,7 +303,7 @@ class Asking:
         self._outbox.received([record for record, _, _ in found], void)
         return [seq for _, seq, _ in found]
 
-    def answered(self, node: str, fields: Fields, said: dict[str, str]) -> None:
+    def answered(self, node: str, fields: Fields, given: dict[str, str]) -> None:
         """`semq_inquiry_resp`."""
         about, kind = read_about(fields), fields.required("about")
         result = fields.number("result", 0, 0, 1)
@@ -317,7 +317,7 @@ class Asking:
             self._platform_answered(fields, about, result, attempt)
         elif result:
             if seqs := self._received(node, about, fields.flag("void")):
-                self.reack(node, about, seqs, {"dest_semq_id": said.get("dest_semq_id", "")})
+                self.reack(node, about, seqs, {"dest_semq_id": given.get("dest_semq_id", "")})
         else:
             found = list(self._outbox.find(node, about.mid, about.ranges))
             stored = [record for record, _, state in found if state == "SS_ACK"]
@@ -338,24 +338,26 @@ class Asking:
             again = [record for record, _, state in found if state in ("SS_SENT", "SS_ACK")]
             self._outbox.again(again, attempt)
 
-    def reack(self, node: str, about: About, seqs: list[int], said: dict[str, str]) -> None:
+    def reack(self, node: str, about: About, seqs: list[int], given: dict[str, str]) -> None:
         """ReAck2: we know that it has come."""
         link = self._links.to(node)
         if link is None:
             return
-        echo = {name: said[name] for name in _ECHOED if said.get(name)}
+        echo = {name: given[name] for name in _ECHOED if given.get(name)}
         fields = {"cmd": "semq_reack", "ack_flag": "2", "dst": node}
         fields |= {"lk0": str(Locator(about.mid.store, 0)), **echo, "epoch": about.mid.epoch}
         for part in in_parts(seqs, int):
-            self._links.say(link, fields | {"stream": str(about.mid.stream), **numbers(part)})
+            self._links.send_frame(
+                link, fields | {"stream": str(about.mid.stream), **numbers(part)}
+            )
 
-    def acked(self, node: str, fields: Fields, said: dict[str, str]) -> None:
+    def acked(self, node: str, fields: Fields, given: dict[str, str]) -> None:
         """`semq_ack`, which here is an Ack2."""
         about = read_about(fields)
         if about.mid.store.node == self._context.options.node:
             self._received(node, about, fields.flag("void"))
         seqs = [seq for each in about.ranges for seq in each]
-        self.reack(node, about, seqs, said)
+        self.reack(node, about, seqs, given)
 
     def reacked(self, node: str, fields: Fields) -> None:
         """`semq_reack`: of the platform, or of a sender."""

@@ -129,7 +129,7 @@ class Links:
         again_ms = _WITHIN_MS if self.given_up(node) else context.interval_ms
         if way.asked_ms is None or not way.asked_ms <= now_ms < way.asked_ms + again_ms:
             way.asked_ms = now_ms
-            self.say(self.platform, {"cmd": "semq_lookup", "dst": node, "id": f"l{node}"})
+            self.send_frame(self.platform, {"cmd": "semq_lookup", "dst": node, "id": f"l{node}"})
 
     def given_up(self, node: str) -> bool:
         """The direct way has failed so often lately that messages which want it go by the
@@ -148,8 +148,8 @@ class Links:
         listen = fields.text("listen")
         if frame.status == 200 and listen and node not in self.peers:
             addresses = tuple(listen.split(",")[:_ADDRESSES_MAX])
-            said = fields.text("cert"), fields.required("ticket"), fields.required("key")
-            self._context.effects.append(Connect(node, addresses, *said))
+            identity = fields.text("cert"), fields.required("ticket"), fields.required("key")
+            self._context.effects.append(Connect(node, addresses, *identity))
         elif node not in self.peers:
             self.failed(node)
 
@@ -194,7 +194,7 @@ class Links:
         fields = {"cmd": "semq_hello", "id": "hello", "node": options.node, "semq": stores}
         if link.direct:
             fields["max_size"] = str(options.body_bytes_max)
-        self.say(link, {**fields, "epoch": self._context.epoch, **more})
+        self.send_frame(link, {**fields, "epoch": self._context.epoch, **more})
 
     def _nonce(self) -> str:
         return f"{self._context.random.getrandbits(128):0{_NONCE_LENGTH}x}"
@@ -261,10 +261,10 @@ class Links:
     def _answer(self, link: Link, fields: Fields) -> None:
         """Of the calling node: is its ticket good?"""
         ticket, nonce = fields.required("ticket"), fields.required("nonce")
-        said, _, signature = ticket.rpartition("|")
-        parts = said.split("|")
+        claims, _, signature = ticket.rpartition("|")
+        parts = claims.split("|")
         key = self._ticket_key
-        good = hmac.compare_digest(_sign(key, said).encode(), signature.encode())
+        good = hmac.compare_digest(_sign(key, claims).encode(), signature.encode())
         if not key or not good or len(parts) != 3 or len(nonce) != _NONCE_LENGTH:
             raise Malformed("the ticket is not one of the platform's for this node")
         asker, target, expires = parts
@@ -294,9 +294,9 @@ class Links:
 
     # -- being there --------------------------------------------------------------------------
 
-    def say(self, link: Link, fields: dict[str, str], body: bytes = b"") -> None:
+    def send_frame(self, link: Link, fields: dict[str, str], body: bytes = b"") -> None:
         link.sent_ms = self._context.now_ms
-        self._context.say(link.number, fields, body)
+        self._context.send_frame(link.number, fields, body)
 
     def presence(self, node: str, online: bool) -> None:
         """The platform says so."""
@@ -333,7 +333,7 @@ class Links:
                 if (gone := self.close(link, "it is silent")) is not None:
                     lost.append(gone)
             elif now_ms >= link.sent_ms + HEARTBEAT_MS:
-                self.say(link, {"cmd": "heartbeat"})
+                self.send_frame(link, {"cmd": "heartbeat"})
         return lost
 
 

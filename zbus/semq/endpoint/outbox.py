@@ -114,8 +114,7 @@ class Outbox:
 
     @property
     def goes_on(self) -> bool:
-        """Something was sent for which no window waits: there may be more of it, for the next
-        step."""
+        """Something was sent for which no window waits: more may follow, in the next step."""
         return any(link.passed for link in self._links.all.values())
 
     def _send_to(self, node: str) -> bool:
@@ -170,7 +169,7 @@ class Outbox:
     def _transmit(self, link: Link, way: str, rows: list[Row]) -> None:
         context, now_ms = self._context, self._context.now_ms
         for row in rows:
-            self._links.say(link, row.fields(context.options.node), row.umx)
+            self._links.send_frame(link, row.fields(context.options.node), row.umx)
         # The platform answers to all, another endpoint to those that it has to confirm.
         kept = [row for row in rows if way == "platform" or row.confirmed]
         gone = [(row.object_id, len(row.umx)) for row in rows if row not in kept]
@@ -197,8 +196,8 @@ class Outbox:
         """The platform's answer to a `semq_send`: Ack-Fwd, Ack-Save, or a refusal."""
         record_text, _, attempt_text = frame.fields["id"][1:].partition(".")
         record, attempt = read_number("id", record_text), read_number("id", attempt_text or "0")
-        said = frame.fields.get("epoch")
-        if said is not None and said != self._epoch_of(record):
+        sent_epoch = frame.fields.get("epoch")
+        if sent_epoch is not None and sent_epoch != self._epoch_of(record):
             return  # of a message of an earlier life that had this record
         self._links.answered(record, link)
         if frame.status == 200:

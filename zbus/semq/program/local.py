@@ -116,7 +116,7 @@ class Local:
     def connections(self) -> list[Connection]:
         return [client.connection for client in self._clients]
 
-    def say_goodbye(self) -> None:
+    def send_goodbye(self) -> None:
         """The program stops."""
         for client in self._clients:
             client.connection.close("the program stops")
@@ -128,11 +128,11 @@ class Local:
         try:
             await self._do(client, id, frame)
         except _No as error:
-            client.say(error.status, id, text=str(error))
+            client.respond(error.status, id, text=str(error))
         except Malformed as error:
-            client.say(400, id, text=str(error))
+            client.respond(400, id, text=str(error))
         except SealingError as error:
-            client.say(422, id, text=f"it cannot be encrypted: {error}")
+            client.respond(422, id, text=f"it cannot be encrypted: {error}")
 
     async def _do(self, client: _Client, id: str, frame: Frame) -> None:
         fields, command = Fields(frame.fields), frame.command
@@ -145,7 +145,7 @@ class Local:
         elif command == "done":
             row = read_number("row", fields.required("row"))
             if not row:  # of level 1: only this application has it
-                client.say(200, id, body=b'{"row":0}')
+                client.respond(200, id, body=b'{"row":0}')
                 return
             holder = self._held.get(row)
             if holder is not None and holder.client is not client:
@@ -157,10 +157,10 @@ class Local:
             taken = client.takes.get(fields.required("take"))
             if taken is not None:
                 self._give_back(taken)
-            client.say(204, id)
+            client.respond(204, id)
         elif command == "watch":
             client.watches = True
-            client.say(204, id)
+            client.respond(204, id)
         elif command in _MANAGE:
             given = {name: text for name, text in frame.fields.items() if name not in ("cmd", "id")}
             await self._arrived.put(Manage(self._new(client, id, command), command, given))
@@ -219,13 +219,13 @@ class Local:
         with anyio.CancelScope() as ask.waiting:
             await anyio.sleep(seconds)
             self._give_back(number)
-            ask.client.say(204, ask.id)
+            ask.client.respond(204, ask.id)
 
     def _give_back(self, number: int) -> None:
         """A take has ended without `done`: whatever comes of it, or came of it, is there again."""
         ask = self._forget(number)
         if ask is not None:
-            self._arrived.tell(Left(number))
+            self._arrived.post(Left(number))
 
     def _forget(self, number: int) -> _Ask | None:
         ask = self._asks.pop(number, None)
@@ -255,14 +255,14 @@ class Local:
             if ask is None:
                 return  # the application is gone
             if isinstance(effect, Submitted):
-                ask.client.say(200, ask.id, {"record": str(effect.record), "mid": effect.mid})
+                ask.client.respond(200, ask.id, {"record": str(effect.record), "mid": effect.mid})
             elif isinstance(effect, Refused):
-                ask.client.say(effect.status, ask.id, text=effect.text)
+                ask.client.respond(effect.status, ask.id, text=effect.text)
             else:
                 held = self._held.get(ask.row) if ask.command == "done" else None
                 if held is not None:
                     self._forget(held.number)
-                ask.client.say(200, ask.id, body=msgspec.json.encode(effect.document))
+                ask.client.respond(200, ask.id, body=msgspec.json.encode(effect.document))
 
     def _answer_take(self, taken: Taken) -> None:
         ask = self._asks.get(taken.ask)
@@ -273,7 +273,7 @@ class Local:
             ask.waiting = None
         if taken.frame is None:
             self._forget(taken.ask)
-            ask.client.say(204, ask.id)
+            ask.client.respond(204, ask.id)
             return
         if taken.row:
             ask.row = taken.row
@@ -281,7 +281,7 @@ class Local:
         else:
             self._forget(taken.ask)
         fields, body = self._shown(taken, taken.frame)
-        ask.client.say(200, ask.id, fields, body)
+        ask.client.respond(200, ask.id, fields, body)
 
     def _shown(self, taken: Taken, frame: Frame) -> tuple[dict[str, str], bytes]:
         """What an application is told of a message, decrypted if that is possible."""
@@ -312,7 +312,7 @@ class _Client:
     asks: set[int] = attrs.field(factory=set)  # with these among them
     watches: bool = False
 
-    def say(
+    def respond(
         self,
         status: int,
         id: str,

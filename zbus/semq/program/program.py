@@ -146,8 +146,8 @@ class Program:
         if len(self._arrived) or self._stepping:
             with anyio.move_on_after(STOP_S):
                 await self._quiet.wait()
-        self._sockets.say_goodbye()
-        local.say_goodbye()
+        self._sockets.send_goodbye()
+        local.send_goodbye()
         with anyio.move_on_after(STOP_S):
             for connection in (*self._sockets.connections, *local.connections):
                 await connection.ended.wait()
@@ -170,7 +170,7 @@ class Program:
             try:
                 effects, due_ms = await anyio.to_thread.run_sync(self._step, now_ms, events)
             except STORAGE_ERRORS as error:
-                self._tell_failed(str(error))
+                self._report_failed(str(error))
                 kept = self._undone(events, str(error), local)
                 due_ms = due_ms if due_ms is None else max(due_ms, now_ms + int(1_000 * AGAIN_S))
                 continue
@@ -208,7 +208,7 @@ class Program:
 
     # -- a step that could not be committed -----------------------------------------------------
 
-    def _tell_failed(self, why: str) -> None:
+    def _report_failed(self, why: str) -> None:
         if why != self._failed:  # once, however long it lasts
             log.error("the database cannot be written: nothing is taken", extra={"why": why})
         self._failed = why

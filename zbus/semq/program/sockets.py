@@ -101,7 +101,7 @@ class Sockets:
             log.info("link ended by us", extra={"peer": connection.peer, "why": why})
             connection.close(why)
 
-    def say_goodbye(self) -> None:
+    def send_goodbye(self) -> None:
         """The program stops. The platform is told, so that it stores from now on."""
         self.send(self._platform_link, Frame({"cmd": "semq_bye"}))
         for connection in self._open.values():
@@ -118,18 +118,18 @@ class Sockets:
         platform = self._platform
         if platform is None:
             return
-        pause_s, said = PAUSE_S, ""
+        pause_s, logged = PAUSE_S, ""
         while True:
             began_s = anyio.current_time()
             try:
                 stream = await open_stream(platform.address, platform.options)
             except OSError as error:
                 why = f"{error.strerror or error}"
-                if why != said:  # once, however long it lasts
+                if why != logged:  # once, however long it lasts
                     log.warning("no platform", extra={"at": platform.address, "why": why})
-                said = why
+                logged = why
             else:
-                said = ""
+                logged = ""
                 log.info("connected", extra={"platform": platform.address})
                 number = next(self._numbers)
                 self._platform_link = number
@@ -165,7 +165,7 @@ class Sockets:
             await self._run_called(stream, f"{wanted.node} at {address}", opened)
             return
         log.info("no direct connection", extra={"node": wanted.node, "why": why})
-        self._arrived.tell(Unreachable(wanted.node))
+        self._arrived.post(Unreachable(wanted.node))
 
     async def _run_called(self, stream: ByteStream, peer: str, opened: Opened) -> None:
         bounds = self._limits if opened.direct else limits(PLATFORM_BODY_BYTES_MAX)
@@ -212,7 +212,7 @@ class Sockets:
     async def _run(self, connection: Connection, opened: Opened) -> None:
         arrived, number = self._arrived, opened.link
         self._open[number] = connection
-        arrived.tell(opened)
+        arrived.post(opened)
 
         async def came(frame: Frame) -> None:
             await arrived.put(Came(number, frame))
@@ -221,7 +221,7 @@ class Sockets:
             await connection.run(came, _ALIVE)
         finally:
             del self._open[number]
-            arrived.tell(Closed(number))
+            arrived.post(Closed(number))
             log.info("link ended", extra={"peer": connection.peer, "why": connection.why})
 
 

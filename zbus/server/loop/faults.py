@@ -24,7 +24,7 @@ def names(culprit: object) -> dict[str, object]:
     return {"topic": culprit.name} if isinstance(culprit, Topic) else {}
 
 
-def tell(fault: Fault) -> None:
+def report(fault: Fault) -> None:
     """Write it to the log, with where it came from."""
     log.error("an internal error", extra=names(fault.culprit), exc_info=fault.error)
 

@@ -244,7 +244,7 @@ class Output:
     def _linger(self, link: SocketConnection) -> None:
         """Everything is said. A peer that is still sending must not lose our last words to a
         reset, so its bytes are read and dropped for a moment."""
-        if link.tls is not None and not self._say_goodbye(link, link.tls):
+        if link.tls is not None and not self._send_goodbye(link, link.tls):
             return
         del self.held[link]
         try:
@@ -256,7 +256,7 @@ class Output:
         link.linger(self._now_ms)
         self._loop.watch(link, READ)
 
-    def _say_goodbye(self, link: SocketConnection, tls: TlsStream) -> bool:
+    def _send_goodbye(self, link: SocketConnection, tls: TlsStream) -> bool:
         """End TLS, so that the peer knows that nothing was cut off. False: not all of it is sent,
         or the link is over already."""
         data = tls.close()

@@ -42,7 +42,7 @@ class Listener:
         self._connections_max = connections_max
         self._crowds = crowds
         self._certificates = certificates
-        self._told_ms = -_TELL_EVERY_MS  # when the log was told of refusals last
+        self._logged_ms = -_TELL_EVERY_MS  # when the log was told of refusals last
         self._watching = True
         self._open = True
 
@@ -77,8 +77,8 @@ class Listener:
         sock.setblocking(False)
         self._crowds.refuse(sock, self._certificates is not None)
         now_ms = self._loop.now_ms
-        if now_ms >= self._told_ms + _TELL_EVERY_MS:
-            self._told_ms = now_ms
+        if now_ms >= self._logged_ms + _TELL_EVERY_MS:
+            self._logged_ms = now_ms
             fields = {"address": host, "times": self._crowds.refused}
             log.warning("refused, an address has too many connections", extra=fields)
             self._crowds.refused = 0

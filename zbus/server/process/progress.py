@@ -16,7 +16,7 @@ class Progress:
     def __init__(self) -> None:
         self._next_s = time.monotonic() + PROGRESS_EVERY_S
 
-    def tell(self, done: int, total: int) -> None:
+    def report(self, done: int, total: int) -> None:
         now = time.monotonic()
         if now >= self._next_s:
             self._next_s = now + PROGRESS_EVERY_S

@@ -57,7 +57,7 @@ class Reporter:
                     await self._report()
                 except* (OSError, trio.BrokenResourceError, trio.TooSlowError) as errors:
                     first = errors.exceptions[0]
-                    self._tell(False, str(first) or type(first).__name__)
+                    self._report_state(False, str(first) or type(first).__name__)
                 except* Exception:
                     log.exception("reporting failed", extra={"server": self._address})
                 await trio.sleep(RECONNECT_AFTER_S)
@@ -75,7 +75,7 @@ class Reporter:
         with trio.fail_after(SEND_TIMEOUT_S):
             stream = await self._connect(*split_address(self._address))
         async with stream, trio.open_nursery() as nursery:
-            self._tell(True)
+            self._report_state(True)
             nursery.start_soon(self._listen, stream, nursery.cancel_scope)
             while True:
                 self._news = trio.Event()
@@ -96,10 +96,10 @@ class Reporter:
                     extra={"server": self._address, "why": line},
                 )
             refused = True
-        self._tell(False, "it closed the connection")
+        self._report_state(False, "it closed the connection")
         scope.cancel()
 
-    def _tell(self, connected: bool, why: str = "") -> None:
+    def _report_state(self, connected: bool, why: str = "") -> None:
         """Log what is new."""
         if connected == self._connected:
             return

@@ -123,7 +123,7 @@ class Server:
                 files,
                 reserve_bytes=self._reserve_bytes(),
                 open_segments_max=min(config.open_segments_max, _shares(_descriptors())[1]),
-                progress=Progress().tell,
+                progress=Progress().report,
                 warmers=WARMERS,
                 observe_sync=self.running.timings.sync.observe,
             )
@@ -225,7 +225,7 @@ class Server:
             guard=GuardSettings.of(config, self._names()),
             trusted_proxies=config.trusted_proxies,
         )
-        self.broker.faults.tell = faults.tell
+        self.broker.faults.report = faults.report
         self.front = assembly.front
         self.reloads.append(self._reload_tokens)
         self._reporters = [
@@ -273,13 +273,13 @@ class Server:
             self.listeners.append(listener)
             self.loop.open_acceptor(listener, listening.sock)
 
-    def _courier(self, told: Told) -> Sender:
+    def _courier(self, done: Told) -> Sender:
         """What sends webhooks. Most brokers need none, and a client takes long to import."""
         from zbus.server.push.courier import Courier
 
         config = self.config
         reach = reachable(config.push_networks)
-        return Courier(reach, config.push_connections_max, f"zbus/{__version__}", told)
+        return Courier(reach, config.push_connections_max, f"zbus/{__version__}", done)
 
     def _give_way(self) -> None:
         """Memory is short: what is remembered for speed alone goes."""
@@ -300,10 +300,10 @@ class Server:
             "secret": os.urandom(32),
             "identity": read_identity(OsFiles(), self.config.data_dir),
         }
-        told: dict[str, object] = {
+        parts: dict[str, object] = {
             name: self.config.part(kind, **known) for name, kind in SETTINGS.items()
         }
-        return {**told, "pages": self.pages and self.pages.pages, "console": read_console()}
+        return {**parts, "pages": self.pages and self.pages.pages, "console": read_console()}
 
     @property
     def addresses(self) -> list[Address]:

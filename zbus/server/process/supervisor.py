@@ -26,26 +26,26 @@ class Supervisor:
 
     def ready(self, topics: int) -> None:
         """All addresses are listened on."""
-        self._tell(f"READY=1\nSTATUS=serves {topics} topics")
+        self._notify(f"READY=1\nSTATUS=serves {topics} topics")
 
     def reloading(self) -> None:
         """Files are being loaded again; `ready` comes after."""
-        self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")
+        self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def stopping(self) -> None:
         """No more requests are taken."""
-        self._tell("STOPPING=1\nSTATUS=answers what is open")
+        self._notify("STOPPING=1\nSTATUS=answers what is open")
 
     def turns(self) -> None:
         """The loop turns. To be called about once a second."""
         now_s = time.monotonic()
         if self._watchdog_s and now_s >= self._next_s:
             self._next_s = now_s + self._watchdog_s / _SHARE - 1.0
-            self._tell("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if not self._address:
             return
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.setblocking(False)
-            told.sendto(text.encode(), self._address)
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as socket_:
+            socket_.setblocking(False)
+            socket_.sendto(text.encode(), self._address)

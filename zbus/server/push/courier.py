@@ -124,13 +124,13 @@ class Judged(httpcore.AsyncNetworkBackend):
 
 
 class Courier:
-    """`told` is called in the courier's thread."""
+    """`done` is called in the courier's thread."""
 
-    def __init__(self, reachable: Reachable, connections_max: int, agent: str, told: Told) -> None:
+    def __init__(self, reachable: Reachable, connections_max: int, agent: str, done: Told) -> None:
         self._agent = agent.encode()
         self._backend = Judged(reachable)
         self._connections_max = connections_max
-        self._told = told
+        self._done = done
         self._waiting: deque[Attempt] = deque()
         self._pools: OrderedDict[object, httpcore.AsyncConnectionPool] = OrderedDict()
         self._tls = ssl.create_default_context()
@@ -189,7 +189,7 @@ class Courier:
         if reply.error:
             took_ms = round((time.monotonic() - began_s) * 1_000)
             log.debug("a webhook failed", extra={"why": reply.error, "ms": took_ms})
-        self._told(attempt, reply)
+        self._done(attempt, reply)
 
     async def _post(self, attempt: Attempt) -> Reply:
         url, body = httpcore.URL(attempt.push.endpoint), attempt.body

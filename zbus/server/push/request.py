@@ -98,8 +98,8 @@ def _written(text: str | bytes) -> bytes:
 
 def signature(secret: str, id: bytes, time_s: int, body: bytes) -> bytes:
     """What the header `webhook-signature` says; one signature for each secret."""
-    told = b"%b.%d.%b" % (id, time_s, body)
-    made = [hmac.new(key, told, hashlib.sha256).digest() for key in secret_keys(secret)]
+    signed_bytes = b"%b.%d.%b" % (id, time_s, body)
+    made = [hmac.new(key, signed_bytes, hashlib.sha256).digest() for key in secret_keys(secret)]
     return b" ".join([b"v1," + base64.b64encode(digest) for digest in made])
 
 

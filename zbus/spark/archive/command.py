@@ -151,7 +151,7 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
         raise Usage("--once and --interval are two things")
     job = _job(common, **options)
     if common.dry_run:
-        _say(job.plan(), common, planned=True)
+        _print(job.plan(), common, planned=True)
         return
     if options["interval"] is None:
         _run(job, common)
@@ -170,7 +170,7 @@ def _run(job: Job, common: Common) -> None:
 
     with bar(common, "archived", of_bytes=True) as progress:
         done = attrs.evolve(job, progress=progress).run()
-    _say(done, common)
+    _print(done, common)
 
 
 def _require_no_options(context: click.Context, subcommand: str) -> None:
@@ -246,7 +246,7 @@ def _target(form: str, root: str) -> Target:
     return ParquetTarget(Chains(OsArchiveFiles(), Path(root), f"{_now_ms()}"))
 
 
-def _say(report: Report, common: Common, *, planned: bool = False) -> None:
+def _print(report: Report, common: Common, *, planned: bool = False) -> None:
     if common.as_json:
         click.echo(msgspec.json.encode({"planned": planned, **report.document()}))
         return
@@ -380,7 +380,7 @@ def info(common: Common, directory: str, topics: str | None, lag: bool, files: b
     from contextlib import ExitStack
 
     if files:
-        _say_files(directory, _names(topics), common)
+        _print_files(directory, _names(topics), common)
         return
     from zbus.spark.archive.info import info as ask
 
@@ -401,7 +401,7 @@ def info(common: Common, directory: str, topics: str | None, lag: bool, files: b
             click.echo(f"  offsets {gap['start']} to {gap['end']}: {gap['reason']}")
 
 
-def _say_files(directory: str, topics: list[str], common: Common) -> None:
+def _print_files(directory: str, topics: list[str], common: Common) -> None:
     from zbus.spark.archive.table import Archive
 
     opened = Archive(directory)

@@ -130,8 +130,8 @@ class DeltaTarget:
             wrong = sorted(name for name in found | types if found.get(name) != types.get(name))
             raise Usage(f"{self._root} is a table with other columns: {', '.join(wrong)} differ")
         if (by := table.metadata().partition_columns) != PARTITIONED_BY:
-            said = ", ".join(by) or "nothing"
-            raise Usage(f"{self._root} is a table that is partitioned by {said}, not as an archive")
+            cut = ", ".join(by) or "nothing"
+            raise Usage(f"{self._root} is a table that is partitioned by {cut}, not as an archive")
         return table
 
 
@@ -193,7 +193,7 @@ def _moment(time_ms: int) -> str:
 def _metadata(piece: Piece, other: Resume | None) -> dict[str, str]:
     """What the table's history says of a commit."""
     span = piece.span
-    said = {
+    props = {
         "zbus.topic": span.topic,
         "zbus.partition": str(span.partition),
         "zbus.incarnation": span.incarnation,
@@ -202,7 +202,7 @@ def _metadata(piece: Piece, other: Resume | None) -> dict[str, str]:
         "zbus.version": __version__,
     }
     if piece.gaps:
-        said["zbus.gaps"] = msgspec.json.encode(piece.gaps).decode()
+        props["zbus.gaps"] = msgspec.json.encode(piece.gaps).decode()
     if other is not None:
-        said["zbus.recreated"] = f"incarnation {other.incarnation} ended at offset {other.end}"
-    return said
+        props["zbus.recreated"] = f"incarnation {other.incarnation} ended at offset {other.end}"
+    return props

@@ -24,8 +24,7 @@ class Expired(NamedTuple):
 def expire(
     chains: Chains, before: str, time_ms: int, topics: list[str], *, dry_run: bool = False
 ) -> list[Expired]:
-    """Take out all days before this one (YYYY-MM-DD); their offsets become gaps. Raises LostRace,
-    Unverified."""
+    """Take out all days before this one (YYYY-MM-DD) as gaps. Raises LostRace, Unverified."""
     found = []
     for topic, partition in chains.lanes():
         if topics and topic not in topics:

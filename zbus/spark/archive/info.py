@@ -19,7 +19,7 @@ def info(chains: Chains, topics: list[str], log: Log | None = None) -> list[dict
             continue
         lane, commits, snapshot = chains.read(topic, partition)
         times = [time for file in lane.files for time in (file.min_time_ms, file.max_time_ms)]
-        said: dict[str, Any] = {
+        lane_info: dict[str, Any] = {
             "topic": topic,
             "partition": partition,
             "incarnation": lane.incarnation,
@@ -38,8 +38,8 @@ def info(chains: Chains, topics: list[str], log: Log | None = None) -> list[dict
         if log is not None:
             span = _span(log, topic, partition)
             same = span is not None and span.incarnation == lane.incarnation
-            said["lag"] = None if span is None else span.end - (lane.end if same else 0)
-        found.append(said)
+            lane_info["lag"] = None if span is None else span.end - (lane.end if same else 0)
+        found.append(lane_info)
     return found
 
 

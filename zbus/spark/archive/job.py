@@ -231,15 +231,15 @@ class Job:
             return
         self.target.commit(piece)
         self.lock.move(piece.span.topic, piece.span.partition, piece.end)
-        said = report.get(_key(lane.plan))
-        if said is None or said.incarnation != piece.span.incarnation:
-            said = report[_key(lane.plan)] = LaneReport(*piece.span[:3], piece.start, piece.end)
-            said.recreated = lane.plan.recreated is not None
-        said.end = piece.end
-        said.messages += sum(file.rows for file in piece.files)
-        said.files += len(piece.files)
-        said.bytes += sum(file.bytes for file in piece.files)
-        said.gaps += piece.gaps
+        row = report.get(_key(lane.plan))
+        if row is None or row.incarnation != piece.span.incarnation:
+            row = report[_key(lane.plan)] = LaneReport(*piece.span[:3], piece.start, piece.end)
+            row.recreated = lane.plan.recreated is not None
+        row.end = piece.end
+        row.messages += sum(file.rows for file in piece.files)
+        row.files += len(piece.files)
+        row.bytes += sum(file.bytes for file in piece.files)
+        row.gaps += piece.gaps
 
     def _raise_first(self, lanes: Iterable[_Progressing]) -> None:
         for lane in lanes:

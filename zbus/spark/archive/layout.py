@@ -85,8 +85,7 @@ class Attempt(NamedTuple):
 
 
 def attempt_of(name: str) -> Attempt | None:
-    """Of a data file, of what is unfinished, or of a directory of that. None: it is not of this
-    program."""
+    """Of a data file, of what is unfinished, or of its directory. None: not of this program."""
     found = _DATA.fullmatch(name) or _ATTEMPT.fullmatch(name)
     return Attempt(found[1]) if found is not None else None
 

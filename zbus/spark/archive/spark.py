@@ -61,8 +61,8 @@ class SparkEngine:
 def _last_line(error: Exception) -> str:
     """What went wrong in the task, of pages of text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Error:" in line or "Exception:" in line]
-    return (told or lines or [type(error).__name__])[-1]
+    errors = [line for line in lines if "Error:" in line or "Exception:" in line]
+    return (errors or lines or [type(error).__name__])[-1]
 
 
 def open_archive(
@@ -86,14 +86,14 @@ def open_archive(
 
 
 def _open(spark: SparkSession, archive: Archive, found: Sequence[ArchiveFile]) -> DataFrame:
-    told: list[ArchiveFile] = []  # the path says the topic
+    named: list[ArchiveFile] = []  # the path says the topic
     others: dict[str, list[ArchiveFile]] = {}
     for file in found:
         if topic_of(topic_name(file.topic)) is None:
             others.setdefault(file.topic, []).append(file)
         else:
-            told.append(file)
-    tables = [_read(spark, archive, told)] if told else []
+            named.append(file)
+    tables = [_read(spark, archive, named)] if named else []
     tables += [_with_topic(_read(spark, archive, files), files) for files in others.values()]
     if not tables:
         return spark.createDataFrame([], DDL)

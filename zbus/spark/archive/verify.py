@@ -178,9 +178,9 @@ def _footer(look: Look, parquet: pq.ParquetFile) -> str:
         "end": b"%d" % file.end,
         "crc": b"%d" % file.crc,
     }
-    said = parquet.metadata.metadata or {}
+    parquet_metadata = parquet.metadata.metadata or {}
     for name, value in expected.items():
-        found = said.get(f"zbus.{name}".encode(), b"")
+        found = parquet_metadata.get(f"zbus.{name}".encode(), b"")
         if found != value:
             return f"says that its {name} is {found!r}, and its commit that it is {value!r}"
     return ""

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import click
 
-from zbus.spark.commands import Common, common_options, range_options, say, show, stream_options
+from zbus.spark.commands import Common, common_options, emit, range_options, show, stream_options
 from zbus.spark.dedup.frames import parse_by
 
 
@@ -32,13 +32,13 @@ from zbus.spark.dedup.frames import parse_by
 )
 @stream_options
 @common_options
-def dedup(common: Common, by: str, **said: Any) -> None:  # noqa: ANN401 - options
+def dedup(common: Common, by: str, **options: Any) -> None:  # noqa: ANN401 - options
     """Find messages that are there more than once, and keep the first of each."""
     from zbus.spark.dedup import run
 
-    wanted = run.Wanted(by=parse_by(by), **said).check()
+    wanted = run.Wanted(by=parse_by(by), **options).check()
     run.require(common.where(), wanted, common.sink())
     if common.dry_run:
         wanted = attrs.evolve(wanted, to=None, table=None, **run.NO_STREAM)
     name = common.name or f"dedup-{'-'.join(wanted.sources)}"
-    show(run.run(common.session(), common.where(), wanted, name, say, common.sink()), common)
+    show(run.run(common.session(), common.where(), wanted, name, emit, common.sink()), common)

@@ -25,7 +25,7 @@ STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 
 _WINDOW_MS_MAX: Final = (1 << 40) - 1  # of the option `inStep`
 
-Say = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 @attrs.frozen(kw_only=True)
@@ -90,8 +90,7 @@ NO_STREAM: Final[dict[str, Any]] = {
 
 
 def require(where: Where, wanted: Wanted, sink: Where | None = None) -> None:
-    """All that is named is there, or is not: it is asked before a session begins. Raises
-    SparkProblem."""
+    """All that is named is there, or is not: asked before a session begins. Raises SparkProblem."""
     if wanted.table is not None:
         ends.require_new(wanted.table, "--table")
     ends.require(where, wanted.sources)
@@ -104,15 +103,15 @@ def run(
     where: Where,
     wanted: Wanted,
     name: str,
-    say: Say,
+    emit: Emit,
     sink: Where | None = None,
 ) -> dict[str, Any]:
     """Do it; what was found, as JSON has it. Raises SparkProblem."""
     wanted.check()
     try:
         if wanted.checkpoint is None:
-            return _range(spark, where, sink or where, wanted, say)
-        return _stream(spark, where, sink or where, wanted, name, say)
+            return _range(spark, where, sink or where, wanted, emit)
+        return _stream(spark, where, sink or where, wanted, name, emit)
     except SparkProblem:
         raise
     except Exception as error:
@@ -120,7 +119,7 @@ def run(
 
 
 def _range(
-    spark: SparkSession, where: Where, sink: Where, wanted: Wanted, say: Say
+    spark: SparkSession, where: Where, sink: Where, wanted: Wanted, emit: Emit
 ) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
@@ -130,7 +129,7 @@ def _range(
     try:
         sums = found.agg(F.count(F.lit(1)), F.sum(F.col("count") - 1), F.max("gap_ms")).collect()[0]
         known, dropped, gap_ms = sums[0], sums[1] or 0, sums[2]
-        say(f"{there.messages:,} messages, {known:,} of them more than once, {dropped:,} too many")
+        emit(f"{there.messages:,} messages, {known:,} of them more than once, {dropped:,} too many")
         if wanted.table is not None:
             found.write.mode("errorifexists").parquet(wanted.table)
         if wanted.to is not None:
@@ -153,7 +152,7 @@ def messages(rows: DataFrame, to: str) -> DataFrame:
 
 
 def _stream(
-    spark: SparkSession, where: Where, sink: Where, wanted: Wanted, name: str, say: Say
+    spark: SparkSession, where: Where, sink: Where, wanted: Wanted, name: str, emit: Emit
 ) -> dict[str, Any]:
     assert wanted.checkpoint is not None
     assert wanted.to is not None
@@ -182,7 +181,7 @@ def _stream(
                 read += progress.numInputRows
                 state = sum(each.numRowsTotal for each in progress.stateOperators)
                 count = f"{progress.numInputRows:,} read, {state:,} remembered"
-                say(f"batch {progress.batchId}: {count}")
+                emit(f"batch {progress.batchId}: {count}")
     return {"messages": read}
 
 

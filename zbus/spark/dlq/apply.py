@@ -36,7 +36,7 @@ PART_S: Final = 5.0
 
 _PLACES: Final = "plan_partition int, plan_offset long, plan_id string, target string, redrives int"
 
-Say = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 @attrs.frozen(kw_only=True)
@@ -102,7 +102,7 @@ def apply(
     plan: Plan,
     path: Path,
     token: str,
-    say: Say,
+    emit: Emit,
     rate: int | None = None,
 ) -> None:
     """Do what a plan says, or the rest of it. `rate` is in messages a second. Raises SparkProblem:
@@ -110,7 +110,7 @@ def apply(
     confirm(plan, token)
     journal = Journal(path)
     if journal.has(DONE):
-        say("this plan was applied before: nothing to do")
+        emit("this plan was applied before: nothing to do")
         return
     if _incarnations(where, plan.topic) != plan.incarnations:
         raise DataLoss(f"the topic {plan.topic} was removed and made again since the plan was made")
@@ -129,17 +129,17 @@ def apply(
                     offsets = attrs.evolve(plan, entries=part).offsets()
                     groups.finish(bus, plan.topic, plan.group, offsets)
                     journal.add(FINISHED, number)
-                say(f"{number + 1} of {len(parts)} parts: {len(part):,} messages")
+                emit(f"{number + 1} of {len(parts)} parts: {len(part):,} messages")
             if journal.has(PAUSED):
                 bus.resume(plan.topic, plan.group)
     except BaseException:
-        _let_go_on(where, plan, journal, len(parts), say)
+        _let_go_on(where, plan, journal, len(parts), emit)
         raise
     journal.add(DONE)
     ends.forget(where, _app(plan))
 
 
-def _let_go_on(where: Where, plan: Plan, journal: Journal, parts: int, say: Say) -> None:
+def _let_go_on(where: Where, plan: Plan, journal: Journal, parts: int, emit: Emit) -> None:
     """After a failure: resume groups for which nothing was done. If something is committed and not
     finished, the group would deliver it again: it stays paused until the plan is done."""
     if not journal.has(PAUSED):
@@ -155,7 +155,7 @@ def _let_go_on(where: Where, plan: Plan, journal: Journal, parts: int, say: Say)
             why = "part of the plan is done, and would be handed out again"
     except SparkProblem:
         pass
-    say(
+    emit(
         f"group {plan.group} of {plan.topic} stays paused: {why}. The same command goes on with the"
         f" plan; to give it up: zbus resume {plan.topic} {plan.group}"
     )

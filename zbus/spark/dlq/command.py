@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from zbus.spark import io as ends
-from zbus.spark.commands import Common, common_options, range_options, say, show
+from zbus.spark.commands import Common, common_options, emit, range_options, show
 from zbus.spark.dlq.plan import MESSAGES_MAX, REDRIVES_MAX, Action, Plan, read, write
 from zbus.spark.dlq.plan import confirm as require_token
 from zbus.spark.errors import Usage
@@ -144,17 +144,17 @@ def _planned(function: Function) -> Function:
     help="Leave messages that were already redriven this many times.",
 )
 @common_options
-def redrive(common: Common, **said: Any) -> None:  # noqa: ANN401 - options
+def redrive(common: Common, **options: Any) -> None:  # noqa: ANN401 - options
     """Send dead letters back, in two steps."""
-    _act(common, "redrive", **said)
+    _act(common, "redrive", **options)
 
 
 @dlq.command()
 @_planned
 @common_options
-def drop(common: Common, **said: Any) -> None:  # noqa: ANN401 - options
+def drop(common: Common, **options: Any) -> None:  # noqa: ANN401 - options
     """Drop dead letters, in two steps."""
-    _act(common, "drop", to=None, redrives_max=REDRIVES_MAX, **said)
+    _act(common, "drop", to=None, redrives_max=REDRIVES_MAX, **options)
 
 
 @dlq.command()
@@ -211,8 +211,8 @@ def _act(
         _require_nothing_else(topic, plan)
         require_token(plan, confirm)
         if not common.dry_run:
-            apply.apply(common.session(), common.where(), plan, path, confirm, say, rate)
-        _tell(plan, common, done=not common.dry_run)
+            apply.apply(common.session(), common.where(), plan, path, confirm, emit, rate)
+        _print(plan, common, done=not common.dry_run)
         return
     if rate is not None:
         raise Usage("--rate belongs to --confirm TOKEN: a plan is only written")
@@ -234,7 +234,7 @@ def _act(
     plan = apply.make(common.session(), common.where(), wanted, action, found)
     if not common.dry_run:
         write(plan, path)
-    _tell(plan, common, done=False)
+    _print(plan, common, done=False)
     if not common.as_json and not common.dry_run:
         click.echo(f"to do it: zbus spark dlq {action} --plan {path} --confirm {plan.token}")
 
@@ -249,7 +249,7 @@ def _require_nothing_else(topic: str | None, plan: Plan) -> None:
             raise Usage(f"{option} is said when a plan is made: this one is done as it is")
 
 
-def _tell(plan: Plan, common: Common, done: bool) -> None:
+def _print(plan: Plan, common: Common, done: bool) -> None:
     targets = dict(sorted(plan.targets().items()))
     document = {"action": plan.action, "done": done, "messages": len(plan.entries)}
     show({**document, "targets": targets, "left": dict(plan.left), "token": plan.token}, common)

@@ -77,11 +77,11 @@ def last_batch(bus: BlockingClient, app: str) -> int:
     for pause_s in (0.0, *_ASK_AGAIN_S):  # a broker that has just started reads it when it is asked
         time.sleep(pause_s)
         try:
-            said = msgspec.json.decode(bus.run(request))["batch"]
+            batch = msgspec.json.decode(bus.run(request))["batch"]
         except errors.NotFound:
             break
-        if said is not None:
-            return int(said)
+        if batch is not None:
+            return int(batch)
     return -1
 
 

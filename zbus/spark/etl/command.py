@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zbus.spark.commands import Common, common_options, range_options, say, show, stream_options
+from zbus.spark.commands import Common, common_options, emit, range_options, show, stream_options
 from zbus.spark.etl.job import MODES, PARSERS, merge, read_file
 
 
@@ -40,7 +40,7 @@ from zbus.spark.etl.job import MODES, PARSERS, merge, read_file
 @stream_options
 @click.option("--allow-change", is_flag=True, help="Go on with another query on this checkpoint.")
 @common_options
-def etl(common: Common, file: Path | None, **said: Any) -> None:  # noqa: ANN401 - options
+def etl(common: Common, file: Path | None, **options: Any) -> None:  # noqa: ANN401 - options
     """Put messages through a query: each result is stored once.
 
     FILE has the same options as TOML. Rows that cannot be parsed are kept, with reason and place,
@@ -48,12 +48,12 @@ def etl(common: Common, file: Path | None, **said: Any) -> None:  # noqa: ANN401
     """
     from zbus.spark.etl import run
 
-    job = merge(said, {} if file is None else read_file(file))
+    job = merge(options, {} if file is None else read_file(file))
     name = common.name or f"etl-{'-'.join(job.sources)}"
     run.require(common.where(), job, common.sink())
     if common.dry_run:
         show(run.check(common.session(), common.where(), job, name), common)
         return
-    done = run.run(common.session(), common.where(), job, name, say, common.sink())
+    done = run.run(common.session(), common.where(), job, name, emit, common.sink())
     show(done.document(), common)
     done.require_whole()

@@ -26,19 +26,19 @@ def batches(
 ) -> Generator[Any, None, None]:
     """What Spark says of each batch that is done; the group is moved behind it. Afterwards the
     query is stopped. Raises what the query has ended with."""
-    lag = Lag(where, group, told=lambda _name, _lag: None) if group is not None else None
+    lag = Lag(where, group, report_lag=lambda _name, _lag: None) if group is not None else None
     last = -1
-    with told_to_stop() as told:
+    with stop_requested() as stopping:
         try:
             ended = False
             while not ended:
-                ended = bool(query.awaitTermination(POLL_S)) or told()
+                ended = bool(query.awaitTermination(POLL_S)) or stopping()
                 for progress in query.recentProgress:
                     # One without that says that nothing came.
                     if progress.batchId > last and "addBatch" in progress.durationMs:
                         last = progress.batchId
                         if lag is not None:
-                            lag.tell(progress)
+                            lag.report(progress)
                         yield progress
         finally:
             query.stop()
@@ -58,7 +58,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def told_to_stop() -> Iterator[Callable[[], bool]]:
+def stop_requested() -> Iterator[Callable[[], bool]]:
     """Meanwhile Ctrl-C and SIGTERM raise nothing; the function says whether there was one."""
     seen = threading.Event()
     if threading.current_thread() is not threading.main_thread():

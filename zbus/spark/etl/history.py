@@ -66,17 +66,17 @@ def first(
     """As it was written down, or what is to be. Raises SparkProblem."""
     kept = _Place(spark, checkpoint).read(NAME)
     if kept is not None:
-        said = _document(kept).get("first")
-        if said is not None and said["since"] == since and _names(said) == _lower(topics):
-            return First(**said)
+        row = _document(kept).get("first")
+        if row is not None and row["since"] == since and _names(row) == _lower(topics):
+            return First(**row)
     if since is None:
         return First(None, "earliest")
     found = ends.find_range(where, topics, moment_ms(since, "--since"))
     return First(since, found.options()["startingOffsets"])
 
 
-def _names(said: Mapping[str, str]) -> list[str]:
-    offsets = said["offsets"]
+def _names(row: Mapping[str, str]) -> list[str]:
+    offsets = row["offsets"]
     return _lower(json.loads(offsets)) if offsets.startswith("{") else []
 
 

@@ -145,11 +145,11 @@ def read_file(path: Path) -> dict[str, Any]:
 def parse_file(text: str, name: str) -> dict[str, Any]:
     """The same, of its text."""
     try:
-        said = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Usage(f"{name} is not TOML: {error}") from error
     found: dict[str, Any] = {}
-    for key, value in said.items():
+    for key, value in document.items():
         field = _OTHER_NAMES.get(key, key.replace("-", "_"))
         if field not in FIELDS or key == "sources":
             raise Usage(f"{name}: there is no option {key!r}; they are {', '.join(_names())}")
@@ -157,9 +157,9 @@ def parse_file(text: str, name: str) -> dict[str, Any]:
     return found
 
 
-def merge(said: Mapping[str, Any], file: Mapping[str, Any]) -> Job:
+def merge(options: Mapping[str, Any], file: Mapping[str, Any]) -> Job:
     """A job of both; options win where they are not their default."""
-    given = {name: value for name, value in said.items() if value != FIELDS[name].default}
+    given = {name: value for name, value in options.items() if value != FIELDS[name].default}
     return Job(**{**file, **given}).check()
 
 

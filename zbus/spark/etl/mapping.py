@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from zbus.spark.errors import Usage, told
+from zbus.spark.errors import Usage, marker_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -91,7 +91,7 @@ def messages(result: DataFrame, to: str | None) -> DataFrame:
     for name in mapping.labels:
         columns[name] = F.col(_quoted(name))
     if to is None:
-        text = f"{told(Usage)}a row of the result has no topic, which --route needs"
+        text = f"{marker_of(Usage)}a row of the result has no topic, which --route needs"
         missing = F.raise_error(F.lit(text))
         columns[TOPIC] = F.coalesce(columns[TOPIC].cast("string"), missing.cast("string"))
     columns["body"] = _body(mapping, types)

@@ -57,8 +57,7 @@ class Pace:
         self.options()
 
     def trigger(self) -> dict[str, Any]:
-        """For Spark's `trigger`; empty: a batch begins when the one before is done. Raises
-        Usage."""
+        """For Spark's `trigger`; empty: batches follow at once. Raises Usage."""
         if self.once:
             return {"availableNow": True}
         pause_ms = self._interval_ms()

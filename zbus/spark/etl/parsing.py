@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from zbus.spark.errors import Unverified, Usage, told
+from zbus.spark.errors import Unverified, Usage, marker_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -105,7 +105,7 @@ def good_or_end(rows: DataFrame) -> DataFrame:
 
     place = F.concat_ws(" ", F.lit("offset"), "offset", F.lit("of"), "topic")
     advice = F.lit("; --bad-rows TOPIC keeps such rows")
-    text = F.concat(F.lit(told(Unverified)), place, F.lit(" is bad: "), F.col(WHY), advice)
+    text = F.concat(F.lit(marker_of(Unverified)), place, F.lit(" is bad: "), F.col(WHY), advice)
     ends = F.raise_error(text).cast("boolean")
     return rows.where(F.when(F.col(WHY).isNull(), F.lit(True)).otherwise(ends)).drop(WHY)
 
@@ -115,7 +115,7 @@ def bad(rows: DataFrame, topic: str, job: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     kept = F.map_filter("headers", lambda name, _: ~F.startswith(name, F.lit(PREFIX)))
-    said = {
+    header_columns = {
         "topic": header_of(F.col("topic")),
         "job": header_of(F.lit(job)),
         "partition": F.col("partition").cast("string"),
@@ -123,7 +123,9 @@ def bad(rows: DataFrame, topic: str, job: str) -> DataFrame:
         "timestamp": F.unix_millis("timestamp").cast("string"),
         "reason": F.col(WHY),
     }
-    lines = [part for name, value in said.items() for part in (F.lit(PREFIX + name), value)]
+    lines = [
+        part for name, value in header_columns.items() for part in (F.lit(PREFIX + name), value)
+    ]
     nothing = F.create_map().cast("map<string,string>")
     return rows.where(F.col(WHY).isNotNull()).select(
         F.lit(topic).alias("topic"),

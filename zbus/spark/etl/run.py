@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _RESULT: Final = "_result"
 _BAD: Final = "_bad"
 
-Say = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 @attrs.frozen
@@ -60,13 +60,13 @@ def require(where: Where, job: Job, sink: Where | None = None) -> None:
 
 
 def run(
-    spark: SparkSession, where: Where, job: Job, name: str, say: Say, sink: Where | None = None
+    spark: SparkSession, where: Where, job: Job, name: str, emit: Emit, sink: Where | None = None
 ) -> Done:
     """Do it. Topics are read from `where`, and written to `sink`, or there. Raises
     SparkProblem."""
     do = _batch if job.checkpoint is None else _stream
     try:
-        return do(spark, where, sink or where, job, name, say)
+        return do(spark, where, sink or where, job, name, emit)
     except SparkProblem:
         raise
     except Exception as error:
@@ -94,7 +94,7 @@ def _range(where: Where, job: Job) -> ends.Range:
     return ends.find_range(where, job.sources, *between_ms(job.since, job.until))
 
 
-def _batch(spark: SparkSession, where: Where, sink: Where, job: Job, name: str, say: Say) -> Done:
+def _batch(spark: SparkSession, where: Where, sink: Where, job: Job, name: str, emit: Emit) -> Done:
     observations: dict[str, Observation] = {}
 
     def observe(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
@@ -114,7 +114,7 @@ def _batch(spark: SparkSession, where: Where, sink: Where, job: Job, name: str, 
         files.write(spark, job.files, uuid.uuid4().hex[:8], 0, outcome.results)
     metrics = {what: row for what, each in observations.items() if (row := _row_of(each))}
     counts = query.counts_of(metrics, outcome.by_row, found.messages, outcome.bad is not None)
-    say(str(counts))
+    emit(str(counts))
     return Done(counts, 1, tuple(counts.problems()))
 
 
@@ -137,7 +137,9 @@ def _one_frame(outcome: query.Outcome, job: Job) -> DataFrame:
 # -- a stream -------------------------------------------------------------------------------------
 
 
-def _stream(spark: SparkSession, where: Where, sink: Where, job: Job, name: str, say: Say) -> Done:
+def _stream(
+    spark: SparkSession, where: Where, sink: Where, job: Job, name: str, emit: Emit
+) -> Done:
     assert job.checkpoint is not None
     first = history.first(spark, job.checkpoint, where, job.sources, job.since)
     options = {**first.options(), **job.pace.options()}
@@ -158,7 +160,7 @@ def _stream(spark: SparkSession, where: Where, sink: Where, job: Job, name: str,
     else:  # Spark has no streams that update what Python writes
         each = _Batch(spark, sink, job.files, job.checkpoint, outcome.bad is not None)
         started = writer.foreachBatch(each).start()
-    return _followed(batches(started, where, job.group), outcome, say)
+    return _followed(batches(started, where, job.group), outcome, emit)
 
 
 def _observed(rows: DataFrame, what: str, *columns: Column) -> DataFrame:
@@ -209,7 +211,7 @@ class _Batch:
             kept.unpersist()
 
 
-def _followed(found: Generator[Any, None, None], outcome: query.Outcome, say: Say) -> Done:
+def _followed(found: Generator[Any, None, None], outcome: query.Outcome, emit: Emit) -> Done:
     """Wait for the end, and judge each batch when it is done: one that is not whole is the last."""
     total, count, problems = Counts(offsets=0, by_row=outcome.by_row), 0, []
     with closing(found) as progresses:
@@ -219,11 +221,11 @@ def _followed(found: Generator[Any, None, None], outcome: query.Outcome, say: Sa
             total += counts
             about = f"batch {progress.batchId}"
             problems += [f"{about}: {problem}" for problem in counts.problems()]
-            say("; ".join([f"{about}: {counts}", *problems]))
+            emit("; ".join([f"{about}: {counts}", *problems]))
             if problems:
                 break
     if count > 1:
-        say(f"{count:,} batches: {total}")
+        emit(f"{count:,} batches: {total}")
     return Done(total, count, tuple(problems))
 
 
@@ -237,10 +239,10 @@ def _counts(progress: Any, outcome: query.Outcome) -> Counts:  # noqa: ANN401 - 
 
 def _read_between(start: Any, end: Any) -> int | None:  # noqa: ANN401 - of Spark
     """How many messages are between two positions of a source; None if it is not said."""
-    said = _decoded(start), _decoded(end)
-    if None in said:
+    both_offsets = _decoded(start), _decoded(end)
+    if None in both_offsets:
         return None  # the first batch of a checkpoint
-    before, after = (read_offsets(each) for each in said)
+    before, after = (read_offsets(each) for each in both_offsets)
     total = 0
     for topic, (incarnation, stops) in after.items():
         known, begins = before.get(topic, ("", []))
@@ -250,5 +252,5 @@ def _read_between(start: Any, end: Any) -> int | None:  # noqa: ANN401 - of Spar
     return total
 
 
-def _decoded(said: Any) -> Any:  # noqa: ANN401 - text or JSON, as the version of Spark has it
-    return json.loads(said) if isinstance(said, str) else said
+def _decoded(both_offsets: Any) -> Any:  # noqa: ANN401 - text or JSON, as the version of Spark has it
+    return json.loads(both_offsets) if isinstance(both_offsets, str) else both_offsets

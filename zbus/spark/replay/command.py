@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from zbus.spark.commands import Common, common_options, range_options, say, show
+from zbus.spark.commands import Common, common_options, emit, range_options, show
 from zbus.spark.replay.pacing import parse_speed
 from zbus.spark.times import bytes_s
 
@@ -53,7 +53,7 @@ def replay(
     speed: str,
     rate: str | None,
     checkpoint: str | None,
-    **said: Any,  # noqa: ANN401 - options
+    **options: Any,  # noqa: ANN401 - options
 ) -> None:
     """Store messages again: in order, each once, with where they were in headers.
 
@@ -66,14 +66,14 @@ def replay(
         where=condition,
         speed=parse_speed(speed),
         rate=None if rate is None else bytes_s(rate),
-        **said,
+        **options,
     ).check()
     run.require(common.where(), wanted, common.sink(), checkpoint)
     plan = run.run(
         common.session(),
         common.where(),
         wanted,
-        say,
+        emit,
         checkpoint,
         dry_run=common.dry_run,
         sink=common.sink(),

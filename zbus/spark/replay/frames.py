@@ -63,14 +63,16 @@ def messages(rows: DataFrame, to: str, run: str, keep_time: bool = False) -> Dat
     partitions one after another, and each by itself."""
     from pyspark.sql import functions as F
 
-    said = {
+    header_columns = {
         "topic": header_of(F.col("topic")),
         "partition": F.col("partition").cast("string"),
         "offset": F.col("offset").cast("string"),
         "timestamp": F.unix_millis("timestamp").cast("string"),
         "run": F.lit(run),
     }
-    lines = [part for name, value in said.items() for part in (F.lit(PREFIX + name), value)]
+    lines = [
+        part for name, value in header_columns.items() for part in (F.lit(PREFIX + name), value)
+    ]
     own = F.map_filter("headers", lambda name, _: ~F.startswith(name, F.lit(PREFIX)))
     nothing = F.create_map().cast("map<string,string>")
     columns = {

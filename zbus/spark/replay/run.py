@@ -29,7 +29,7 @@ from zbus.spark.times import between_ms
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Say = Callable[[str], None]
+Emit = Callable[[str], None]
 PLAN = "zbus-replay.json"
 PUSHED = "spark.sql.python.filterPushdown.enabled"
 
@@ -108,7 +108,7 @@ def run(
     spark: SparkSession,
     where: Where,
     wanted: Wanted,
-    say: Say,
+    emit: Emit,
     checkpoint: str | None = None,
     *,
     dry_run: bool = False,
@@ -132,9 +132,9 @@ def run(
                     f"{plan.messages:,} messages were planned, and {count:,} are in the archive by"
                     " now: the rest was taken out"
                 )
-            say(f"run {plan.run}: {plan.messages:,} messages, {len(plan.slices)} slices")
+            emit(f"run {plan.run}: {plan.messages:,} messages, {len(plan.slices)} slices")
             if not dry_run:
-                _write(rows, sink, wanted, plan, say)
+                _write(rows, sink, wanted, plan, emit)
                 if checkpoint is None:
                     ends.forget(sink, _app(plan))
     except SparkProblem:
@@ -224,7 +224,7 @@ def _plan(rows: DataFrame, wanted: Wanted, bounds: _Bounds) -> Plan:
     )
 
 
-def _write(rows: DataFrame, sink: Where, wanted: Wanted, plan: Plan, say: Say) -> None:
+def _write(rows: DataFrame, sink: Where, wanted: Wanted, plan: Plan, emit: Emit) -> None:
     begin_s = time.monotonic()
     written = 0
     for number, due in enumerate(due_s(plan.slices, wanted.speed, wanted.rate)):
@@ -234,7 +234,7 @@ def _write(rows: DataFrame, sink: Where, wanted: Wanted, plan: Plan, say: Say) -
         result = frames.messages(some, wanted.to, plan.run, wanted.keep_time)
         ends.write(result, sink, _app(plan), number)
         written += one.messages
-        say(f"{written:,} of {plan.messages:,} messages")
+        emit(f"{written:,} of {plan.messages:,} messages")
 
 
 def _app(plan: Plan) -> str:
@@ -263,9 +263,9 @@ def _kept(checkpoint: str | None, wanted: Wanted) -> Plan | None:
         return None
     path = Path(checkpoint, PLAN)
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        said["slices"] = [Slice(*one) for one in said["slices"]]
-        plan = Plan(**said)
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["slices"] = [Slice(*one) for one in document["slices"]]
+        plan = Plan(**document)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

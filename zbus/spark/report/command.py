@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zbus.spark.commands import Common, common_options, say, show
+from zbus.spark.commands import Common, common_options, emit, show
 from zbus.spark.errors import Usage
 from zbus.spark.report.files import backlogs_before, write_tables
 from zbus.spark.report.inputs import Input, Wanted
@@ -44,9 +44,9 @@ from zbus.spark.report.inputs import Input, Wanted
 )
 @click.option("--show-keys", is_flag=True, help="The keys of most messages, too.")
 @common_options  # fmt: skip
-def report(common: Common, **said: Any) -> None:  # noqa: ANN401 - options
+def report(common: Common, **options: Any) -> None:  # noqa: ANN401 - options
     """Report traffic, sizes, backlogs and what is unusual: one page that works offline, tables."""
-    wanted = Wanted.of(common, **said)
+    wanted = Wanted.of(common, **options)
     found = Input(common, wanted)
     if common.dry_run:
         show({"topics": found.topics, "since": wanted.since_ms, "out": str(wanted.out)}, common)
@@ -67,4 +67,4 @@ def report(common: Common, **said: Any) -> None:  # noqa: ANN401 - options
         return
     for text in (*sentences(made), *made.notes):
         click.echo(text)
-    say(f"the page is {wanted.out}")
+    emit(f"the page is {wanted.out}")

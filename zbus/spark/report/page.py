@@ -189,8 +189,8 @@ def _summary(report: Report) -> str:
 
 
 def _section(title: str, chart: str, table: str, text: str = "") -> str:
-    told = f'<p class="soft">{escape(text)}</p>' if text else ""
-    return f"<section><h2>{escape(title)}</h2>{told}{chart}{table}</section>\n"
+    note_html = f'<p class="soft">{escape(text)}</p>' if text else ""
+    return f"<section><h2>{escape(title)}</h2>{note_html}{chart}{table}</section>\n"
 
 
 def _span(report: Report) -> tuple[int, int, int]:

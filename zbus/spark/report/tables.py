@@ -128,8 +128,8 @@ def arrow_table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     """A table of it, with its types even if it is empty. Names that end in `_ms` are times."""
     kind = COLUMNS[name]
     columns = {}
-    for at, (column, said) in enumerate(get_type_hints(kind).items()):
-        array = pa.array([row[at] for row in rows], _TYPES[said])
+    for at, (column, kind_of_column) in enumerate(get_type_hints(kind).items()):
+        array = pa.array([row[at] for row in rows], _TYPES[kind_of_column])
         if column.endswith("_ms"):
             column = column.removesuffix("_ms")
             array = array.cast(pa.timestamp("ms", "UTC"))

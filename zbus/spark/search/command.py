@@ -99,13 +99,13 @@ def search(common: Common, **given: Any) -> None:  # noqa: ANN401 - the options 
     if to_topic in {lane.topic for lane in planned.scope.lanes}:
         raise Usage(f"--to-topic {to_topic}: it is searched itself; name others with --topics")
     if common.dry_run:
-        _say_plan(planned.document(wanted.conditions), common)
+        _print_plan(planned.document(wanted.conditions), common)
         return
     for note in () if common.as_json else planned.scope.notes:
         click.echo(f"zbus: {note}", err=True)
     page = find(wanted, planned, lambda: _session(common, given))
     _write(page, given, common)
-    _say(page, planned, common, time.perf_counter() - began_s)
+    _print(page, planned, common, time.perf_counter() - began_s)
 
 
 def _search(common: Common, given: dict[str, Any]) -> Search:
@@ -155,7 +155,7 @@ def _check_output(common: Common, given: dict[str, Any]) -> None:
         raise Usage("--format parquet needs --out FILE")
 
 
-def _say_plan(document: dict[str, object], common: Common) -> None:
+def _print_plan(document: dict[str, object], common: Common) -> None:
     if common.as_json:
         click.echo(msgspec.json.encode(document))
         return
@@ -186,18 +186,18 @@ def _write(page: Page, given: dict[str, Any], common: Common) -> None:
     write(found, form, given["out"], shown)
 
 
-def _say(page: Page, plan: Plan, common: Common, seconds: float) -> None:
+def _print(page: Page, plan: Plan, common: Common, seconds: float) -> None:
     """What there is to say about the results, beside them."""
     cursor = None if page.next is None else page.next.encode()
     if common.as_json:
-        said = {
+        summary = {
             "results": page.rows,
             "after": cursor,
             "engine": str(plan.engine),
             "seconds": round(seconds, 3),
             "notes": plan.scope.notes,
         }
-        click.echo(msgspec.json.encode(said), err=True)
+        click.echo(msgspec.json.encode(summary), err=True)
         return
     text = f"{page.rows} results in {seconds:.1f} s ({plan.engine})"
     click.echo(text if cursor is None else f"{text}; more: --after {cursor}", err=True)

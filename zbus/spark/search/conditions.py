@@ -118,8 +118,8 @@ def _pattern(text: str) -> str:
 
 def _json_tests(paths: tuple[str, ...], equals: tuple[str, ...]) -> tuple[JsonTest, ...]:
     if equals and len(equals) != len(paths):
-        said = f"{len(paths)} --json-path and {len(equals)} --equals"
-        raise Usage(f"there are {said}: an --equals belongs to each --json-path, or to none")
+        counts = f"{len(paths)} --json-path and {len(equals)} --equals"
+        raise Usage(f"there are {counts}: an --equals belongs to each --json-path, or to none")
     values: tuple[str | None, ...] = equals or (None,) * len(paths)
     return tuple(
         JsonTest(path=read_path(path), equals=value)
@@ -129,11 +129,11 @@ def _json_tests(paths: tuple[str, ...], equals: tuple[str, ...]) -> tuple[JsonTe
 
 def describe(conditions: Conditions) -> str:
     """For people, in one line."""
-    shown = msgspec.json.decode(msgspec.json.encode(_said(conditions)))
+    shown = msgspec.json.decode(msgspec.json.encode(_document(conditions)))
     return ", ".join(f"{name} {value}" for name, value in shown.items()) or "all messages"
 
 
-def _said(conditions: Conditions) -> dict[str, object]:
+def _document(conditions: Conditions) -> dict[str, object]:
     found: dict[str, object] = {}
     for field in attrs.fields(Conditions):
         value = getattr(conditions, field.name)

@@ -37,5 +37,5 @@ class Cursor(NamedTuple):
             data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
             return msgspec.json.decode(data, type=cls)
         except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
-            said = text[:40]
-            raise Usage(f"--after {said}: not a cursor of a previous search") from error
+            start = text[:40]
+            raise Usage(f"--after {start}: not a cursor of a previous search") from error

@@ -240,12 +240,12 @@ def _problem(error: Exception, conditions: Conditions) -> Exception:
     """In words, if it is one of Spark's."""
     if type(error).__module__.split(".")[0] not in _MINE:
         return error
-    told = problem_in(error)
-    if told is not None:
-        return told
+    problem = problem_in(error)
+    if problem is not None:
+        return problem
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else type(error).__name__
+    text_of_error = lines[0] if lines else type(error).__name__
     names = {kind.__name__ for kind in type(error).__mro__}
     if conditions.where is not None and names & {"AnalysisException", "ParseException"}:
-        return Usage(f"--where: {said}")
-    return SparkProblem(f"Spark: {said}")
+        return Usage(f"--where: {text_of_error}")
+    return SparkProblem(f"Spark: {text_of_error}")

@@ -121,10 +121,10 @@ def _write_csv(found: Rows, file: IO[str], body: Body) -> None:
     writer = csv.writer(file)
     writer.writerow(names)
     for row in rows(found):
-        told = document(row, body)
-        told["timestamp"] = iso(row["timestamp"])
-        told["headers"] = msgspec.json.encode(told["headers"]).decode()
-        writer.writerow([told.get(name, "") for name in names])
+        fields = document(row, body)
+        fields["timestamp"] = iso(row["timestamp"])
+        fields["headers"] = msgspec.json.encode(fields["headers"]).decode()
+        writer.writerow([fields.get(name, "") for name in names])
 
 
 def iso(moment: datetime) -> str:

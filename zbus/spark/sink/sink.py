@@ -234,7 +234,7 @@ def commit(
     messages = _staged(messages)
 
     try:
-        return _told(wish, lambda: bus.run(request_of_commit(app, batch, messages)))
+        return _answered(wish, lambda: bus.run(request_of_commit(app, batch, messages)))
     except SparkProblem as error:
         if is_decided(bus, app, batch):
             text = "what was written is decided all the same: the broker stores what is missing"
@@ -259,7 +259,7 @@ def _offsets(ranges: Iterable[tuple[int, int]]) -> str:
     return ",".join(f"{first}-{stop - 1}" for first, stop in ranges)
 
 
-def _told(wish: SinkWish, ask: Callable[[], int]) -> int:
+def _answered(wish: SinkWish, ask: Callable[[], int]) -> int:
     try:
         return ask()
     except errors.Conflict as error:

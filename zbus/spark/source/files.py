@@ -153,10 +153,10 @@ class FileLog(Log):
                 continue
             lanes = []
             for number, segments in found.items():
-                told = _options(segments)
-                if told is None:
+                options = _options(segments)
+                if options is None:
                     continue  # it is being made
-                own, incarnation = told
+                own, incarnation = options
                 end = _end(segments, marks.get(f"{directory}/{number}"))
                 lanes.append(_Lane(own, number, incarnation, segments, end))
             if lanes:
@@ -194,10 +194,10 @@ def _topic_of(directory: str, found: dict[int, list[_Segment]]) -> str | None:
     if name is not None:
         return name
     try:
-        told = _options(next(iter(found.values())))
+        options = _options(next(iter(found.values())))
     except DataLoss:  # it was removed a moment ago
         return None
-    return None if told is None else told[0]
+    return None if options is None else options[0]
 
 
 def _options(segments: Sequence[_Segment]) -> tuple[str, str] | None:

@@ -33,31 +33,31 @@ Told = Callable[[str, dict[str, int]], object]
 
 
 class Lag(StreamingQueryListener):
-    """`group` is moved after each batch, `told` is called with the lag; by default
+    """`group` is moved after each batch, `report_lag` is called with the lag; by default
     that is logged."""
 
     def __init__(
-        self, where: Where | None = None, group: str | None = None, told: Told | None = None
+        self, where: Where | None = None, group: str | None = None, report_lag: Told | None = None
     ) -> None:
         self._where = where
         self._group = group
-        self._told = told or _log
+        self._report_lag = report_lag or _log
         self._owed: dict[str, Offsets] = {}  # by run: an end that the group could not be moved to
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self.tell(event.progress)
+        self.report(event.progress)
 
-    def tell(self, progress: Any) -> None:  # noqa: ANN401 - StreamingQueryProgress
+    def report(self, progress: Any) -> None:  # noqa: ANN401 - StreamingQueryProgress
         """What a batch has done. Who follows a query itself calls this, and needs no listener."""
         name = progress.name or str(progress.id)
         for source in progress.sources:
             end, latest = offsets_in(source.endOffset), offsets_in(source.latestOffset)
             if end is None:
                 continue
-            self._told(name, lag_of(end, latest or end))
+            self._report_lag(name, lag_of(end, latest or end))
             if self._where is not None and self._group is not None:
                 moved = mirror(self._where, self._group, end)
                 self._owed[str(progress.runId)] = {} if moved else end

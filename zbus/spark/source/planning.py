@@ -91,23 +91,23 @@ def resolve(log: Log, spans: Sequence[Span], place: Place, strict: bool = False)
         return [span.first if place == EARLIEST else span.end for span in spans]
     topics = {span.topic for span in spans}
     if set(place) != topics:
-        said, meant = ", ".join(sorted(place)), ", ".join(sorted(topics))
-        raise Usage(f"the offsets are of {said}, and what is read is {meant}")
+        given, meant = ", ".join(sorted(place)), ", ".join(sorted(topics))
+        raise Usage(f"the offsets are of {given}, and what is read is {meant}")
     return [_resolve_one(span, place[span.topic], spans) for span in spans]
 
 
-def _resolve_one(span: Span, said: Any, spans: Sequence[Span]) -> int:  # noqa: ANN401 - JSON
-    if isinstance(said, dict):
+def _resolve_one(span: Span, given: Any, spans: Sequence[Span]) -> int:  # noqa: ANN401 - JSON
+    if isinstance(given, dict):
         numbers = {str(each.partition) for each in spans if each.topic == span.topic}
-        if set(said) != numbers:
+        if set(given) != numbers:
             raise Usage(f"the offsets of {span.topic} are to be of partitions {sorted(numbers)}")
-        said = said[str(span.partition)]
-    elif sum(each.topic == span.topic for each in spans) > 1 and said >= 0:
+        given = given[str(span.partition)]
+    elif sum(each.topic == span.topic for each in spans) > 1 and given >= 0:
         text = 'has several partitions: say an offset for each, {"0": 5, "1": 7}'
         raise Usage(f"{span.topic} {text}")
-    if said in (EARLIEST, LATEST):
-        return span.first if said == EARLIEST else span.end
-    offset: int = said
+    if given in (EARLIEST, LATEST):
+        return span.first if given == EARLIEST else span.end
+    offset: int = given
     if offset > span.end:
         raise Usage(f"{_name(span)} ends at {span.end}: there is no offset {offset}")
     return offset
@@ -186,10 +186,10 @@ def show_offsets(offsets: Offsets) -> dict[str, Any]:
     return {"v": 1, "t": {topic: list(offsets[topic]) for topic in sorted(offsets)}}
 
 
-def read_offsets(said: Any) -> Offsets:  # noqa: ANN401 - JSON of a checkpoint
+def read_offsets(given: Any) -> Offsets:  # noqa: ANN401 - JSON of a checkpoint
     """What `show_offsets` made. Raises Usage."""
     try:
-        stored = msgspec.convert(said, _Stored)
+        stored = msgspec.convert(given, _Stored)
     except msgspec.ValidationError as error:
         raise Usage(f"the checkpoint is not one of this source: {error}") from error
     if stored.v != 1:

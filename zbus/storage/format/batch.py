@@ -211,8 +211,7 @@ def read_header(buffer: bytes, position: int = 0) -> BatchHeader:
 
 
 def headers_of(batches: bytes) -> Iterator[BatchHeader]:
-    """Give the headers of whole batches; their checksums are for others to verify. Raises
-    JournalDamage."""
+    """Give the headers of whole batches; checksums are not verified. Raises JournalDamage."""
     position = 0
     while position < len(batches):
         header = read_header(batches, position)

@@ -249,8 +249,8 @@ def make_directories(files: Files, path: Path) -> None:
     files.list(path)  # raises NotADirectoryError
 
 
-def reason(error: OSError, told: Path | None = None) -> str:
-    """Say for people why the system refused, and which path, unless they are `told` that one."""
+def reason(error: OSError, named: Path | None = None) -> str:
+    """Say for people why the system refused, and which path, unless they are `named` that one."""
     text = error.strerror or str(error)
     place = error.filename
-    return text if place is None or (told and Path(place) == told) else f"{place}: {text}"
+    return text if place is None or (named and Path(place) == named) else f"{place}: {text}"

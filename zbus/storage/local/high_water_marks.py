@@ -137,8 +137,7 @@ class HighWaterMarks:
 
     def lay_ghosts(self) -> bool:
         """Take all ghosts out of the file, here and now, with three syncs. It says less than it
-        could then, until it is saved. False: they are in what is being saved, or the disk is
-        full."""
+        could then, until it is saved. False: they are being saved, or the disk is full."""
         ghosts = self._ghosts
         if any(mark.lane in ghosts for mark in self._saving):
             return False

@@ -38,7 +38,7 @@ class Reader:
         self._open: dict[Segment, int] = {}  # the longest unused first
         # Offset and position behind what was read last: where a reader in order goes on.
         self._behind: dict[Segment, tuple[int, int]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def read(
         self, segments: Sequence[Segment], limit: int, offset: int, bytes_max: int, done: Answer
@@ -104,14 +104,14 @@ class Reader:
         try:
             self._gather(segments, limit, offset, bytes_max, parts)
         except (JournalDamage, OSError) as error:
-            self._tell(str(error))
+            self._report(str(error))
             if not parts:
                 raise
         return b"".join(parts)
 
-    def _tell(self, what: str) -> None:
-        if what not in self._told and len(self._told) < _TOLD_MAX:
-            self._told.add(what)
+    def _report(self, what: str) -> None:
+        if what not in self._reported and len(self._reported) < _TOLD_MAX:
+            self._reported.add(what)
             text = "stored messages cannot be read; `zbus verify` tells more"
             log.critical(text, extra={"where": what})
 

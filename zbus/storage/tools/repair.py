@@ -104,44 +104,44 @@ _UNKNOWN = GroupOptions(lease=True)
 def _begin(known: StateChange, partition: int, cursor: int) -> RecoveredState:
     """What a lane tells before its first batch: what the topic's lanes say of it together."""
     groups = tuple(attrs.evolve(group, cursor=cursor) for group in known.groups)
-    told = RecoveredState(partition)
-    told.apply(attrs.evolve(known, groups=groups), is_whole=True)
-    return told
+    found = RecoveredState(partition)
+    found.apply(attrs.evolve(known, groups=groups), is_whole=True)
+    return found
 
 
-def _apply(told: RecoveredState, header: BatchHeader, raw: bytes) -> None:
+def _apply(found: RecoveredState, header: BatchHeader, raw: bytes) -> None:
     if header.kind is not Kind.DATA:
-        told.apply(decode_change(raw[HEADER_BYTES:]), header.is_whole_state)
+        found.apply(decode_change(raw[HEADER_BYTES:]), header.is_whole_state)
 
 
-def _snapshot(told: RecoveredState) -> StateChange:
+def _snapshot(found: RecoveredState) -> StateChange:
     groups = tuple(
         attrs.evolve(
-            backlog.snapshot(told.names[key], incarnation),
-            options=told.options.get(key, _UNKNOWN),
-            origin=told.origins.get(key),
+            backlog.snapshot(found.names[key], incarnation),
+            options=found.options.get(key, _UNKNOWN),
+            origin=found.origins.get(key),
         )
-        for key, backlogs in told.backlogs.items()
+        for key, backlogs in found.backlogs.items()
         for incarnation, backlog in backlogs.items()
     )
     return StateChange(
-        told.topic,
+        found.topic,
         groups,
-        told.forgotten,
-        incarnation=told.incarnation,
-        number=told.number,
-        emptied=told.emptied,
-        purges=tuple(told.purges.items()),
+        found.forgotten,
+        incarnation=found.incarnation,
+        number=found.number,
+        emptied=found.emptied,
+        purges=tuple(found.purges.items()),
     )
 
 
-def _again(told: RecoveredState, later: dict[Key, GroupChange], lowest: int) -> StateChange:
+def _again(found: RecoveredState, later: dict[Key, GroupChange], lowest: int) -> StateChange:
     """What the groups named in `later`, the first changes behind a hole, may not have done."""
     groups = []
     for (key, incarnation), change in later.items():
         if change.removed or change.reset:
             continue  # whatever was before does not count any more
-        backlog = told.backlog(key, incarnation)
+        backlog = found.backlog(key, incarnation)
         start = max(lowest, change.cursor - READY_MAX) if backlog is None else backlog.cursor
         taken = set() if backlog is None else backlog.ahead
         again = [offset for offset in range(start, change.cursor) if offset not in taken]
@@ -151,7 +151,7 @@ def _again(told: RecoveredState, later: dict[Key, GroupChange], lowest: int) -> 
             GroupChange(
                 change.name,
                 max(change.cursor, start),
-                options=told.options.get(key, _UNKNOWN) if backlog is None else None,
+                options=found.options.get(key, _UNKNOWN) if backlog is None else None,
                 entries=entries,
                 incarnation=incarnation,
             )
@@ -186,11 +186,11 @@ def repair_lane(
     last_crc = 0
     for index, segment in enumerate(map(_settled, report.segments)):
         if segment.holes:
-            told = _begin(known, report.partition, lowest)
+            found = _begin(known, report.partition, lowest)
             if segment.holes[0].start == 0 and index:  # the one before is in order by now
                 for _, header, raw in walk_file(files, report.segments[index - 1].path):
-                    _apply(told, header, raw)
-            _Rewrite(files, segment, told, last_crc, lowest).run(quarantine)
+                    _apply(found, header, raw)
+            _Rewrite(files, segment, found, last_crc, lowest).run(quarantine)
         last_crc = segment.last_crc
         if segment.holes and segment.holes[-1].stop >= segment.bytes:
             closed = segment.holes[-1].next_previous_crc
@@ -227,7 +227,7 @@ def learn(files: Files, reports: Collection[LaneReport]) -> StateChange:
         for group in change.groups:
             key = _key(group)
             if group.removed:
-                groups = {one: told for one, told in groups.items() if one[0] != key[0]}
+                groups = {one: found for one, found in groups.items() if one[0] != key[0]}
             elif group.options is not None:
                 groups[key] = GroupChange(group.name, 0, group.options, incarnation=key[1])
     return attrs.evolve(known, groups=tuple(groups.values()))
@@ -303,11 +303,16 @@ class _Rewrite:
     """One segment's new file."""
 
     def __init__(
-        self, files: Files, segment: SegmentReport, told: RecoveredState, last_crc: int, lowest: int
+        self,
+        files: Files,
+        segment: SegmentReport,
+        found: RecoveredState,
+        last_crc: int,
+        lowest: int,
     ) -> None:
         self._files = files
         self._segment = segment
-        self._told = told
+        self._state = found
         self._last_crc = last_crc
         self._lowest = lowest
         self._size = 0
@@ -356,14 +361,14 @@ class _Rewrite:
         _copy(self._files, source, start, stop, self._file, self._size)
         self._size += stop - start
         for _, header, raw in walk_file(self._files, self._segment.path, start, stop):
-            _apply(self._told, header, raw)
+            _apply(self._state, header, raw)
 
     def _fill(self, hole: Hole, later: dict[Key, GroupChange]) -> None:
-        told, time_ms = self._told, hole.time_ms
+        found, time_ms = self._state, hole.time_ms
         crc = self._last_crc if hole.start == 0 else hole.previous_crc
         if hole.start == 0:
             crc = self._write_batch(
-                filler.state(Kind.CHECKPOINT, _snapshot(told), self._segment.base, time_ms, crc)
+                filler.state(Kind.CHECKPOINT, _snapshot(found), self._segment.base, time_ms, crc)
             )
         for batch in filler.lost_messages(hole.first_offset, hole.end_offset, time_ms, crc):
             crc = self._write_batch(batch)
@@ -371,10 +376,10 @@ class _Rewrite:
             if hole.first_offset < hole.end_offset:
                 self._write(filler.mark(hole.first_offset, hole.end_offset, time_ms, crc, crc ^ 1))
             return
-        change = _again(told, later, self._lowest)
+        change = _again(found, later, self._lowest)
         if change.groups:
             crc = self._write_batch(filler.state(Kind.STATE, change, hole.end_offset, time_ms, crc))
-            told.apply(change)
+            found.apply(change)
         if crc != hole.next_previous_crc:
             self._write(
                 filler.mark(

@@ -89,10 +89,10 @@ class _Role:
         if not replies:
             return
         assert len(replies) == 1, f"{self.name} asked once and got {replies}"
-        self._trace.told(self.who, replies[0])
+        self._trace.answered(self.who, replies[0])
         self._take(replies[0])
         if self.over:
-            self._trace.say("is done", self.who)
+            self._trace.note("is done", self.who)
 
 
 def _require_bytes(value: object, what: str) -> None:
@@ -149,7 +149,7 @@ class Scene:
         for _ in range(6_000):
             replies = connection.replies()
             if replies:
-                self.trace.told(self._test, replies[0])
+                self.trace.answered(self._test, replies[0])
                 connection.reset()
                 return replies[0]
             self.run(10)
@@ -168,7 +168,7 @@ class Scene:
             if role.over:
                 continue
             if not role.connection.alive:
-                self.trace.say("begins anew", role.who)
+                self.trace.note("begins anew", role.who)
                 role.begin(machine.connect())
             elif random.random() < 0.5:
                 role.move(random)
@@ -177,7 +177,7 @@ class Scene:
                 worker.run()
         machine.turn()
         if machine.process is None:
-            self.trace.say("the broker gave up")
+            self.trace.note("the broker gave up")
             self._restart()
         machine.broker.check()
 
@@ -203,45 +203,45 @@ class Scene:
 
     def jump(self, ms: int) -> None:
         """The machine sleeps for this long: the broker finds itself in the future."""
-        self.trace.say(f"{ms} ms go by")
+        self.trace.note(f"{ms} ms go by")
         self.machine.jump(ms)
 
     def disconnect(self) -> None:
         """All connections break."""
-        self.trace.say("all connections break")
+        self.trace.note("all connections break")
         for role in self._roles:
             role.connection.reset()
 
     def kill(self) -> None:
         """The broker is killed and started again."""
-        self.trace.say("the broker is killed")
+        self.trace.note("the broker is killed")
         self.machine.kill()
         self._restart()
 
     def power_cut(self) -> None:
         """The power fails and comes back: what was not synced may be there, or not, in any mix."""
-        self.trace.say("the power fails")
+        self.trace.note("the power fails")
         self.machine.power_cut()
         self._restart()
 
     def restart(self) -> None:
         """The broker is stopped as it should be, and started again."""
-        self.trace.say("the broker is stopped")
+        self.trace.note("the broker is stopped")
         self.machine.stop()
         self._restart()
 
     def _restart(self) -> None:
         self.machine.start()
-        self.trace.say("the broker runs again")
+        self.trace.note("the broker runs again")
 
     def fill_disk(self) -> None:
         """From now on the disk is full: new messages are refused."""
-        self.trace.say("the disk is full")
+        self.trace.note("the disk is full")
         self.machine.disk.capacity_bytes = self.machine.disk.used_bytes
 
     def free_disk(self) -> None:
         """There is room on the disk."""
-        self.trace.say("the disk has room")
+        self.trace.note("the disk has room")
         self.machine.disk.capacity_bytes = None
 
     def story(self) -> str:

@@ -27,7 +27,7 @@ class Who:
     name: str
     number: int  # among those of the name
     asks: _Line | None = None
-    told: _Line | None = None  # the exchange before
+    answered: _Line | None = None  # the exchange before
     last: tuple[str, str] = ("", "")
 
 
@@ -52,7 +52,7 @@ class Trace:
         self._names[name] += 1
         return Who(name, self._names[name])
 
-    def say(self, text: str, who: Who | None = None) -> _Line:
+    def note(self, text: str, who: Who | None = None) -> _Line:
         line = _Line(self._now_ms(), who, text)
         self._lines.append(line)
         if len(self._lines) > 2 * LINES_MAX:
@@ -61,18 +61,18 @@ class Trace:
 
     def asks(self, who: Who, data: bytes) -> None:
         """A request was sent as a whole."""
-        who.asks = self.say(f"asks: {request_words(data)}", who)
+        who.asks = self.note(f"asks: {request_words(data)}", who)
 
-    def told(self, who: Who, reply: Reply) -> None:
+    def answered(self, who: Who, reply: Reply) -> None:
         text = reply_words(reply)
         asked = "" if who.asks is None else who.asks.text
-        if reply.status != 200 and who.told and who.last == (asked, text):
+        if reply.status != 200 and who.answered and who.last == (asked, text):
             self._lines = [line for line in self._lines if line is not who.asks]
-            who.told.again += 1
-            who.told.until_ms = self._now_ms()
+            who.answered.again += 1
+            who.answered.until_ms = self._now_ms()
             return
         who.last = asked, text
-        who.told = self.say(f"is told {text}", who)
+        who.answered = self.note(f"is told {text}", who)
 
     def lines(self) -> list[str]:
         return [self._words(line) for line in self._lines[-LINES_MAX:]]

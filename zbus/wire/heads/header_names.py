@@ -125,8 +125,7 @@ def steers(name: bytes) -> bool:
 
 
 def nominated(fields: Mapping[bytes, bytes]) -> frozenset[bytes]:
-    """Names of fields that are for this connection alone: `connection` says so (RFC 9110, section
-    7.6.1)."""
+    """Names of fields that are for this connection: `connection` says so (RFC 9110, 7.6.1)."""
     options = fields.get(b"connection", b"").lower()
     if options in (b"", b"keep-alive", b"close", b"upgrade"):
         return frozenset()

@@ -133,7 +133,7 @@ class Text:
         return ("".join(parts) + END).encode()
 
 
-def tell_server(text: Text, document: dict[str, Any], timings: Timings | None) -> None:
+def respond_server(text: Text, document: dict[str, Any], timings: Timings | None) -> None:
     """What is not of a topic; `document` is that of `stats`."""
     text.one(BUILD, 1, document["serverVersion"])
     text.one(DRAINING, document["draining"])
@@ -216,7 +216,7 @@ class Metrics:
         broker, settings, text = self._broker, self._settings, Text()
         running = settings.running
         document = server_stats(broker, settings, rows, grant)
-        tell_server(text, document, None if running is None else running.timings)
+        respond_server(text, document, None if running is None else running.timings)
         late, tables = Histogram(MS_BOUNDS), _Tables(text, settings.metrics_topics_max)
         # In the broker's order: those beyond the limit are always the same ones.
         for at, topic in enumerate(visible_topics(broker, grant)):

@@ -118,9 +118,9 @@ class Stats:
         for rows in self._shared.values():
             rows.some(TOPICS_PER_SECOND)
         for follower in list(self._followers.values()):
-            self._tell(follower)
+            self._send(follower)
 
-    def _tell(self, follower: Follower) -> None:
+    def _send(self, follower: Follower) -> None:
         peer, now_ms = follower.peer, self._broker.now_ms
         if not follower.may(now_ms):
             self._left(peer)

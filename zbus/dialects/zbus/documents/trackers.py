@@ -57,7 +57,7 @@ class Tracking:
         self.servers = Servers()
         self._followers: dict[Connection, Follower] = {}
         self._behind: dict[Connection, Follower] = {}  # that have not been told the last change
-        self._told = 0
+        self._pushed = 0
         self._reports = 0  # changes of `servers`
         self._early_ms = 0  # until when the time is spent that early pushes may take
         self._own = DocumentCache(self.server_info)
@@ -145,23 +145,22 @@ class Tracking:
 
     # -- subscribers --------------------------------------------------------------------------
 
-    def follow(self, peer: Connection, json: bool, told: Encoded) -> None:
-        """Push every change since what it is told now to this peer, as long as the caller may see
-        it."""
+    def follow(self, peer: Connection, json: bool, answer: Encoded) -> None:
+        """Push every change since what it is told now to this peer, while it may see it."""
         if self._broker.sessions.get(peer.id) is not peer:
             return  # it has gone meanwhile
         peer.when_left(self._left)
         self._watch()
         if not self._followers:
-            self._told = self._changes()
-        follower = self._followers[peer] = Follower(peer.asker, json, told.state)
+            self._pushed = self._changes()
+        follower = self._followers[peer] = Follower(peer.asker, json, answer.state)
         self._behind.pop(peer, None)
-        if told.state != self._changes():
+        if answer.state != self._changes():
             self._behind[peer] = follower
             self._broker.changes.wake(self._broker.now_ms)
 
     def _watch(self) -> None:
-        self._broker.changes.watch(self.tell)
+        self._broker.changes.watch(self.push_changes)
 
     def _changes(self) -> int:
         return self._broker.changes.count + self._reports
@@ -173,7 +172,7 @@ class Tracking:
         if self.servers.forget_reporter(peer):
             self._changed()
         if not (self._followers or self.servers):
-            self._broker.changes.unwatch(self.tell)
+            self._broker.changes.unwatch(self.push_changes)
 
     def _forget_silent(self) -> None:
         if self.servers.forget_silent(self._broker.now_ms):
@@ -203,13 +202,13 @@ class Tracking:
         self._changed()
         return None
 
-    def tell(self) -> None:
+    def push_changes(self) -> None:
         """Push the last change to the subscribers that lack it and read what they are sent."""
         changes = self._broker.changes
         self._forget_silent()
-        if self._told != self._changes():
-            self._told = self._changes()
-            behind = {p: f for p, f in self._followers.items() if f.state != self._told}
+        if self._pushed != self._changes():
+            self._pushed = self._changes()
+            behind = {p: f for p, f in self._followers.items() if f.state != self._pushed}
             self._behind |= behind  # who waits already is the first
         self._push([peer for peer in self._behind if not peer.stalled])
         if self._behind:
@@ -217,7 +216,7 @@ class Tracking:
         if (silent_ms := self.servers.next_silent()) is not None:
             changes.wake(silent_ms)
 
-    def tell_early(self, peer: Connection) -> None:
+    def respond_early(self, peer: Connection) -> None:
         """A declare of this peer is about to be answered. Stock clients follow over a connection of
         their own, and look for a topic in what that one was told, so subscribers of the same host
         are told before. For a client that declares a thousand topics, or a long document, or a
@@ -267,7 +266,7 @@ class Tracking:
             key = (view_of(follower.grant), follower.json)
             if key not in made:
                 found = self._all.get(follower.grant)
-                if found is None or found.state < self._told:
+                if found is None or found.state < self._pushed:
                     if cost_ms >= PAUSE_MS:
                         continue
                     found = self._encode(self._all, follower.grant)
@@ -278,7 +277,7 @@ class Tracking:
                 break
             size += len(made[key])
             del self._behind[peer]
-            follower.state = self._told
+            follower.state = self._pushed
             peer.write(made[key])
         if size:
             self._broker.changes.pause_ms = max(PAUSE_MS, cost_ms)

@@ -63,8 +63,7 @@ class Named:
 
 
 class ChangedReply(CountReply):
-    """Of an order about single messages. Some have to be read for it: until then they count as
-    held."""
+    """Of an order about single messages. Some are read for it: until then they count as held."""
 
     __slots__ = ()
 

@@ -92,7 +92,7 @@ class ListedReply(NativeReply):
     def add(self, group: Group, row: Row) -> bool:
         """One message; whether there is room for another."""
         chunk, at = row.chunk, row.at
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "id": _text(chunk.id_of(at, row.partition)),
             "topic": self.params.topic,
             "partition": row.partition,
@@ -101,24 +101,24 @@ class ListedReply(NativeReply):
             "state": row.state.value,
         }
         if row.until_ms:
-            told["until"] = row.until_ms
+            document["until"] = row.until_ms
         if row.attempts:
-            told["attempts"] = row.attempts
+            document["attempts"] = row.attempts
         if holder := shown_holder(self.dialect.broker, group, row.holder):
-            told["holder"] = holder
+            document["holder"] = holder
         if tag := chunk.tag_of(at):
-            told["tag"] = _text(tag)
+            document["tag"] = _text(tag)
         if key := chunk.key_of(at):
-            told["key"] = _text(key)
+            document["key"] = _text(key)
         body = chunk.bodies[at]
-        told["size"] = len(body)
+        document["size"] = len(body)
         if self.bodies:
             self.bodies_bytes += len(body)
             try:
-                told["body"] = body.decode()
+                document["body"] = body.decode()
             except UnicodeDecodeError:
-                told["body_base64"] = b64encode(body).decode()
-        self.rows.append(_json(told))
+                document["body_base64"] = b64encode(body).decode()
+        self.rows.append(_json(document))
         return self.bodies_bytes < _BODIES_BYTES_MAX
 
     def listed(self, problem: BrokerError | None) -> None:
@@ -135,7 +135,7 @@ class ListedReply(NativeReply):
             if listing.unseen:
                 lines += b"unseen: %d\r\n" % listing.unseen
         self.peer.work -= 3 * len(self.rows)
-        self.tell(200, lines, b"[%b]" % b",".join(self.rows))
+        self.respond(200, lines, b"[%b]" % b",".join(self.rows))
 
 
 def _text(value: bytes) -> str:

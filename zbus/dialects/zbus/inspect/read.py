@@ -82,6 +82,6 @@ class ReadReply(NativeReply):
             lines = b"content-type: %b\r\ncount: %d\r\n" % (self.container, count)
             if (partition := self.partition) is not None:
                 lines += b"first: %d\r\nend: %d\r\n" % (partition.first, partition.visible)
-            self.tell(200, lines, body)
+            self.respond(200, lines, body)
         else:
             super().answer(outcome)

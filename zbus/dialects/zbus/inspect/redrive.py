@@ -23,7 +23,7 @@ class RedriveReply(NativeReply):
         if isinstance(outcome, Moved):
             lines = b"count: %d\r\nstayed: %d\r\n" % (outcome.count, outcome.stayed)
             self.peer.work -= outcome.count * _MESSAGE_WORK
-            self.tell(200, lines, b"%d" % self.dialect.broker.now_ms)
+            self.respond(200, lines, b"%d" % self.dialect.broker.now_ms)
         else:
             super().answer(outcome)
 

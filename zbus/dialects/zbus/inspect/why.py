@@ -53,9 +53,9 @@ class Ask(GroupPlan):
             holder = shown_holder(broker, why.group, why.holder)
             if self.json:
                 document = _document(why, holder)
-                reply.tell(200, JSON, msgspec.json.encode(document))
+                reply.respond(200, JSON, msgspec.json.encode(document))
             else:
-                reply.tell(200, TEXT, sentence(why, holder).encode() + b"\n")
+                reply.respond(200, TEXT, sentence(why, holder).encode() + b"\n")
 
         partition, ranges = place
         letters = broker.topics.get(group.options.dead_letter.lower())
@@ -110,8 +110,8 @@ def sentence(why: Why, holder: str = "") -> str:
             f"There is no message at {place} any more: the log begins at {why.first},"
             " since what was before was emptied, or not retained."
         )
-    told = _TOLD.get(why.cause)
-    rest = _leased(why, holder) if told is None else told(why)
+    sentence_of_cause = _TOLD.get(why.cause)
+    rest = _leased(why, holder) if sentence_of_cause is None else sentence_of_cause(why)
     return f"The message at {place}, stored {spelled_time(why.stored_ms)}, {rest}."
 
 

@@ -209,7 +209,7 @@ class Consume(GroupPlan):
             return None
         if (problem := self._problem(peer, found[0], partition)) is not None:
             reply = NativeReply(self.dialect, self.params, peer, id)
-            reply.tell(problem.status, body=problem.text.encode())
+            reply.respond(problem.status, body=problem.text.encode())
             return None
         return found
 
@@ -234,4 +234,4 @@ class Unconsume(GroupPlan):
         self.dialect.broker.leave_group(peer, found[1], stay=self.params.flag(b"stay"))
         if not self.params.multiplexed:
             # Plain HTTP waits for an answer to everything.
-            NativeReply(self.dialect, self.params, peer, id).tell(204)
+            NativeReply(self.dialect, self.params, peer, id).respond(204)

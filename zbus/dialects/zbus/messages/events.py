@@ -135,17 +135,19 @@ class Bodies:
         """The `id` of an event."""
         return encode_place(position)
 
-    def tell(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
-        return self.encode(topic, None, Slice(index, chunk, at, at + 1), position)
+    def encode(self, topic: Topic, index: int, chunk: Chunk, at: int, position: list[int]) -> bytes:
+        return self.encode_slice(topic, None, Slice(index, chunk, at, at + 1), position)
 
-    def tell_gap(self, count: int, position: list[int]) -> bytes:
+    def encode_gap(self, count: int, position: list[int]) -> bytes:
         return encode_event(self.place(position), b"%d" % count, b"skipped")
 
-    def tell_reset(self, topic: Topic, position: list[int]) -> bytes:
+    def encode_reset(self, topic: Topic, position: list[int]) -> bytes:
         created = b"%d" % topic.options.created_ms
         return encode_event(self.place(position), created, b"reset")
 
-    def encode(self, topic: Topic, group: Group | None, piece: Slice, position: list[int]) -> bytes:
+    def encode_slice(
+        self, topic: Topic, group: Group | None, piece: Slice, position: list[int]
+    ) -> bytes:
         body = piece.chunk.bodies[piece.start]
         if not body.isascii():
             try:
@@ -165,7 +167,9 @@ class Envelopes(Bodies):
     def place(self, position: list[int]) -> bytes:
         return encode_place(position) + self._of
 
-    def encode(self, topic: Topic, group: Group | None, piece: Slice, position: list[int]) -> bytes:
+    def encode_slice(
+        self, topic: Topic, group: Group | None, piece: Slice, position: list[int]
+    ) -> bytes:
         return encode_event(self.place(position), encode_object(topic, group, piece))
 
 
@@ -207,7 +211,7 @@ class FollowStream(PeerFollower):
         self.begun = True
         open_stream(self.peer, self.params, self.id, self.form.place(position))
         if self.reset is not None:
-            self.peer.write(self.form.tell_reset(self.reset, position))
+            self.peer.write(self.form.encode_reset(self.reset, position))
 
     def leave(self) -> None:
         self.open = False
@@ -239,7 +243,7 @@ class GroupStream(Pull):
 
     def answer(self, outcome: Outcome) -> None:
         if type(outcome) is Delivered:
-            self._tell(outcome)
+            self._send(outcome)
         elif isinstance(outcome, Empty):
             stopping = outcome.reason is EmptyReason.STOPPING
             error = BrokerError(Refusal.STOPPING, "the broker is stopping") if stopping else None
@@ -252,15 +256,15 @@ class GroupStream(Pull):
         super().drop()
         close_stream(self.peer, None)
 
-    def _tell(self, delivered: Delivered) -> None:
+    def _send(self, delivered: Delivered) -> None:
         peer, group, position = self.peer, delivered.group, self.position
         if delivered.skipped:
-            peer.write(self.form.tell_gap(delivered.skipped, position))
+            peer.write(self.form.encode_gap(delivered.skipped, position))
         for piece in delivered.pieces:  # each of one message
             # What comes again, or late, does not bring the place back.
             index, offset = piece.partition, piece.chunk.first + piece.start
             position[index] = max(position[index], offset + 1)
-            peer.write(self.form.encode(group.topic, group, piece, position))
+            peer.write(self.form.encode_slice(group.topic, group, piece, position))
 
 
 # -- plans --------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ class _Events(GroupPlan):
         problem = self._begin(peer, id or self.params.id)
         if problem is not None:
             reply = NativeReply(self.dialect, self.params, peer, id)
-            reply.tell(problem.status, body=problem.text.encode())
+            reply.respond(problem.status, body=problem.text.encode())
 
     def _begin(self, peer: Connection, id: bytes) -> BadRequest | None:
         if (problem := stream_problem(peer)) is not None:

@@ -81,7 +81,7 @@ class Ack(SettlePlan):
             if self.strict or found.refusal is Refusal.TOPIC_UNKNOWN:
                 ticket.settle(found)
             else:
-                ticket.tell_done()
+                ticket.respond_done()
             return
         topic, group = found
         if index < len(topic.partitions):
@@ -90,7 +90,7 @@ class Ack(SettlePlan):
         elif self.strict:
             ticket.settle(partition_unknown(index))
         else:
-            ticket.tell_done()
+            ticket.respond_done()
 
 
 class Leased(SettlePlan):
@@ -101,8 +101,7 @@ class Leased(SettlePlan):
     def begin(
         self, peer: Connection, id: bytes, index: int
     ) -> tuple[SettledReply, Group, Partition] | None:
-        """The ticket, and what it is about; None if there is no such group or partition, which is
-        answered."""
+        """The ticket, and what it is about; None (and answered) without such a one."""
         ticket = SettledReply(self.dialect, self.params, peer, id, self.quiet)
         found = self.find()
         if isinstance(found, BrokerError):

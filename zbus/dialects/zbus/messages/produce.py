@@ -63,7 +63,7 @@ class Produce:
         "place",
         "quiet",
         "rare",
-        "said",
+        "request_lines",
         "schedule",
         "settles",
         "silent",
@@ -97,7 +97,9 @@ class Produce:
         self.body = params.fields.get(b"body", b"")  # of a request that has none of its own
         media_type = media_type_of(params.fields)
         self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
-        self.said = self._said(params.fields, params.head.contained, self.tag, self.key)
+        self.request_lines = self._request_lines(
+            params.fields, params.head.contained, self.tag, self.key
+        )
         # What is stored of how it came: the topic's choice, see `know`.
         self.minimal_headers: bool | None = None
         self.lines = b""
@@ -191,8 +193,7 @@ class Produce:
         rare: Rare | None,
     ) -> Partition | None:
         """Put a message about which nothing is left to be decided. Neighbours in the log whose
-        replies are alike have one ticket; then the partition is returned where others may go
-        along."""
+        replies are alike have one ticket; then the partition is returned for others."""
         if rare is None:
             partition = topic.partition_for(key)
             return self.put_row(partition, peer, (id, lines, body, tag, key, 0, 0, once, 0))
@@ -253,7 +254,7 @@ class Produce:
 
     def slots(self) -> Slots | None:
         """A message, about which nothing is left to be decided."""
-        return None if self.careful else slots_of_put(self.params, self.said)
+        return None if self.careful else slots_of_put(self.params, self.request_lines)
 
     def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
         return PutShape(self, names, unshaped)
@@ -261,7 +262,7 @@ class Produce:
     def know(self, topic: Topic) -> None:
         """Which lines are stored is the topic's choice."""
         self.minimal_headers = topic.minimal_headers
-        self.lines = self.said.of_topic(self.params.head, topic.minimal_headers)
+        self.lines = self.request_lines.of_topic(self.params.head, topic.minimal_headers)
 
     def with_sender(self, peer: Connection, lines: bytes, minimal_headers: bool | None) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
@@ -271,7 +272,7 @@ class Produce:
             known = peer.put_lines = (lines, lines + self.sender_lines(peer, minimal_headers))
         return known[1]
 
-    def _said(
+    def _request_lines(
         self, fields: dict[bytes, bytes], contained: bool, tag: bytes, key: bytes
     ) -> RequestLines:
         browser, bytes_max = self.params.browser, self.dialect.settings.message_headers_bytes_max
@@ -289,7 +290,7 @@ class Produce:
 
     def _refuse(self, peer: Connection, id: bytes, error: BadRequest) -> None:
         reply = NativeReply(self.dialect, self.params, peer, id, self.quiet)
-        reply.tell(error.status, error.lines, error.text.encode())
+        reply.respond(error.status, error.lines, error.text.encode())
 
     def _run_with_care(self, peer: Connection, id: bytes, body: bytes, topic: Topic | None) -> None:
         """The whole of it, the fast path's cases included."""
@@ -393,9 +394,9 @@ class Produce:
             if error.status == 400:
                 error = WireError(400, f"Bad Format, {error.text}")
             answer = refusal_of(error)
-            ticket.tell(answer.status, answer.lines, answer.text.encode())
+            ticket.respond(answer.status, answer.lines, answer.text.encode())
         except BadRequest as error:
-            ticket.tell(error.status, error.lines, error.text.encode())
+            ticket.respond(error.status, error.lines, error.text.encode())
         else:
             peer.work -= len(chunk) >> 1  # half a microsecond each, to put and to write
             if self.broker.topics.get(self.topic_key) is not topic or topic.options.calls:
@@ -449,7 +450,7 @@ class Produce:
         tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
         tag = self.tag if tag is None else decode_valid_percent(tag)
         check_labels(tag, key)
-        return self._said(fields, True, tag, key).of_batch() + shared, tag, key
+        return self._request_lines(fields, True, tag, key).of_batch() + shared, tag, key
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:
         """A batch is all or none, so it goes to one partition."""

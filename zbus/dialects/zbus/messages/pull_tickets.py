@@ -130,7 +130,7 @@ class PullReply(NativeAnswering, Pull):
             if outcome.reason in _FORGOTTEN and waits and self.params.multiplexed:
                 self.send(b"")
             else:
-                self.tell(204, b"empty: %b\r\n" % outcome.reason.value.encode())
+                self.respond(204, b"empty: %b\r\n" % outcome.reason.value.encode())
         else:
             super().answer(outcome)
 

@@ -48,7 +48,7 @@ class Put(Protocol):
     once: bytes
     idempotent: bool
     rare: Rare | None
-    said: RequestLines
+    request_lines: RequestLines
     multiplexed: bool
 
     def put_plain(
@@ -75,14 +75,14 @@ class Put(Protocol):
     def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
 
 
-def slots_of_put(params: Params, said: RequestLines) -> Slots | None:
+def slots_of_put(params: Params, request_lines: RequestLines) -> Slots | None:
     """What may differ in a head that puts: the message, and lines of the application's own."""
     target = params.head.target
     if without_secrets(target) != target:
         return None
     found = slots_of(params, (*_LABELS, *_NUMBERS))
-    own = own_slots(params, said.own_names(params.head.fields))
-    block = said.of_batch() if own else b""
+    own = own_slots(params, request_lines.own_names(params.head.fields))
+    block = request_lines.of_batch() if own else b""
     return Slots({**own, **found.lines}, found.query, bool(found.query), block)
 
 
@@ -124,24 +124,24 @@ class PutShape(OfShape):
         alone = Rare(delay_ms=plan.rare.delay_ms) if plan.rare is not None else None
         delayed = len(self._numbers) == 1 and b"delay" in names and plan.rare == alone
         self._delay_at = names.index(b"delay") if delayed else -1
-        head, said = plan.params.head, plan.said
-        own = [name for name in said.own_names(head.fields) if name in names]
+        head, request_lines = plan.params.head, plan.request_lines
+        own = [name for name in request_lines.own_names(head.fields) if name in names]
         self._target_at = names.index(TARGET) if TARGET in names else -1
         if BLOCK in names:  # as they are stored
             picked, own_lines = [names.index(BLOCK)], b"%b"
         else:
-            picked, own_lines = [places.index(name) for name in own], said.format(own)
+            picked, own_lines = [places.index(name) for name in own], request_lines.format(own)
         origin = origin_lines(head, ORIGIN_URL_BYTES_MAX)
         escaped, target = origin.replace(b"%", b"%%"), self._target_at >= 0
         if target:
             picked.append(self._target_at)
             origin = escaped = b"origin_method: %b\r\norigin_url: %%b\r\n" % head.method
-        self._lines = own_lines + escaped if picked else said.of_batch() + origin
+        self._lines = own_lines + escaped if picked else request_lines.of_batch() + origin
         self._pick_lines: Callable[[Any], Any] | None = itemgetter(*picked) if picked else None
         labels_bytes = len(plan.tag) + len(plan.key) + len(plan.once)
         origin_bytes = len(origin % b"" if self._target_at >= 0 else origin)
-        own_bytes = len(said.of_batch())
-        self._budget_bytes = said.left_bytes + own_bytes + labels_bytes + origin_bytes
+        own_bytes = len(request_lines.of_batch())
+        self._budget_bytes = request_lines.left_bytes + own_bytes + labels_bytes + origin_bytes
         # All that differs is in the head, so a short one cannot be over.
         short_bytes = self._budget_bytes - len(self._lines)
         self._short_bytes = min(short_bytes, ORIGIN_URL_BYTES_MAX) if target else short_bytes

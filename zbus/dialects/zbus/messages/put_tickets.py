@@ -113,7 +113,7 @@ class PutReply(NativeReply):
             return
         self.id = self.id or implied_id(outcome.partition.index, self.offset)
         body = b"%d" % self.dialect.broker.now_ms
-        self.tell(200, self.stored_lines(outcome.partition) + lines, body)
+        self.respond(200, self.stored_lines(outcome.partition) + lines, body)
 
     def stored_lines(self, partition: Partition) -> bytes:
         """Where it went."""

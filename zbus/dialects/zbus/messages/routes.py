@@ -43,18 +43,18 @@ class Route:
         dialect = self._dialect
         if len(body) > dialect.broker.limits.message_bytes_max:
             ticket = NativeReply(dialect, self._params, peer, id)
-            _tell_receiver(dialect, self._params, peer, ticket.id)
+            _notify_receiver(dialect, self._params, peer, ticket.id)
             ticket.settle(dialect.broker.too_large())
             return
         if (refused := self._refused) is not None:
             ticket = NativeReply(dialect, self._params, peer, id)
-            _tell_receiver(dialect, self._params, peer, ticket.id)
-            ticket.tell(refused.status, refused.lines, refused.text.encode())
+            _notify_receiver(dialect, self._params, peer, ticket.id)
+            ticket.respond(refused.status, refused.lines, refused.text.encode())
             return
         host = b"host: %b\r\n" % dialect.settings.address.encode()
         ticket = NativeReply(dialect, self._params, peer, id, self._quiet)
-        said = self._status
-        routed = Routed(ticket.id, peer.id, self._lines + host, body, said >= 400, said)
+        code = self._status
+        routed = Routed(ticket.id, peer.id, self._lines + host, body, code >= 400, code)
         dialect.broker.route(ticket, self._recver, routed)
 
 
@@ -67,10 +67,10 @@ class Unread:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         if id := id or self._params.id:
-            _tell_receiver(self._dialect, self._params, peer, id)
+            _notify_receiver(self._dialect, self._params, peer, id)
 
 
-def _tell_receiver(dialect: Context, params: Params, peer: Connection, id: bytes) -> None:
+def _notify_receiver(dialect: Context, params: Params, peer: Connection, id: bytes) -> None:
     """It gets this in place of what was too large."""
     text = b"502: the service's reply is too large to be passed on"
     routed = Routed(id, peer.id, params.topic_line + TEXT, text, True, _BAD_GATEWAY)

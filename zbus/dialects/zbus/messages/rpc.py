@@ -33,7 +33,7 @@ class Called(Protocol):
     settles: Settles | None
     timeout_ms: int | None
     silent: bool
-    said: RequestLines
+    request_lines: RequestLines
 
     def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
 
@@ -78,7 +78,7 @@ def call_service(plan: Called, topic: Topic, peer: Connection, id: bytes, body: 
     is_json = not body and not params.named and bool(topic_mask(topic.options) & RPC)
     if is_json:
         body = request_from_url(params, dialect.settings.rpc_url)
-    lines = plan.said.of_call(params.head, dialect.rights.access is not None, is_json)
+    lines = plan.request_lines.of_call(params.head, dialect.rights.access is not None, is_json)
     lines += plan.sender_lines(peer, False)
     timeout_ms = plan.timeout_ms
     silent = plan.silent  # stock callers: they know the answer by its id

@@ -86,11 +86,11 @@ class Schedule:
         if due_ms is None:
             raise BadRequest(400, "400: Bad Format, cron names no time that is to come")
         ticket = ScheduleReply(plan, peer, id, topic.name, due_ms)
-        said = CRON + encode_header_value(self.cron.encode()) + b"\r\n"
-        said += ZONE + self.zone.encode() + b"\r\n"
+        schedule_lines = CRON + encode_header_value(self.cron.encode()) + b"\r\n"
+        schedule_lines += ZONE + self.zone.encode() + b"\r\n"
         chunk = Chunk()
         labels = plan.tag, plan.key, due_ms
-        chunk.add(ticket.id, without_lines(lines) + said, body, *labels)
+        chunk.add(ticket.id, without_lines(lines) + schedule_lines, body, *labels)
         broker.schedules.put(ticket, topic, chunk)
 
 

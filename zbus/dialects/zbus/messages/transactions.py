@@ -105,12 +105,14 @@ class TxnCommit:
         stages = self.stages
         if body:
             if stages:
-                reply.tell(400, body=b"400: Bad Format, offset and a body name messages: give one")
+                reply.respond(
+                    400, body=b"400: Bad Format, offset and a body name messages: give one"
+                )
                 return
             try:
                 stages = _stages(body)
             except BadRequest as error:
-                reply.tell(error.status, body=error.text.encode())
+                reply.respond(error.status, body=error.text.encode())
                 return
             peer.work -= len(body) >> 6
         for name in (f"{PREFIX}{self.app}", *{stage.topic for stage in stages}):
@@ -159,7 +161,7 @@ class TxnQuery:
             reply.settle(found)
             return
         document = {"txn": self.app, "batch": found.batch, "applied": found.applied}
-        reply.tell(200, _JSON, msgspec.json.encode({**document, "staged": found.staged}))
+        reply.respond(200, _JSON, msgspec.json.encode({**document, "staged": found.staged}))
 
 
 class CommitReply(NativeReply):
@@ -171,7 +173,7 @@ class CommitReply(NativeReply):
         if isinstance(outcome, Committed):
             lines = b"count: %d\r\n" % outcome.count
             lines += b"duplicate: 1\r\n" if outcome.duplicate else b""
-            self.tell(200, lines, b"%d" % self.dialect.broker.now_ms)
+            self.respond(200, lines, b"%d" % self.dialect.broker.now_ms)
         else:
             super().answer(outcome)
 
@@ -193,11 +195,11 @@ def _ranges(value: bytes) -> list[range]:
 def _stages(body: bytes) -> list[Stage]:
     """Of a body `{"stages": [{"topic": "orders", "offsets": "0-9,12"}]}`."""
     try:
-        said = _decode(body)
+        decoded = _decode(body)
     except msgspec.MsgspecError as error:
         raise BadRequest(400, f"400: Bad Format, txn_commit: {error}") from error
     stages = []
-    for topic, offsets in ((each.topic, each.offsets) for each in said.stages):
+    for topic, offsets in ((each.topic, each.offsets) for each in decoded.stages):
         found = _ranges(offsets.encode())
         stages += [Stage(each.start, each.stop, topic) for each in found]
     if any("\n" in stage.topic for stage in stages):

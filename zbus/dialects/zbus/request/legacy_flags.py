@@ -73,15 +73,15 @@ def with_group_mask(options: GroupOptions, mask: int) -> GroupOptions:
 
 def with_words(mask: int, words: dict[bytes, bool]) -> int:
     """A topic's mask with what words say of it."""
-    for word, said in words.items():
-        mask = mask | TOPIC_WORDS[word] if said else mask & ~TOPIC_WORDS[word]
+    for word, on in words.items():
+        mask = mask | TOPIC_WORDS[word] if on else mask & ~TOPIC_WORDS[word]
     return mask
 
 
 def with_group_words(options: GroupOptions, words: dict[bytes, bool]) -> GroupOptions:
     """The options of a group with what words say of them; the others stay as they are."""
-    said: dict[str, Any] = {_OPTIONS[word]: value for word, value in words.items()}
-    return attrs.evolve(options, **said)
+    given: dict[str, Any] = {_OPTIONS[word]: value for word, value in words.items()}
+    return attrs.evolve(options, **given)
 
 
 def topic_mask(options: TopicOptions) -> int:

@@ -99,9 +99,9 @@ class Params:
 
     __slots__ = (
         "_dashed",
+        "_given_names",
         "_kinds",
         "_others",
-        "_said",
         "browser",
         "cmd",
         "crowded",
@@ -147,7 +147,7 @@ class Params:
         for name in _ENCODED:
             if name in self.fields:
                 self.fields[name] = decode_valid_percent(self.fields[name])
-        self._said = _NONE  # by which other name
+        self._given_names = _NONE  # by which other name
         self.problem = ""  # why it cannot be: said by two names, and differently, for instance
         if self.named and self.fields.get(b"topic"):
             self._unify()
@@ -215,7 +215,7 @@ class Params:
                 if not by_line:
                     continue
             fields[name] = value
-            self._said = {**self._said, name: other}
+            self._given_names = {**self._given_names, name: other}
 
     def _rename(self, former: dict[bytes, bytes]) -> None:
         """What came by another name goes by its own."""
@@ -228,7 +228,7 @@ class Params:
             if (known := fields.get(name)) and known != value:
                 self.problem = f"{name.decode()} and {other.decode()} are one: give one of them"
             fields[name] = value
-            self._said = {**self._said, name: self._said.get(other, other)}
+            self._given_names = {**self._given_names, name: self._given_names.get(other, other)}
 
     def _names_group(self) -> bool:
         return bool(self.fields.get(b"consume_group") or self.fields.get(b"group"))
@@ -311,7 +311,7 @@ class Params:
         try:
             return parse_time_ms(value.decode("utf-8", "replace"))
         except ValueError as error:
-            label = self._said.get(name, name).decode()
+            label = self._given_names.get(name, name).decode()
             raise BadRequest(400, f"400: Bad Format, {label} {error}") from None
 
     def start(self, name: bytes) -> Start | None:
@@ -330,7 +330,7 @@ class Params:
 
     def _wrong(self, name: bytes, value: bytes, form: str) -> BadRequest:
         shown = value[:40].decode("utf-8", "replace")
-        label = self._said.get(name, name).decode()
+        label = self._given_names.get(name, name).decode()
         return BadRequest(400, f"400: Bad Format, {label} {form}, not {shown!r}")
 
     def ranges(self, name: bytes) -> list[range]:
@@ -370,10 +370,10 @@ class Params:
         assert type(kind) is Switch
         if not value:
             return None
-        said = _SWITCHED.get(value.strip().lower())
-        if said is None:
+        switched = _SWITCHED.get(value.strip().lower())
+        if switched is None:
             raise self._wrong(name, value, "is true or false")
-        return said
+        return switched
 
     @property
     def only_looks(self) -> bool:

@@ -85,7 +85,7 @@ class Command:
         return self.refusals if self.operation is None else (Refusal.FORBIDDEN, *self.refusals)
 
 
-def _told(text: str, *content: str) -> dict[int, Answer]:
+def _answer(text: str, *content: str) -> dict[int, Answer]:
     return {200: Answer(text, (), content)}
 
 
@@ -163,7 +163,7 @@ COMMANDS: dict[str, Command] = {
     "txn_query": Command(
         "The last committed batch of an application, and its staged messages.",
         "transactions", _ROOT, "produce", Groups.NONE,
-        _told("The document.", "object"), (_R.TOPIC_UNKNOWN,), takes.TXN, reads=True),
+        _answer("The document.", "object"), (_R.TOPIC_UNKNOWN,), takes.TXN, reads=True),
     "extend": Command(
         "Keep deliveries longer.", "messages", _BOTH, "consume", Groups.ONE,
         _timed("Their leases end later.", "count"),
@@ -212,13 +212,13 @@ COMMANDS: dict[str, Command] = {
     "declare": Command(
         "Create a topic or a group, or change it. Absent parameters keep their values.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _told("The group if one was named, else the topic.", "TopicInfo", "ConsumeGroupInfo"),
+        _answer("The group if one was named, else the topic.", "TopicInfo", "ConsumeGroupInfo"),
         (_R.TOPIC_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
         (*takes.OF_GROUP, *takes.DECLARE)),
     "seek": Command(
         "Move a group: it forgets its leases, and reads on from the place that is named.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _told("The group, moved durably in all partitions or in none.", "ConsumeGroupInfo"),
+        _answer("The group, moved durably in all partitions or in none.", "ConsumeGroupInfo"),
         (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.SEEK)),
     "remove": Command(
         "Delete a group, or a topic with everything in it.",
@@ -232,11 +232,11 @@ COMMANDS: dict[str, Command] = {
     "pause": Command(
         "Hold the deliveries of a group back, until `resume`.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+        _answer("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "resume": Command(
         "Go on with the deliveries of a group.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _told("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+        _answer("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "read": Command(
         "Look at the log, without a group.", "log", (TOPIC, LOG), "consume", Groups.ALL,
         {200: Answer(
@@ -248,11 +248,11 @@ COMMANDS: dict[str, Command] = {
     "query": Command(
         "What the group, the topic or (without one) the server is like now.",
         "topics", (SERVER, TOPIC, GROUP), "query", Groups.UNKNOWN,
-        _told("The document.", "TopicInfo", "ConsumeGroupInfo", "ServerInfo", "Name[]"),
+        _answer("The document.", "TopicInfo", "ConsumeGroupInfo", "ServerInfo", "Name[]"),
         _GONE, (*takes.QUERY, *takes.NAMES), reads=True),
     "server": Command(
         "What the server is like now.", "server", _ROOT, "server", Groups.NONE,
-        _told("The document.", "ServerInfo", "Name[]"), (), takes.NAMES, reads=True),
+        _answer("The document.", "ServerInfo", "Name[]"), (), takes.NAMES, reads=True),
     "stats": Command(
         "How the server does: counts of topics and groups, of the process, and warnings. With an"
         " `accept` of `text/event-stream` again and again, what has changed.",
@@ -273,10 +273,10 @@ COMMANDS: dict[str, Command] = {
     "metrics": Command(
         "The same for monitoring systems that collect figures from time to time.",
         "server", (METRICS, SERVER), "server", Groups.NONE,
-        _told("OpenMetrics text.", "application/openmetrics-text"), (), (), reads=True),
+        _answer("OpenMetrics text.", "application/openmetrics-text"), (), (), reads=True),
     "health": Command(
         "Whether the broker lives, or is ready for work.", "server", (HEALTH,), None, Groups.NONE,
-        {**_told("It is.", "Health"), 404: Answer("Unknown check."),
+        {**_answer("It is.", "Health"), 404: Answer("Unknown check."),
          503: Answer("It is not ready; `reasons` lists why.")},
         (), takes.HEALTH, reads=True),
     "heartbeat": Command(
@@ -284,40 +284,40 @@ COMMANDS: dict[str, Command] = {
         {204: Answer("Noted.")}, reads=True),
     "ping": Command(
         "The broker's time.", "server", _ROOT, "", Groups.NONE,
-        _told("Epoch milliseconds.", "text/plain"), reads=True),
+        _answer("Epoch milliseconds.", "text/plain"), reads=True),
     "version": Command(
         "The broker's version.", "server", _ROOT, "", Groups.NONE,
-        _told("The version.", "text/plain"), reads=True),
+        _answer("The version.", "text/plain"), reads=True),
     "home": Command(
         "A page with links to try, and the topics.", "server", _ROOT, "home", Groups.NONE,
-        {**_told("The page.", "text/html"),
+        {**_answer("The page.", "text/html"),
          302: Answer("To whom the broker does not know: log in.", ("location",))}, reads=True),
     "icon": Command(
         "The icon of the page.", "server", (ICON,), None, Groups.NONE,
-        _told("The icon.", "image/svg+xml"), reads=True),
+        _answer("The icon.", "image/svg+xml"), reads=True),
     "login": Command(
         "Log in: without a body the form, with one the cookie.", "server", _ROOT, None, Groups.NONE,
-        {**_told("The form.", "text/html"), 302: _GO_ON}, body=("form",)),
+        {**_answer("The form.", "text/html"), 302: _GO_ON}, body=("form",)),
     "logout": Command("Log out.", "server", _ROOT, None, Groups.NONE, {302: _GO_ON}),
     "rights": Command(
         "The rights of the caller.", "server", (RIGHTS,), "", Groups.NONE,
-        _told("The operations and topics that are granted.", "RightsInfo"), reads=True),
+        _answer("The operations and topics that are granted.", "RightsInfo"), reads=True),
     "tracker": Command(
         "The servers that this one knows of.", "server", _ROOT, "tracker", Groups.NONE,
-        _told("The document.", "TrackerInfo"), reads=True),
+        _answer("The document.", "TrackerInfo"), reads=True),
     "track_sub": Command(
         "The same as of `tracker`; with a `cmd` header again after every change.",
-        "server", _ROOT, "track_sub", Groups.NONE, _told("The document.", "TrackerInfo")),
+        "server", _ROOT, "track_sub", Groups.NONE, _answer("The document.", "TrackerInfo")),
     "track_pub": Command(
         "Another server reports itself.", "server", _ROOT, "track_pub", Groups.NONE,
         _timed("Noted."), (_R.TOO_MANY,), takes.ACK, body=("event",)),
     "ssl": Command(
         "A server's certificate.", "server", _ROOT, "ssl", Groups.NONE,
-        {**_told("The certificate as PEM.", "text/plain"), 404: Answer("None is known.")},
+        {**_answer("The certificate as PEM.", "text/plain"), 404: Answer("None is known.")},
         (), takes.SSL, reads=True),
     "openapi": Command(
         "This description.", "server", (DESCRIPTION,), "", Groups.NONE,
-        _told("OpenAPI 3.1.", "object"), (), takes.OPENAPI, reads=True),
+        _answer("OpenAPI 3.1.", "object"), (), takes.OPENAPI, reads=True),
 }
 # fmt: on
 """By the value of `cmd`."""

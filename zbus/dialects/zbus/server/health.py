@@ -35,7 +35,7 @@ class Health:
         reasons = [] if self._check == "live" else unready(self._dialect.broker)
         document = {"status": "failing" if reasons else "ok", "reasons": reasons}
         reply = NativeReply(self._dialect, self._params, peer, id)
-        reply.tell(503 if reasons else 200, JSON, msgspec.json.encode(document))
+        reply.respond(503 if reasons else 200, JSON, msgspec.json.encode(document))
 
 
 def unready(broker: Broker) -> list[str]:

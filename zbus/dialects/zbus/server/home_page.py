@@ -106,7 +106,7 @@ class Home:
             who=who,
         )
         lines = b"content-type: text/html; charset=utf-8\r\n"
-        NativeReply(self._dialect, self._params, peer, id).tell(200, lines, page.encode())
+        NativeReply(self._dialect, self._params, peer, id).respond(200, lines, page.encode())
 
 
 def _topics(topics: list[Topic], grant: Grant | None) -> str:
@@ -120,13 +120,15 @@ def _topics(topics: list[Topic], grant: Grant | None) -> str:
 def _row(topic: Topic, grant: Grant | None) -> str:
     name, link = html.escape(topic.name), quote(topic.name, safe="")
     groups = visible_groups(topic, grant)
-    told = [f"{html.escape(group.name)}: {group.ready_count()}" for group in groups[:_GROUPS_MAX]]
+    group_lines = [
+        f"{html.escape(group.name)}: {group.ready_count()}" for group in groups[:_GROUPS_MAX]
+    ]
     if len(groups) > _GROUPS_MAX:
-        told.append(f"and {len(groups) - _GROUPS_MAX} more")
+        group_lines.append(f"and {len(groups) - _GROUPS_MAX} more")
     return (
         f'<tr><td><a href="/?cmd=query&amp;topic={link}">{name}</a></td>'
         f'<td class="n"><a href="/?cmd=read&amp;topic={link}&amp;count=20">{topic.depth()}</a></td>'
-        f"<td>{'<br>'.join(told)}</td><td>{topic.options.durability}</td></tr>\n"
+        f"<td>{'<br>'.join(group_lines)}</td><td>{topic.options.durability}</td></tr>\n"
     )
 
 
@@ -135,4 +137,4 @@ class Icon(Home):
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         lines = b"content-type: image/svg+xml\r\n"
-        NativeReply(self._dialect, self._params, peer, id).tell(200, lines, ICON)
+        NativeReply(self._dialect, self._params, peer, id).respond(200, lines, ICON)

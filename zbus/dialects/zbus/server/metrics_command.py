@@ -25,11 +25,11 @@ class Scrape:
         reply = NativeReply(self._dialect, self._params, peer, id)
         known = self._dialect.metrics.known(peer.grant)
         if known is not None:
-            reply.tell_raw(CONTENT_TYPE, known)
+            reply.respond_raw(CONTENT_TYPE, known)
         else:
             peer.begin(self._steps(reply, peer.grant))
 
     def _steps(self, reply: NativeReply, grant: Grant | None) -> Iterator[int]:
         dialect = self._dialect
         text = yield from dialect.metrics.make(dialect.stats.rows(grant), grant)
-        reply.tell_raw(CONTENT_TYPE, text)
+        reply.respond_raw(CONTENT_TYPE, text)

@@ -128,7 +128,7 @@ class Describe:
         dialect = self._dialect
         day_ms = dialect.broker.now_ms // DAY_MS * DAY_MS
         document = encoded(dialect.settings, dialect.broker.limits, day_ms, self._command)
-        NativeReply(dialect, self._params, peer, id).tell(200, JSON, document)
+        NativeReply(dialect, self._params, peer, id).respond(200, JSON, document)
 
 
 @lru_cache(maxsize=64)  # of one broker: each command's and the whole
@@ -312,8 +312,8 @@ def _parameters(entry: Command) -> dict[str, Parameter]:
 
 def _description(parameter: Parameter) -> str:
     text = _LINK.sub(r"\1", parameter.meaning)
-    said = "" if parameter.default == REQUIRED else f" Default: {parameter.default}."
-    return f"{text[0].upper()}{text[1:]}.{said}"
+    default_text = "" if parameter.default == REQUIRED else f" Default: {parameter.default}."
+    return f"{text[0].upper()}{text[1:]}.{default_text}"
 
 
 def _add_content(content: dict[str, Schema], media: str, schema: Schema) -> None:

@@ -35,6 +35,6 @@ def refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
     lines = [f"{general[status]}."] if status in general else []
     for refusal in refusals:
         if STATUS[refusal] == status:
-            said = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""
-            lines.append(f"{refusal.value.capitalize()}{said}.")
+            text = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""
+            lines.append(f"{refusal.value.capitalize()}{text}.")
     return " ".join(lines)

@@ -45,7 +45,9 @@ class Report:
             reply = NativeReply(dialect, params, peer, id)
             peer.begin(self._once(reply, rows, peer.grant))
         elif (problem := stream_problem(peer)) is not None:
-            NativeReply(dialect, params, peer, id).tell(problem.status, body=problem.text.encode())
+            NativeReply(dialect, params, peer, id).respond(
+                problem.status, body=problem.text.encode()
+            )
         else:
             id = id or params.id or dialect.broker.new_id()
             if not only_head(peer, params, id):
@@ -56,7 +58,7 @@ class Report:
         document = self._dialect.stats.document(rows, grant)
         if self._topics:
             document["topics"] = rows.table()
-        reply.tell_raw(JSON, encode_document(document))
+        reply.respond_raw(JSON, encode_document(document))
 
     def _stream(
         self, peer: Connection, id: bytes, rows: Rows, asker: Bearer | None

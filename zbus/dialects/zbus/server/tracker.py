@@ -19,7 +19,7 @@ class Tracker:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         document = self._dialect.tracking.tracker_answer(peer.grant)
-        NativeReply(self._dialect, self._params, peer, id).tell(200, JSON, document)
+        NativeReply(self._dialect, self._params, peer, id).respond(200, JSON, document)
 
 
 class Follow:
@@ -35,7 +35,7 @@ class Follow:
         params = self._params
         reply = NativeReply(self._dialect, params, peer, id)
         if not params.multiplexed:
-            reply.tell(200, PUSHED, self._tracking.tracker_answer(peer.grant))
+            reply.respond(200, PUSHED, self._tracking.tracker_answer(peer.grant))
             return
         document = self._tracking.encoded(peer.grant)
         if params.head.keep_alive:
@@ -55,9 +55,9 @@ class TakeReport:
         reply = NativeReply(self._dialect, self._params, peer, id, self._quiet)
         problem = self._dialect.tracking.report(peer, body)
         if problem is None:
-            reply.tell(200, body=b"%d" % self._dialect.broker.now_ms)
+            reply.respond(200, body=b"%d" % self._dialect.broker.now_ms)
         else:
-            reply.tell(problem.status, body=problem.text.encode())
+            reply.respond(problem.status, body=problem.text.encode())
 
 
 class Ssl:
@@ -76,6 +76,6 @@ class Ssl:
         else:
             certificate = dialect.tracking.servers.certificate(address)
         if certificate:
-            reply.tell(200, TEXT, certificate.encode())
+            reply.respond(200, TEXT, certificate.encode())
         else:
-            reply.tell(404, body=f"404: Certificate({address}) Not Found".encode())
+            reply.respond(404, body=f"404: Certificate({address}) Not Found".encode())

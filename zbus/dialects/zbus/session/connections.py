@@ -40,7 +40,7 @@ class Connections:
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         reply = NativeReply(self._dialect, self._params, peer, id)
         if not _sees_everything(peer):
-            reply.tell(403, body=_forbidden("connections"))
+            reply.respond(403, body=_forbidden("connections"))
             return
         peer.begin(self._list(reply))
 
@@ -57,7 +57,7 @@ class Connections:
         lines = JSON + b"count: %d\r\n" % len(rows)
         if len(ids) > self._count:
             lines += b"next: %b\r\n" % ids[self._count - 1]
-        reply.tell_raw(lines, b"[%b]" % b",".join(rows))
+        reply.respond_raw(lines, b"[%b]" % b",".join(rows))
 
 
 class Disconnect:
@@ -77,13 +77,13 @@ class Disconnect:
         reply = NativeReply(dialect, self._params, peer, id)
         running, other = dialect.settings.running, dialect.broker.sessions.get(self._id)
         if not _sees_everything(peer):
-            reply.tell(403, body=_forbidden("disconnect"))
+            reply.respond(403, body=_forbidden("disconnect"))
         elif running is None or not isinstance(other, Connection):
             name = self._id[:100].decode("utf-8", "replace")
-            reply.tell(404, body=f"404: Connection({name}) Not Found".encode())
+            reply.respond(404, body=f"404: Connection({name}) Not Found".encode())
         else:
             running.disconnect(other)
-            reply.tell(200, body=b"%d" % dialect.broker.now_ms)
+            reply.respond(200, body=b"%d" % dialect.broker.now_ms)
 
 
 def describe(peer: Connection, running: Running | None, now_ms: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def describe(peer: Connection, running: Running | None, now_ms: int) -> dict[str
         kind = "websocket"
     elif peer.heartbeat is not None:
         kind = "events"
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "id": peer.id.decode("utf-8", "replace"),
         "address": "/" + peer.address,
         "kind": kind,
@@ -104,18 +104,18 @@ def describe(peer: Connection, running: Running | None, now_ms: int) -> dict[str
         "stalled": peer.stalled,
     }
     if running is not None:
-        told["idleMs"] = running.idle_ms(peer)
+        document["idleMs"] = running.idle_ms(peer)
         if (traffic := running.traffic(peer)) is not None:
-            told["inBytes"], told["outBytes"] = traffic.in_bytes, traffic.out_bytes
-            told["since"] = now_ms - traffic.age_ms
+            document["inBytes"], document["outBytes"] = traffic.in_bytes, traffic.out_bytes
+            document["since"] = now_ms - traffic.age_ms
     if peer.principal:
-        told["principal"] = peer.principal
+        document["principal"] = peer.principal
     bearer = peer.bearer or peer.asker
     if bearer is not None and bearer.grant.name:
-        told["user"] = bearer.grant.name
+        document["user"] = bearer.grant.name
     groups = list(peer.groups or ())[:_READS_MAX]
-    told["reads"] = [{"topic": group.topic.name, "group": group.name} for group in groups]
-    return told
+    document["reads"] = [{"topic": group.topic.name, "group": group.name} for group in groups]
+    return document
 
 
 def _sees_everything(peer: Connection) -> bool:

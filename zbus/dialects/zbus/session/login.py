@@ -51,18 +51,18 @@ class Login:
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         reply = NativeReply(self._dialect, self._params, peer, id)
         if not body:
-            reply.tell(200, _HTML, _PAGE % b"")
+            reply.respond(200, _HTML, _PAGE % b"")
             return
         token = read_form(body).get(b"token", b"")
         if token and self._dialect.rights.knows(token):
             value = quote_from_bytes(token, safe=_PLAIN).encode()
             secure = b"; Secure" if peer.secure else b""
             cookie = b"set-cookie: token=%b%b%b\r\n" % (value, _ATTRIBUTES, secure)
-            reply.tell(302, b"location: /\r\n" + cookie)
+            reply.respond(302, b"location: /\r\n" + cookie)
         elif self._params.opened:
-            reply.tell(403, _HTML, _PAGE % _UNKNOWN)
+            reply.respond(403, _HTML, _PAGE % _UNKNOWN)
         else:
-            reply.tell(302, FORM)
+            reply.respond(302, FORM)
 
 
 class Logout(Login):
@@ -71,4 +71,4 @@ class Logout(Login):
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         cookie = b"set-cookie: token=%b; Max-Age=0\r\n" % _ATTRIBUTES
         reply = NativeReply(self._dialect, self._params, peer, id)
-        reply.tell(302, FORM + cookie)
+        reply.respond(302, FORM + cookie)

@@ -23,8 +23,8 @@ class Rights:
         self._params = params
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        told = _json(_document(peer.grant))
-        NativeReply(self._dialect, self._params, peer, id).tell(200, JSON, told)
+        rights_json = _json(_document(peer.grant))
+        NativeReply(self._dialect, self._params, peer, id).respond(200, JSON, rights_json)
 
 
 def _document(grant: Grant | None) -> dict[str, Any]:

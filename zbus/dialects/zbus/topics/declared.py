@@ -12,7 +12,7 @@ from zbus.dialects.zbus.request.params import BadRequest, Params
 
 def read_words(params: Params, known: dict[bytes, int]) -> dict[bytes, bool]:
     """Those of these words that a request says."""
-    return {word: said for word in known if (said := params.switch(word)) is not None}
+    return {word: value for word in known if (value := params.switch(word)) is not None}
 
 
 def read_mask(
@@ -23,9 +23,9 @@ def read_mask(
     mask = params.number(name)
     if mask is None or (mask == 0 and known is masks.GROUP_WORDS):
         return mask
-    for word, said in words.items():
-        if bool(mask & known[word]) != said:
-            text = f"{word.decode()}={'true' if said else 'false'}"
+    for word, value in words.items():
+        if bool(mask & known[word]) != value:
+            text = f"{word.decode()}={'true' if value else 'false'}"
             text = f"{name.decode()}={mask} and {text} contradict each other"
             raise BadRequest(400, f"400: Bad Format, {text}")
     return mask

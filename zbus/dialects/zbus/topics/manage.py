@@ -247,9 +247,9 @@ class Query:
         reply = NativeReply(dialect, params, peer, id)
         if self._server:
             if self._names:
-                self._tell_names(reply, None, peer.grant)
+                self._respond_names(reply, None, peer.grant)
                 return
-            reply.tell(200, JSON, dialect.tracking.server_answer(peer.grant))
+            reply.respond(200, JSON, dialect.tracking.server_answer(peer.grant))
             return
         found = find(dialect.broker, params, peer.grant)
         if isinstance(found, BrokerError):
@@ -257,16 +257,16 @@ class Query:
             return
         topic, group = found
         if self._names:
-            self._tell_names(reply, topic, peer.grant)
+            self._respond_names(reply, topic, peer.grant)
             return
         document = (
             topic_info(topic, dialect.settings, peer.grant) if group is None else group_info(group)
         )
-        reply.tell(200, JSON, encode_document(document))
+        reply.respond(200, JSON, encode_document(document))
 
-    def _tell_names(self, reply: NativeReply, topic: Topic | None, grant: Grant | None) -> None:
+    def _respond_names(self, reply: NativeReply, topic: Topic | None, grant: Grant | None) -> None:
         found = names(self._dialect.broker, topic, grant)
-        reply.tell(200, JSON, msgspec.json.encode(found))
+        reply.respond(200, JSON, msgspec.json.encode(found))
 
 
 class Discard:
@@ -349,7 +349,7 @@ class Heartbeat:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         if not self._params.multiplexed:
-            NativeReply(self._dialect, self._params, peer, id).tell(204)
+            NativeReply(self._dialect, self._params, peer, id).respond(204)
 
 
 class Ping:
@@ -361,7 +361,7 @@ class Ping:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         body = b"%d" % self._dialect.broker.now_ms
-        NativeReply(self._dialect, self._params, peer, id).tell(200, TEXT, body)
+        NativeReply(self._dialect, self._params, peer, id).respond(200, TEXT, body)
 
 
 class Version(Ping):
@@ -369,4 +369,4 @@ class Version(Ping):
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         body = self._dialect.settings.version.encode()
-        NativeReply(self._dialect, self._params, peer, id).tell(200, TEXT, body)
+        NativeReply(self._dialect, self._params, peer, id).respond(200, TEXT, body)
