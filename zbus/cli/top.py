@@ -86,7 +86,7 @@ def ordered(rows: list[Row], sort: str, reverse: bool = False, pattern: str = ""
 
 
 def summary(server: ServerInfo) -> str:
-    """What the broker tells of itself; a token that may not see everything is not told."""
+    """What the broker reports of itself; empty for a token that may not see everything."""
     status_text = []
     if (connections := server.connection_count) is not None:
         status_text.append(f"{connections:,} connection{'s' * (connections != 1)}")

@@ -9,7 +9,7 @@ _JSON = f"{__name__}.json"
 
 
 def keep_json(context: click.Context, _parameter: click.Parameter, wanted: bool) -> bool:
-    """Callback of `--json`: what goes wrong is told as JSON, too."""
+    """Callback of `--json`: errors are printed as JSON, too."""
     context.meta[_JSON] = wanted
     return wanted
 

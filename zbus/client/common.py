@@ -100,7 +100,7 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
         partition: int | None = None,
         timeout_ms: int | None = None,
     ) -> AnyWatcher:
-        """Iterate over what comes to a topic without being a group: everybody who watches is told
+        """Iterate over what comes to a topic without being a group: every watcher gets
         everything, and nothing changes by it. For ever, or until none came for `timeout_ms`.
 
             with bus.watch("Orders", "latest", filter="eu.*") as messages:
@@ -112,7 +112,7 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
         or the end.
         `filter` chooses by tag. It begins before this returns; with the asynchronous client, which
         needs `async with`, it begins there. When the connection breaks it goes on where it was:
-        nothing is missed and nothing told twice while the broker keeps it; `message.skipped` tells
+        nothing is missed and nothing sent twice while the broker keeps it; `message.skipped` tells
         how many it had to forget. Raises NotFound when the topic is removed, Forbidden when the
         token does not allow it (any more), ConnectionLost when there was no broker for all
         `retries`. It has a connection of its own.

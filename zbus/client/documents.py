@@ -145,7 +145,7 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
 
 
 class ServerInfo(Struct, frozen=True, kw_only=True):
-    """A broker and its topics. A token that may not see everything is told less."""
+    """A broker and its topics. A token that may not see everything gets less."""
 
     topics: dict[str, TopicInfo] = field(default_factory=dict, name="topicTable")
     address: ServerAddress = field(default_factory=ServerAddress, name="serverAddress")

@@ -241,7 +241,7 @@ class Held(Delivery):
         self._consumer = consumer
 
     def ack(self) -> None:
-        """It is done. This is told to the broker soon, together with others."""
+        """Acknowledge it: soon, together with others."""
         self._consumer.ack(self)
 
     def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
@@ -270,7 +270,7 @@ class AsyncHeld(Delivery):
         self._consumer = consumer
 
     async def ack(self) -> None:
-        """It is done. This is told to the broker soon, together with others."""
+        """Acknowledge it: soon, together with others."""
         await self._consumer.ack(self)
 
     async def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What the server itself is told: where it listens, what it keeps, how long anything may take.
+"""Options of the server itself: where it listens, what it keeps, how long anything may take.
 
 The dialects, the wire and the core declare theirs. `zbus.config` collects them all.
 """

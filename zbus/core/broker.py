@@ -348,7 +348,7 @@ class Broker:
         self._tick.confirm(decides, ticket)
 
     def dissolve(self, group: Group, gone: BrokerError) -> None:
-        """A group is no more: the requests that wait there are told why."""
+        """A group is no more: the requests that wait there end with the reason."""
         self._dispatch.end_waiting(group, gone)
         self._standbys.end_all(group, gone)
         self._dispatch.forget(group)

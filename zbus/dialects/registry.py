@@ -45,7 +45,7 @@ SETTINGS: Final[dict[str, type]] = {
     "mqcloud": MqcloudSettings,
     "semq": SemqSettings,
 }
-"""What they are told: options, and what a running server knows."""
+"""Their settings: options, and what a running server knows."""
 
 MARKS: Final = frozenset((NATIVE_POLICY.mark,))
 """Fields that tell that the others are those of a message, and say nothing of the connection."""

@@ -106,7 +106,7 @@ def make_grant(
 
 
 def view_of(grant: Grant | None) -> Grant | None:
-    """The same for all who see the same, as far as that is easily told."""
+    """The same for all who see the same, as far as that is cheap to find."""
     return None if grant is None or grant.sees_everything else grant
 
 
@@ -173,7 +173,7 @@ class Access:
         self.anonymous = Bearer()
         self._again_ms = 0  # when rights may be fewer than they were
         self.refusals = 0  # that the log does not know of
-        self.logged_ms = 0  # when it was told last
+        self.logged_ms = 0  # when it was logged last
         self.update(entries)
 
     def update(self, entries: Iterable[Entry]) -> None:

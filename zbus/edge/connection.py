@@ -32,7 +32,7 @@ class Plan(Protocol):
 
 
 class Sample(Protocol):
-    """Is told of one request."""
+    """Receives one request."""
 
     def read(self, head: Head) -> None:
         """This head is next."""

@@ -20,15 +20,15 @@ class Dialect(Protocol):
     """One dialect."""
 
     prefixes: frozenset[bytes]
-    """First segments of the paths that are its own, as they are written. One face has none: it is
-    asked for all that is no other client's."""
+    """First segments of the paths that are its own, as they are written. One dialect has none: it
+    is asked for all that is no other client's."""
 
     policy: Policy
     """What browsers may do here."""
 
     def claims(self, head: Head) -> bool:
-        """Whether a head is its own by its fields, whatever the path. The first face that says so
-        has it."""
+        """Whether a head is its own by its fields, whatever the path. The first dialect that says
+        so has it."""
 
     def read(self, head: Head) -> ParsedRequest: ...
 
@@ -36,7 +36,7 @@ class Dialect(Protocol):
         """Send a message that no request on this connection waits for; False if that cannot be."""
 
     def reports(self) -> list[Report]:
-        """What other servers are told, as long as the broker runs."""
+        """Reports to other servers, as long as the broker runs."""
 
     def holds(self) -> Mapping[str, Callable[[], int]]:
         """What it keeps in memory beside messages, by kind: how to ask for bytes."""
@@ -47,7 +47,7 @@ class Dialect(Protocol):
 
 @attrs.frozen
 class Report:
-    """What another server is told when it is reached, with every change of topics, groups and
+    """A report to another server: when it is reached, with every change of topics, groups and
     readers, and from time to time. It is not answered, but for refusals."""
 
     address: str  # host:port

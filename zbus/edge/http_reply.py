@@ -33,7 +33,7 @@ def compose(
     *,
     cached: bool = False,
 ) -> bytes:
-    """A whole reply to a request with this head. A browser is told what it may do with it.
+    """A whole reply to a request with this head. A browser learns what it may do with it.
     `cached`: the lines say how long a cache may keep it."""
     if browser is not None:
         lines = browser.cover(lines, body, policy)
@@ -90,8 +90,8 @@ class PlainHead:
 
 
 class PlainAnswering(Answering):
-    """What the tickets of one request have in common; a dialect says in `answer` how each outcome
-    is told."""
+    """What the tickets of one request have in common; a dialect encodes each outcome in
+    `answer`."""
 
     __slots__ = ()
 

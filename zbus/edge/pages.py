@@ -74,7 +74,7 @@ class PagesFace(HttpDialect):
 
 
 def build(parts: Parts) -> PagesFace:
-    """The face, as `zbus.dialects.registry.DIALECTS` has it. Without pages there are none."""
+    """The dialect, as `zbus.dialects.registry.DIALECTS` has it. Without pages there are none."""
     return PagesFace(PREFIX, _POLICY, parts.guard, _pages_of(parts))
 
 

@@ -3,7 +3,7 @@
     whose path -> what it asks for -> browser guard -> WebSocket, or rights -> plan
                      -> and for which client, where a trusted proxy sends it
 
-A face never sees a request by another way, so none can forget the guard or the rights.
+A dialect never sees a request by another way, so none can forget the guard or the rights.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from zbus.wire.heads.heads import Head
 
 
 class RouterRules:
-    """The planner of one face, and of the WebSockets that it opened. A frame on these that one of
-    the `guests` claims by its fields is that one's, unless it is JSON."""
+    """The planner of one dialect, and of the WebSockets that it opened. A frame on these that one
+    of the `guests` claims by its fields is that one's, unless it is JSON."""
 
     def __init__(
         self, dialect: Dialect, guard: Guard, rights: Rights, guests: Sequence[Dialect] = ()
@@ -76,7 +76,7 @@ class Router:
     def __init__(
         self, dialects: Mapping[str, Dialect], guard: Guard, rights: Rights, proxies: Proxies
     ) -> None:
-        """One face, without prefixes, is asked for what is no other client's."""
+        """The dialect without prefixes gets what no other claims."""
         self.dialects = dialects
         self._proxies = proxies
         self.rights = rights
@@ -109,7 +109,7 @@ class Router:
         return self._others.push(peer, routed)
 
     def reports(self) -> list[Report]:
-        """What other servers are told, as long as the broker runs."""
+        """Reports to other servers, as long as the broker runs."""
         return [report for dialect in self.dialects.values() for report in dialect.reports()]
 
     def holds(self) -> dict[str, Callable[[], int]]:

@@ -3,7 +3,7 @@
 The handshake exchanges the peer's reader. From then on what is read are messages, of which the
 codec of the dialect makes requests; and what is written, always one whole reply at a time, is made
 a frame. Everything between, plans, tickets and limits, is as on a plain connection, except that the
-connection belongs to one face.
+connection belongs to one dialect.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Codec(Protocol):
 
     def read(self, kind: int, message: bytes) -> Request:
         """The request of a message, TEXT or BINARY. Its head is `contained`, and remembered by this
-        face alone: the plan that is kept on it is the dialect's.
+        dialect alone: the plan that is kept on it is the dialect's.
 
         Raises WireError with the code of a close frame, if it is none."""
 

@@ -1,4 +1,4 @@
-"""Connections of a task or a driver to the broker, and how its refusals are told."""
+"""Connections of a task or a driver to the broker, and how its refusals are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def client_of(broker: str, options: Options) -> BlockingClient:
 
 
 def problem_with(broker: object, error: errors.ZbusError, topic: str = "") -> SparkProblem:
-    """What is told instead of an error of the client."""
+    """The text in place of an error of the client."""
     if isinstance(error, errors.ConnectionLost | errors.Timeout | errors.Overloaded):
         return Unreachable(f"the broker {broker} cannot be reached: {error}")
     about = f"{broker}: {topic}" if topic else broker

@@ -78,7 +78,7 @@ def spark() -> None:
 
 @attrs.define(kw_only=True)
 class Common:
-    """What every job is told."""
+    """Options of every job."""
 
     broker: str
     token_file: str | None = None
@@ -177,7 +177,7 @@ _STREAM_OPTIONS: Final = (
 
 
 def stream_options(function: Function) -> Function:
-    """What `zbus.spark.etl.pace` is told."""
+    """Options for `zbus.spark.etl.pace`."""
     wrapped: Any = function
     for option in reversed(_STREAM_OPTIONS):
         wrapped = option(wrapped)

@@ -1,4 +1,4 @@
-"""What a source is told: the options of `spark.read.format("zbus")`, checked.
+"""Options of a source: those of `spark.read.format("zbus")`, checked.
 
 Names are those of Spark's Kafka source where it has them; letters' case does not matter. What is
 unknown, missing or contradictory is refused at planning, with the option's name in the text.

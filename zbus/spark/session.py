@@ -142,7 +142,7 @@ def running() -> SparkSession | None:
 
 @contextmanager
 def without_a_log() -> Iterator[None]:
-    """What is wrong with SQL is told once, in our words."""
+    """Errors of SQL are reported once, in our words."""
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
@@ -157,7 +157,7 @@ def without_a_log() -> Iterator[None]:
 
 
 def quieten(session: SparkSession) -> None:
-    """What makes a job fail is told once, in our words: no task's page of Java before that."""
+    """The failure of a job is reported once, in our words, without a page of Java before it."""
     jvm = session._jvm
     assert jvm is not None
     log4j = jvm.org.apache.logging.log4j

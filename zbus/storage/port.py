@@ -6,7 +6,7 @@ a CHECKPOINT batch starts a new segment; everything needed for recovery is in th
 A STATE batch with the flag SNAPSHOT holds as much as a checkpoint: recovery may begin there.
 
 Rules every engine keeps:
-* `append` says nothing of what becomes of the batches: that is told by `commit`. It may refuse at
+* `append` says nothing of what becomes of the batches: `commit` does. It may refuse at
   once, with `JournalFull`, what it knows beforehand to have no room; then nothing of it is in the
   lane. Appends that hold no DATA batch have reserved space and are not refused for want of it.
 * An append is all or nothing, and conditional: `after` is the mark of the lane's end as the writer
@@ -84,7 +84,7 @@ class StoredLane(NamedTuple):
 
 
 Found = Callable[[StoredLane], None]
-"""Is told of a lane. Its batches can be read only during the call."""
+"""Receives a lane. Its batches can be read only during the call."""
 
 
 class Journal(Protocol):

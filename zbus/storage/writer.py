@@ -93,13 +93,13 @@ def _portions(chunk: Chunk, puts: Sequence[Ticket]) -> Iterator[Chunk]:
 
 
 def _unreadable(error: JournalError) -> BrokerError:
-    """What a reader is told; for want of descriptors it is worth another try."""
+    """The error for a reader; without descriptors it is worth another try."""
     full = isinstance(error, JournalFull)
     return BrokerError(Refusal.OVERLOADED if full else Refusal.DAMAGED, str(error))
 
 
 def _failed(partitions: Sequence[Partition], verdicts: Verdicts) -> Failed:
-    """What the broker is told of verdicts."""
+    """Receives verdicts for the broker."""
     if not verdicts:
         return NONE_FAILED
     return {

@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60.0
 PROGRESS_S = 0.1
 
 Progress = Callable[[str, int], None]
-"""Told the phase and the messages done so far."""
+"""Receives the phase and the messages done so far."""
 
 
 class _Counters(Protocol):

@@ -178,7 +178,7 @@ class Consuming:
             self._longer.pop(place, None)
 
     def ack(self, delivery: Delivery, now_s: float) -> None:
-        """It is done. Told to the broker with the next `requests`."""
+        """Acknowledge it with the next `requests`."""
         if delivery.settled:
             return
         self._settle(delivery)

@@ -74,13 +74,13 @@ class Watching:
         self.timeout_ms = timeout_ms
         self.place = b""  # of what was taken in; empty until the broker has said
         self._ready: deque[Delivery] = deque()
-        self._skipped = 0  # messages forgotten since the last one that was told
+        self._skipped = 0  # messages dropped since the last one that was delivered
         self._head: bytearray | None = None  # what has come of the head; None: it is complete
         self._refusal: ResponseReader | None = None
         self._events = EventReader()
         self._failures = 0  # connections in a row that brought no events
         self._why: Exception | None = None  # what the broker said
-        self.begun = False  # the broker tells events, or has told some
+        self.begun = False  # the event stream began
         self.error: Exception | None = None  # there will be no more
         self.retry_at_s = 0.0  # not before this is another connection to be tried
 
@@ -157,8 +157,7 @@ class Watching:
         self.place = event.id
 
     def _refused(self, error: Exception) -> None:
-        """The broker said why there is no more. One that stops, or is short of memory, comes
-        back."""
+        """The broker ended the stream. One that stops, or lacks memory, comes back."""
         self._why = error
         throttled = isinstance(error, TooMany) and error.throttled
         if not (throttled or isinstance(error, Overloaded)):

@@ -150,7 +150,7 @@ class Tick:
             self.touched.append(partition)
 
     def take_untold(self, group: Group) -> int:
-        """How many messages the group has lost that no delivery has told of yet."""
+        """How many messages the group has lost that no delivery has reported yet."""
         group.unreported = False
         count = 0
         for backlog, partition in zip(group.backlogs, group.topic.partitions, strict=True):
@@ -317,7 +317,7 @@ class Tick:
         self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]
     ) -> list[tuple[Ticket, Outcome]]:
         """Not even a change found room. It stays true here and is written when there is some; who
-        waits for that is told to ask again."""
+        waits for that gets an error to retry."""
         if not self.behind:
             self._retried_ms = self.now_ms
         self.behind[partition] = None

@@ -89,7 +89,7 @@ def renew(tick: Tick, group: Group, places: list[int]) -> None:
 
 
 def notify(tick: Tick, group: Group) -> None:
-    """When all partitions have told of the group, no client needs to know any more how it began."""
+    """When all partitions have stored the group, its origin is not needed any more."""
     tick.confirm_all(group.topic, _Told(group))
 
 

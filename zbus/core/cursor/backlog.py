@@ -18,7 +18,7 @@ An exception at or past the cursor is always in `ahead` too. A log read in order
 at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
 seen: the caller passes both.
 
-What became of it is told to a journal in `zbus.core.cursor.journal`.
+`zbus.core.cursor.journal` stores its changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exceptions of a backlog, and what a journal is told of them.
+"""The exceptions of a backlog, and what is stored of them.
 
 `changes` delivers what became different since the last call, in a form (`zbus.core.cursor.state`)
 that `apply` takes back. Recovery is nothing else.
@@ -61,7 +61,7 @@ class CursorState(ReadyQueue):
         self._reset = False
         self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
         self.skipped = 0  # messages that the log forgot before they were finished
-        self.unreported = 0  # those of them that the group has not been told of
+        self.unreported = 0  # those of them that no delivery reported yet
         self.fates: Dispositions | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
         self.tally = Lateness()
@@ -111,7 +111,7 @@ class CursorState(ReadyQueue):
         return change
 
     def apply(self, change: GroupChange) -> None:
-        """Take over what `changes` or `snapshot` told."""
+        """Take over the result of `changes` or `snapshot`."""
         if change.reset:
             self._clear()
         self.cursor = change.cursor

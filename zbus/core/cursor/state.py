@@ -202,7 +202,7 @@ class GroupOptions:
 
 @attrs.frozen
 class Origin:
-    """How a group began in partitions that have not told of it yet; partition 0 says it."""
+    """How a group began in partitions that have not stored it yet; partition 0 stores it."""
 
     starts: tuple[int, ...]  # by partition: the cursor; -1 = as the model is there
     model: str = ""  # a group; if it is this one, all goes on as it was
@@ -223,10 +223,10 @@ class GroupChange:
     entries: Entries = NO_ENTRIES
     delayed: Columns = NOTHING  # what waits, beside those of `entries`: never delivered so far
     skipped: int = 0  # messages that the log forgot before the group had finished them, ever
-    unreported: int = 0  # those of them that no delivery has told the group of
+    unreported: int = 0  # those of them that no delivery reported
     dead: int = 0  # messages that were given up, ever
     incarnation: int = 0  # what partition 0 calls it; of any other, nothing counts
-    origin: Origin | None = None  # in partition 0, until all partitions have told of the group
+    origin: Origin | None = None  # in partition 0, until all partitions have stored the group
     fates: Endings = NO_ENDINGS  # what became of messages, in a topic that keeps it
 
 

@@ -1,4 +1,4 @@
-"""Deliveries that are told when they are written down.
+"""Deliveries that are sent once their record is durable.
 
 A group with a limit of attempts, and any other that wants it, must not forget one: a message that
 kills its consumer, and the broker with it, would be tried more often than the limit. So a client
@@ -93,7 +93,7 @@ class Recorded(Ticket):
     def answer(self, outcome: Outcome) -> None:
         self._written = outcome
         if self._before is not None:
-            return  # it is told after that
+            return  # it is sent after that
         one: Recorded | None = self
         while one is not None and one._written is not None:
             following = one._next
@@ -151,7 +151,7 @@ class Recorded(Ticket):
             self._dispatch.pull(group, pull, deadline_ms)
 
     def _fresh(self) -> list[tuple[int, int]]:
-        """Partition and offset of what may still be told. The others leave the delivery."""
+        """Partition and offset of what may still be sent. The others leave the delivery."""
         group, now_ms = self._delivered.group, self._dispatch.tick.now_ms
         pieces, found = self._delivered.pieces, self._held()
         count = sum([piece.stop - piece.start for piece in pieces])

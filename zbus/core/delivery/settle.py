@@ -141,7 +141,7 @@ def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
 
 
 def _leased(ticket: Ticket, backlog: Backlog, ranges: Ranges) -> list[int]:
-    """Those that are, in the given order; if none is, the ticket is told."""
+    """Those that are, in the given order; if none is, the ticket gets an error."""
     known = backlog.leased
     if len(ranges) == 1 and len(ranges[0]) == 1:
         offset = ranges[0].start

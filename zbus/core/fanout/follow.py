@@ -1,4 +1,4 @@
-"""Telling every message of a topic to all who follow it (`zbus.core.fanout.subscribers`).
+"""Sending every message of a topic to all its subscribers (`zbus.core.fanout.subscribers`).
 
 An audience is *awake* when its live cohort may have something to tell: more is visible, or
 something became due. Cohorts behind queue up. Both are served once a turn after the groups, the
@@ -29,16 +29,16 @@ PORTION_COUNT = 1_000
 """Messages that one cohort looks at in one turn."""
 
 PORTION_BYTES = 64 << 10
-"""What one subscriber is told in one turn, about: a turn ends with the message that passes it."""
+"""Bytes for one subscriber in one turn, about: a turn ends with the message that passes it."""
 
 PORTION_BYTES_MIN = 4 << 10
 COHORT_BYTES = 16 << 20
-"""What all members of a cohort are told in one turn, about; but each a good piece."""
+"""Bytes for all members of a cohort in one turn, about; but each gets a good piece."""
 
 LIVE_PER_TURN_MAX = 20_000
 BEHIND_PER_TURN_MAX = 4_000
-"""Work of all live cohorts, and of all behind, in one turn: a message looked at is 1, each KiB told
-is 1, each subscriber told is 2, which is about what they cost. Who comes later waits for the
+"""Work of all live cohorts, and of all behind, in one turn: a message looked at is 1, each KiB sent
+is 1, each subscriber served is 2, which is about what they cost. Who comes later waits for the
 next."""
 
 DUE_PER_TURN_MAX = 1_000
@@ -150,7 +150,7 @@ class FanOut:
             self._go_on(cohort)
 
     def leave(self, session: Session) -> None:
-        """The session is gone, or does not want to be told any more."""
+        """The session is gone, or unsubscribed."""
         follower = follower_of(session)
         if follower is not None:
             self._take_out(follower)
@@ -165,7 +165,7 @@ class FanOut:
                 self._drop(cohort)
 
     def resume(self, session: Session) -> None:
-        """It takes what it is told again."""
+        """It reads again."""
         follower = follower_of(session)
         if follower is None or (cohort := follower.cohort) is None:
             return
@@ -210,7 +210,7 @@ class FanOut:
     # -- what gives cohorts something to do ------------------------------------------------
 
     def wake(self, watch: Subscribers) -> None:
-        """More of the topic may be told."""
+        """More of the topic may be sent."""
         assert isinstance(watch, WatchedTopic)
         for audience in watch.audiences.values():
             if audience.live is not None and not audience.awake:
@@ -218,7 +218,7 @@ class FanOut:
                 self.awake.append(audience)
 
     def _expire(self, watch: WatchedTopic) -> None:
-        """What became due is told to all who have passed it."""
+        """Send what became due to all that have passed it."""
         for _ in range(DUE_PER_TURN_MAX):
             found = watch.delayed.pop_first(self.now_ms)
             if found is None:
@@ -262,10 +262,10 @@ class FanOut:
             cohort.queued = True
             self.queue.append(cohort)
 
-    # -- telling --------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Tell what can be told, the live cohorts first. There is nothing to do unless there is
+        """Send what can be sent, the live cohorts first. There is nothing to do unless there is
         something in `awake`, `queue` or `failed`: a caller of every turn may look first."""
         self._work_left = LIVE_PER_TURN_MAX
         for _ in range(len(self.awake)):
@@ -296,7 +296,7 @@ class FanOut:
                 self._end(cohort, why)
 
     def _broke(self, cohort: CaughtUpGroup, error: Exception) -> None:
-        """Telling it raised this. It ends: where it is now is not sure."""
+        """Sending to it raised this. It ends: its position is not certain."""
         self._blame(None, error)
         self.failed.append((cohort, followed_no_more(cohort.audience.watch.topic.name)))
 

@@ -1,4 +1,4 @@
-"""Who follows a topic: sessions that are told every message, and how they are grouped.
+"""Subscribers of a topic: sessions that get every message, and how they are grouped.
 
 A subscriber is no group: nothing is stored of it, it takes nothing from anybody, and it is told
 what is durable, each partition in its order, from a place of its choice on. It names its place when
@@ -39,7 +39,7 @@ class Encoder(Protocol):
         partition followed."""
 
     def encode_gap(self, count: int, position: list[int]) -> bytes:
-        """This many messages were forgotten before they were told."""
+        """This many messages were dropped before they were sent."""
 
 
 class Subscriber(Ticket):
@@ -58,7 +58,7 @@ class Subscriber(Ticket):
         self.session.quarantine(error)
 
     def begin(self, position: list[int]) -> None:
-        """Called before anything is told, with the offsets that come next."""
+        """Called before anything is sent, with the offsets that come next."""
         raise NotImplementedError
 
     def leave(self) -> None:
@@ -74,7 +74,7 @@ class CaughtUpGroup:
     def __init__(self, audience: Subscription, position: list[int]) -> None:
         self.audience = audience
         self.position = position  # the next offset, by partition followed
-        # Due by now, and not told yet: index in `position`, and offset.
+        # Due by now, and not sent yet: index in `position`, and offset.
         self.late: deque[tuple[int, int]] = deque()
         self.members: dict[Subscriber, None] = {}
         self.queued = False

@@ -138,7 +138,7 @@ class Dispositions:
         return endings or NO_ENDINGS
 
     def apply(self, endings: Endings) -> None:
-        """Take over what `take` or `snapshot` told."""
+        """Take over the result of `take` or `snapshot`."""
         known = self._known
         for offset, time_ms, attempts, fate in endings.rows():
             if fate == FORGOTTEN:

@@ -17,7 +17,7 @@ class InDoubt(Exception):
 
 
 class Refusal(enum.Enum):
-    """Why. A face has words of its own for each."""
+    """Why. A dialect has words of its own for each."""
 
     ILLEGAL = "illegal"  # a name or value that no retry makes right
     TOPIC_UNKNOWN = "topic unknown"
@@ -105,7 +105,7 @@ INTERNAL = "internal error"
 
 
 def followed_no_more(topic: str) -> BrokerError:
-    """Telling a topic to those who follow it failed."""
+    """Streaming a topic to its subscribers failed."""
     return BrokerError(Refusal.FENCED, f"{INTERNAL} while streaming {topic}; reconnect", topic)
 
 

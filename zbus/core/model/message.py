@@ -1,7 +1,7 @@
 """A message as every dialect sees it: bytes in named columns, never interpreted by the broker.
 
 `headers` is a block of canonical header lines, each `name: value\\r\\n` with a lower-case name, so
-that a dialect can hand it on with one copy. Faces that need single headers split it themselves.
+that a dialect can hand it on with one copy. Dialects that need single headers split it themselves.
 
 Tests: `tests/core/model/test_chunk.py`.
 """

@@ -11,7 +11,7 @@ from zbus.core.model.errors import BrokerError, Outcome
 
 
 class Ticket:
-    """The face that accepted a request makes one and says in `answer` how the outcome is told."""
+    """The dialect that accepted a request makes one; `answer` encodes the outcome."""
 
     __slots__ = ("offset", "open")
 

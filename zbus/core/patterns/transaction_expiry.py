@@ -87,7 +87,7 @@ class Lapsing:
         self._again(app.name)
 
     def _newest_ms(self, partition: Partition) -> Generator[Any, Any, int]:
-        """When the last message there was stored; now, if that cannot be told."""
+        """When the last message there was stored; now, if that is unknown."""
         if partition.fenced is None and partition.first == partition.visible:
             return 0
         if partition.fenced is None:

@@ -33,7 +33,7 @@ class Routed(Outcome):
     headers: bytes  # canonical header lines
     body: bytes
     failed: bool = False  # it is an answer that says so
-    opaque: object = None  # what only the sender's face understands
+    opaque: object = None  # what only the sender's dialect understands
 
 
 class Service(Protocol):

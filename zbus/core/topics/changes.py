@@ -1,7 +1,7 @@
 """Notice changes of topics, groups or readers, for the parts that show them elsewhere.
 
 Ten thousand changes are not ten thousand notices: watchers are called at the end of a turn, and not
-again before `pause_ms` have passed. The last change is always told.
+again before `pause_ms` have passed. The last change is always reported.
 
 Tests: `tests/server/test_reporter.py`.
 """

@@ -51,7 +51,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
 
 
 def _purged_to(partition: Partition) -> int:
-    """What is to be told of it: partition 0 decides, and says it first."""
+    """What is to be stored of it: partition 0 decides, and stores it first."""
     undecided = partition.index > 0 and partition.topic.emptying
     return 0 if undecided else partition.purged_to
 

@@ -75,7 +75,7 @@ class Committed(Outcome):
 
 class Delivered(Outcome):
     """A pull got messages: at least one. `skipped` are those that the log forgot before the group
-    had finished them, as far as no delivery has told of them."""
+    had finished them, as far as no delivery reported them."""
 
     __slots__ = ("group", "pieces", "skipped")
 

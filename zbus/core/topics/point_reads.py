@@ -20,7 +20,7 @@ Place: TypeAlias = "tuple[Partition, int]"
 """Of a message."""
 
 Each: TypeAlias = "Callable[[Partition, Chunk, int], bool]"
-"""Told of each message that is there, its chunk and row; whether to go on."""
+"""Called with chunk and row of each message that is there; whether to go on."""
 
 _NEIGHBOURS: Final = Size(bytes_max=64 << 10, count_max=256)
 """Read back at once where the next place follows this one."""

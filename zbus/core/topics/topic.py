@@ -65,7 +65,7 @@ class Session:
         self.taken: dict[Call, None] | None = None  # calls that it is to answer
         self.multiplexed = False  # speaks the protocol whose replies are known by id
         self.follower: Ticket | None = (
-            None  # it is told all of a topic (`zbus.core.fanout.subscribers`)
+            None  # it gets all messages of a topic (`zbus.core.fanout.subscribers`)
         )
         self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it is gone
         self.stalled = False  # does not take what it was sent: it is given no more messages
@@ -205,11 +205,11 @@ class Group:
         self.chunks = [NO_CHUNK] * len(topic.partitions)  # where each partition was read last
         self.turn = 0  # the partition to look at first
         self.active = False  # the broker's mark: will be served in this tick
-        self.unreported = False  # some backlog has skipped messages that the group is to be told of
+        self.unreported = False  # some backlog has lost messages that the next delivery reports
         self.updated_ms = options.created_ms
         self.rate: TokenBucket | None = None  # what is left of its messages a second
         self.pushed: PushState | None = None  # of a webhook, since the start
-        self.moved: dict[int, int] | None = None  # to be told times that delayed ones are given
+        self.moved: dict[int, int] | None = None  # gets the times of delayed messages
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:
@@ -408,7 +408,7 @@ class Partition:
         self.reset(first, end)
 
     def reset(self, first: int = 0, end: int = 0) -> None:
-        """Know nothing but this; all else has to be told."""
+        """Forget all but this; the rest has to be stored again."""
         self.first = first
         self.end = end
         self.visible = end

@@ -73,7 +73,7 @@ class Wanted:
 
 
 class Listing:
-    """`each` is told of each row, to be read at once, and says whether there is
+    """`each` is called with each row, to be read at once, and returns whether there is
     room for more; then `done` is called, perhaps later, with None or with what is in the way."""
 
     __slots__ = (
@@ -188,7 +188,7 @@ class Listing:
             if problem is not None:
                 self._done(problem)
                 return
-            # Nothing is told that comes after what was not chosen.
+            # Nothing is listed that comes after what was not chosen.
             cut = len(known) > LOOKS_MAX and known[LOOKS_MAX]
             found = sorted([key for key in known if not cut or key <= cut])
             self._list(found)

@@ -72,8 +72,8 @@ class RateLimitedPuts(Puts):
         return self._admit(topic, ticket, len(chunk.bodies), sum(map(len, chunk.bodies)))
 
     def _admit(self, topic: Topic, ticket: Ticket, count: int, size: int) -> bool:
-        """Whether the topic takes more now; the ticket is told if not. A batch passes as a whole,
-        also if it is more than is left."""
+        """Whether the topic takes more now; else the ticket gets the refusal. A batch passes as a
+        whole, also if it is more than is left."""
         quota = self._quota(topic)
         if wait_s := quota.wait_s(self.tick.now_ms):
             ticket.settle(self._throttled(topic, wait_s))

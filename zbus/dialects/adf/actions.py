@@ -1,4 +1,4 @@
-"""What clients ask for, and what they are told when it cannot be done."""
+"""The actions of clients, and the refusals of each."""
 
 from __future__ import annotations
 

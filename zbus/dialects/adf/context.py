@@ -1,4 +1,4 @@
-"""What the parts of this face know of it."""
+"""The Adf dialect as its parts see it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zbus.edge.http_reply import PlainHead
 
 
 class Context(Protocol):
-    """The face."""
+    """The settings and state that plans share."""
 
     broker: Broker
     guard: Guard

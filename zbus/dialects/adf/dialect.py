@@ -128,6 +128,6 @@ class Opening(Elsewhere):
 
 
 def build(parts: Parts) -> AdfDialect:
-    """The face, as `zbus.dialects.registry.DIALECTS` has it."""
+    """The dialect, as `zbus.dialects.registry.DIALECTS` has it."""
     settings = parts.settings
     return AdfDialect(parts, settings if isinstance(settings, AdfSettings) else AdfSettings())

@@ -30,7 +30,7 @@ _MESSAGE_END: Final = struct.Struct("!HQ")
 class Form(Protocol):
     """Makes replies to one action on one queue. `id` is the requestid as it was given."""
 
-    body_bytes_max: int  # of a message that can be told
+    body_bytes_max: int  # of a message that fits a reply
 
     def done(self, id: bytes) -> bytes: ...
 

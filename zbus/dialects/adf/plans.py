@@ -71,7 +71,7 @@ class AdfPlan:
 
 
 EMPTY: Final = Answer(400, "400: the body of a push is the message", TEXT)
-"""What is told by HTTP alone: on a WebSocket a message may be empty."""
+"""Answers of plain HTTP alone: on a WebSocket a message may be empty."""
 
 
 class Push(AdfPlan):

@@ -5,8 +5,8 @@
     messages
                 of that action and queue have in common
 
-All but rights and limits of the edge is told as a result, with status 200: the stock client reads
-no other.
+All but rights and limits of the edge is answered as a result, with status 200: the stock client
+reads no other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this face is told by the configuration."""
+"""Options of this dialect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DAY_MS = 86_400_000
 
 @attrs.frozen(slots=False, kw_only=True)
 class AdfOptions:
-    """The options of a broker that this face declares."""
+    """The options of a broker that this dialect declares."""
 
     adf_auto_create: bool = option(True, "Adf: a push or pull creates a queue that does not exist.")
     adf_body_bytes_max: int = number(

@@ -39,7 +39,7 @@ class Request(PlainHead):
         self.dialect = dialect
 
     def may(self, peer: Connection, topic: str) -> bool:
-        """Whether the caller may do this to the topic; he is told if not."""
+        """Whether the caller may do this to the topic; if not it is answered."""
         grant, operation = peer.grant, self.operation
         if grant is None or operation is None:
             return True

@@ -207,5 +207,5 @@ def show(
 
 
 def shown(text: bytes) -> str:
-    """Text as it came; what is not UTF-8 cannot be told in JSON."""
+    """Text as it came; JSON cannot hold what is not UTF-8."""
     return text.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What the configuration tells the camellia face."""
+"""Options of the camellia dialect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAY_MS = 24 * _HOUR_MS
 
 @attrs.frozen(slots=False, kw_only=True)
 class CamelliaOptions:
-    """The options of a broker that this face declares."""
+    """The options of a broker that this dialect declares."""
 
     camellia_ttl_ms: int = number(
         _HOUR_MS,

@@ -286,7 +286,7 @@ class Consumption:
         release(self._dialect, self._group, partition, mine)
 
     def _force(self, status: str, offset: int, place: int) -> None:
-        """Nothing can be read; the client is told where it goes on, and confirms that."""
+        """Nothing can be read; the client gets the place to go on from, and confirms it."""
         lock = self._lock
         assert lock is not None
         lock.pending, lock.forced = False, True

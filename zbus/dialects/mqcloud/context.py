@@ -51,7 +51,7 @@ class Request(PlainHead):
 
     def may(self, peer: Connection, topic: str, group: str = "", whole: bool = False) -> bool:
         """Whether the caller may do this to the topic, or to `whole` of it, which is all its
-        groups, and make it to produce into; he is told if not."""
+        groups, and make it to produce into; if not it is answered."""
         grant = peer.grant
         groups = (group,) if group else ()
         also = None

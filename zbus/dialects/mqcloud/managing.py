@@ -42,7 +42,7 @@ _PAGE_SIZE_MAX: Final = 1_000
 
 
 def _consumer(request: Request, name: str, peer: Connection) -> Found | None:
-    """A consumer that the caller may see; None if he was told that there is none."""
+    """A consumer that the caller may see; None if the request was refused."""
     dialect = request.dialect
     dialect.registry.configure()
     found, work = dialect.registry.consumer(name)

@@ -148,7 +148,7 @@ def _due_ms(params: Params, dialect: Context) -> int:
 
 
 def _topic(request: Request, peer: Connection, producer: str) -> Topic | None:
-    """The producer's topic; None if there is none, or none for the caller, who was told."""
+    """The producer's topic; None if there is none for the caller, which was answered."""
     dialect = request.dialect
     dialect.registry.configure()
     topic, work = dialect.registry.topic_of(producer)

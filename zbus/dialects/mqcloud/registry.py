@@ -62,7 +62,7 @@ class Consumer(msgspec.Struct, frozen=True, omit_defaults=True):
     limit_rate: int  # messages a second
     limited: bool = True
     paused: bool = False
-    pull_timeout_ms: int = 10_000  # kept and told: a read of a log here takes no such time
+    pull_timeout_ms: int = 10_000  # stored and shown only: a read of a log here takes no such time
 
     @property
     def broadcast(self) -> bool:

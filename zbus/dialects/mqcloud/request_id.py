@@ -30,7 +30,7 @@ class RequestId(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is told: six fields."""
+        """As clients get it: six fields."""
         return urlsafe_b64encode(str(self).encode()).decode()
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the configuration tells the MQCloud face."""
+"""Options of the MQCloud dialect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONSUMERS = rf"^\s*(?:{_CONSUMER}\s*)?(?:,\s*{_CONSUMER}\s*)*\Z"
 
 @attrs.frozen(slots=False, kw_only=True)
 class MqcloudOptions:
-    """The options of a broker that this face declares."""
+    """The options of a broker that this dialect declares."""
 
     mqcloud_producers: str = option(
         "",

@@ -38,7 +38,7 @@ _LOOKS_PER_WORK: Final = 1
 """Numbers that are looked up in about a microsecond."""
 
 _Rows: TypeAlias = "Callable[[Mailbox | None, list[int]], None]"
-"""Is told of rows of a mailbox, if there is one."""
+"""Receives rows of a mailbox, if there is one."""
 
 
 def control(call: Call) -> None:
@@ -129,7 +129,7 @@ def _inquiry(call: Call, source: str, about: About) -> None:
 def _confirmed(
     call: Call, node: str, about: About, command: str, result: Mapping[str, str]
 ) -> None:
-    """A node has these, and is told that this is known, whatever became of the rows."""
+    """A node has these, and gets a confirmation, whatever became of the rows."""
     if about.several:
         about.mid()
     elif about.place is None and not about.ranges:

@@ -37,7 +37,7 @@ _REASONS: Final = {
 
 
 class Refused(Exception):
-    """A frame is not done, and its sender is told why."""
+    """A frame is refused, and its sender gets the reason."""
 
     def __init__(self, status: int, reason: str, text: str) -> None:
         super().__init__(text)
@@ -68,7 +68,7 @@ class Context(Protocol):
 
 
 def guarded(call: Callable[[T], None], failed: Callable[[Exception], None]) -> Callable[[T], None]:
-    """What is called, and who is told of a mistake in it."""
+    """A call: its command and fields, and where its answer goes."""
 
     def tried(found: T) -> None:
         try:
@@ -189,13 +189,13 @@ class Telling:
             links.push(link, encode_push(self._command, lines))
 
     def done(self) -> None:
-        """Nothing is told, but to a request that waits for a reply of HTTP."""
+        """No answer, but to a request that waits for a reply of HTTP."""
         if self._reply is not None:
             self._reply.ok({})
 
     @property
     def twice(self) -> bool:
-        """It may be told in parts."""
+        """It may be sent in parts."""
         return self._reply is None
 
     def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:

@@ -7,7 +7,7 @@ as one of them is alive: that much was heard of it. A connection that takes noth
 either, and the server ends it (`stall_timeout_ms`); until then nothing is forwarded there.
 
 Presence is sent to clients that sent something to a node, or asked for it: for as long as
-their connection lasts, and of the last nodes only (`WATCHED_MAX`). What is not told is found out by
+their connection lasts, and of the last nodes only (`WATCHED_MAX`). The rest is found out by
 asking.
 """
 
@@ -30,7 +30,7 @@ SILENCE_MS: Final = 30_000
 """A connection without anything for this long is dead."""
 
 WATCHED_MAX: Final = 1_000
-"""Nodes of which one connection is told."""
+"""Nodes that one connection watches."""
 
 WATCHES_MAX: Final = 200_000
 """Of all connections together: with more, one has fewer."""
@@ -67,7 +67,7 @@ class Link:
         self.bearer = bearer  # of the client that sent it; None = all may
         self.heard_ms = self.sent_ms = now_ms
         self.came_bytes = 0  # when it was looked at last
-        self.watched: dict[str, None] = {}  # nodes it is told of, the last one last
+        self.watched: dict[str, None] = {}  # nodes it watches, the last one last
 
     @property
     def first(self) -> int:
@@ -94,7 +94,7 @@ class Links:
         self._by_peer: dict[Connection, Link] = {}
         self._by_node: dict[str, list[Link]] = {}  # the steady one first
         self.when_changed: Callable[[str], None] = lambda node: None
-        """Told of a node that has one connection less."""
+        """Called for a node that has one connection less."""
         self._watchers: dict[str, dict[Link, None]] = {}
         self._watches = 0
         self._alive = broker.timers.timer(self._look, lambda link: link.peer)
@@ -196,7 +196,7 @@ class Links:
             self.remove(link)
 
     def _look(self, link: Link) -> None:
-        """Is it alive, and has it been told that we are?"""
+        """Is it alive, and did it get our heartbeat?"""
         now_ms, peer = self._broker.now_ms, link.peer
         came_bytes = peer.reader.came_bytes
         if came_bytes != link.came_bytes:  # half a message, or a ping
@@ -211,7 +211,7 @@ class Links:
         next_ms = max(now_ms + 1, link.sent_ms + HEARTBEAT_MS)
         self._alive.set(link, min(next_ms, link.heard_ms + SILENCE_MS))
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- presence ----------------------------------------------------------------------------
 
     def push(self, link: Link, data: bytes) -> None:
         """Send a frame there."""
@@ -219,7 +219,7 @@ class Links:
         link.peer.write(data)
 
     def watch(self, link: Link | None, node: str) -> None:
-        """This connection is told of the node from now on, and at once if it was not before."""
+        """This connection watches the node from now on, and gets its state at once."""
         if link is None or node == link.node:
             return
         watched = link.watched

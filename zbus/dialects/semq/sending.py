@@ -1,4 +1,4 @@
-"""`semq_send`: a message is forwarded, or stored, or refused; its sender is told which.
+"""`semq_send`: a message is forwarded, or stored, or refused; the answer says which.
 
     a row of its MID is stored       Ack-Save again, and nothing else
     its node is online               forwarded: Ack-Fwd (level 3: unless all is to be stored)

@@ -1,4 +1,4 @@
-"""What the configuration tells the SEMQ face."""
+"""Options of the SEMQ dialect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NODE = r"[1-3]:[A-Za-z0-9._-]{1,64}"
 
 @attrs.frozen(slots=False, kw_only=True)
 class SemqOptions:
-    """The options of a broker that this face declares."""
+    """The options of a broker that this dialect declares."""
 
     semq_nodes: str = option(
         "",

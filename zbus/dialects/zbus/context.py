@@ -1,4 +1,4 @@
-"""The face as its commands see it: what a plan may reach while it is made and while it runs.
+"""The dialect as its commands see it: what a plan may reach while it is made and while it runs.
 
 `NativeFace` is one. Commands are written against this and not against that class, so that imports
 go one way: `dialect` knows all commands, and no command knows `dialect`.

@@ -200,7 +200,7 @@ class ZbusDialect:
 
 
 def build(parts: Parts) -> ZbusDialect:
-    """The face, as `zbus.dialects.registry.DIALECTS` has it."""
+    """The dialect, as `zbus.dialects.registry.DIALECTS` has it."""
     settings = parts.settings
     assert isinstance(settings, ZbusSettings)
     return ZbusDialect(parts.broker, parts.heads, settings, parts.guard, parts.rights)

@@ -1,4 +1,4 @@
-"""What the native face is told by the configuration."""
+"""Options of the zbus dialect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _no_certificate() -> str:
 
 @attrs.frozen(slots=False, kw_only=True)
 class NativeOptions:
-    """The options of a broker that this face declares."""
+    """The options of a broker that this dialect declares."""
 
     durability: Literal["memory", "os", "disk"] = option(
         "disk",

@@ -40,7 +40,7 @@ class Wishes:
     level: int = 3
     """1: forwarded or forgotten. 2: stored while its destination is offline. 3: must arrive."""
     receipt: bool = False
-    """The endpoint is told when the message is durable at its destination (Ack2)."""
+    """The endpoint gets an Ack2 when the message is durable at its destination."""
     ordered: bool = False
     """Handed over after all that was sent to this destination before it. For level 3."""
     reliable: bool = True

@@ -102,8 +102,8 @@ class Endpoint:
         return self._context.epoch
 
     def next_due(self) -> int | None:
-        """When a step is due though nothing has happened: milliseconds of the clock that `step` is
-        told. None: never."""
+        """When a step is due though nothing has happened: milliseconds of the clock of
+        `step`. None: never."""
         return self._due_ms
 
     def step(self, now_ms: int, events: Sequence[Event]) -> list[Effect]:

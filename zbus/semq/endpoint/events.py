@@ -1,4 +1,4 @@
-"""What an endpoint is told, and what it wants done: all that is between its rules and the world.
+"""Events into an endpoint and effects out of it: all that is between its rules and the world.
 
     shell:  sockets, clock, threads ──events──► Endpoint.step ──effects──► shell
                                                     │

@@ -221,7 +221,7 @@ class Inbox:
                 (missing if seq not in seen else void if seq in seen.void else there).append(seq)
         return there, void, missing
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- acknowledging ------------------------------------------------------------------------
 
     def acknowledge(self) -> None:
         """Acks of all that came in this step: one frame for many."""

@@ -1,4 +1,4 @@
-"""What people are told of an endpoint, and may order: `stat`, `list`, `dead`, `retry`, `release`,
+"""Management of an endpoint by people: `stat`, `list`, `dead`, `retry`, `release`,
 alarms."""
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Managing:
     # -- alarms -------------------------------------------------------------------------------
 
     def alarm(self) -> None:
-        """Messages without progress for too long: each is told of once."""
+        """Messages without progress for too long: each is reported once."""
         context = self._context
         if context.now_ms < self._alarm_ms:
             return

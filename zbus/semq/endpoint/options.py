@@ -1,4 +1,4 @@
-"""What an endpoint is told once: who it is, and its limits."""
+"""Options of an endpoint: its node, and its limits."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ class EndpointOptions:
     outbox_bytes_max: int = 1 << 30
     body_bytes_max: int = 16 << 20  # of what others send directly
     attempts_max: int = 0  # after this many a message is dead; 0: never
-    alarm_ms: int = 3_600_000  # a message without progress for this long is told of
+    alarm_ms: int = 3_600_000  # a message without progress for this long is reported

@@ -20,7 +20,7 @@ OPEN: Final = "((p_need AND p_ack_status = 'AS_INIT') OR (s_need AND s_ack_statu
 """Of a row of the inbox: a node has to know that it has come, and does not yet."""
 
 ALARMING: Final = f"NOT alarmed AND (app_state = 'HELD' OR {OPEN})"
-"""Of a row of the inbox: that it stays so is told of."""
+"""Of a row of the inbox that is reported if it stays so."""
 
 _SCHEMA: Final = f"""
 CREATE TABLE semq_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

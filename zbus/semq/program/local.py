@@ -267,7 +267,7 @@ class Local:
     def _answer_take(self, taken: Taken) -> None:
         ask = self._asks.get(taken.ask)
         if ask is None:
-            return  # it was given up, and the endpoint told so
+            return  # it was given up, and the endpoint knows
         if ask.waiting is not None:
             ask.waiting.cancel()
             ask.waiting = None
@@ -284,7 +284,7 @@ class Local:
         ask.client.respond(200, ask.id, fields, body)
 
     def _shown(self, taken: Taken, frame: Frame) -> tuple[dict[str, str], bytes]:
-        """What an application is told of a message, decrypted if that is possible."""
+        """What an application gets of a message, decrypted if that is possible."""
         fields = {
             name: value
             for name, value in frame.fields.items()

@@ -102,7 +102,7 @@ class Sockets:
             connection.close(why)
 
     def send_goodbye(self) -> None:
-        """The program stops. The platform is told, so that it stores from now on."""
+        """The program stops. The platform gets a `bye`, so that it stores from now on."""
         self.send(self._platform_link, Frame({"cmd": "semq_bye"}))
         for connection in self._open.values():
             connection.close("the program stops")

@@ -35,7 +35,7 @@ class CannotStart(Exception):
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """What an endpoint program is told."""
+    """Options of an endpoint program."""
 
     database: Path
     node: str
@@ -45,7 +45,7 @@ class Settings:
     listen: tuple[str, int] | None = None
     """Where other endpoints connect directly."""
     advertise: tuple[str, ...] = ()
-    """How they are told to reach that, host:port each; else as `listen` says."""
+    """The addresses that others use, host:port each; default: those of `listen`."""
     listen_cert: Path | None = None
     """Certificate and key for TLS there, PEM."""
     certificates: Path | None = None
@@ -57,7 +57,7 @@ class Settings:
     body_bytes_max: int = BODY_BYTES_MAX
     """Of what applications and other endpoints send."""
     more: Mapping[str, Any] = attrs.field(factory=dict)
-    """What else the endpoint is told: of `EndpointOptions`."""
+    """Options for `EndpointOptions`."""
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ class ConnectionsPerIp:
     def __init__(self, connections_max: int) -> None:
         """This many of one address; 0 = as many as come."""
         self.connections_max = connections_max
-        self.refused = 0  # since the log was told
+        self.refused = 0  # since the last log line
         self._counts: dict[str, int] = {}
 
     def enter(self, host: str) -> bool:

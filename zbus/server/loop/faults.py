@@ -1,5 +1,5 @@
-"""What becomes of a mistake in the program, in a running broker: it is told, with names, and costs
-the connection that it came from, or what `zbus.core.upkeep.fencing` says."""
+"""What becomes of a mistake in the program, in a running broker: it is logged, with names, and
+costs the connection that it came from, or what `zbus.core.upkeep.fencing` says."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PAUSE_MS = 5
 """Between two samples: 200 a second cost nothing that can be measured."""
 
 COMMANDS_MAX = 100
-"""Names that are told apart."""
+"""Names that are kept distinct."""
 
 _NEVER_MS = 1 << 62
 _QUICK_S = S_BOUNDS[0]
@@ -40,7 +40,7 @@ _OTHERS = DIALECTS.keys() - {"native"}
 
 
 class Sampler:
-    """Told by the loop when a turn begins and ends."""
+    """Called by the loop when a turn begins and ends."""
 
     def __init__(self, timings: Timings) -> None:
         self._timings = timings

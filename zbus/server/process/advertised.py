@@ -1,4 +1,4 @@
-"""The address under which clients are told to find this broker."""
+"""The address of this broker for clients."""
 
 from __future__ import annotations
 

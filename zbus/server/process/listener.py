@@ -42,7 +42,7 @@ class Listener:
         self._connections_max = connections_max
         self._crowds = crowds
         self._certificates = certificates
-        self._logged_ms = -_TELL_EVERY_MS  # when the log was told of refusals last
+        self._logged_ms = -_TELL_EVERY_MS  # when refusals were logged last
         self._watching = True
         self._open = True
 

@@ -1,4 +1,4 @@
-"""How far the broker is while it opens its logs, told if that takes long."""
+"""How far the broker is while it opens its logs, logged if that takes long."""
 
 from __future__ import annotations
 

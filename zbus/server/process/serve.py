@@ -195,7 +195,7 @@ class Server:
                 if address.kind == "tcp":
                     text += "; is another broker running? Choose another port with --port"
                 raise CannotStart(text) from None
-        first = self._listening[0].address  # the one that clients are told
+        first = self._listening[0].address  # the advertised one
         if first.kind == "unix" and not config.server_name:
             self.address = first.path
         else:
@@ -287,7 +287,7 @@ class Server:
         self.collector.press()
 
     def _settings(self) -> dict[str, object]:
-        """What each face is told, of the options and of this server."""
+        """Settings of each dialect, from the options and of this server."""
         known = {
             "address": self.address,
             "tls": self.addresses[0].tls,

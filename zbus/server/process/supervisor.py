@@ -1,4 +1,4 @@
-"""What systemd is told (sd_notify(3)): that the broker is ready, reloads or stops, and that its
+"""Messages to systemd (sd_notify(3)): that the broker is ready, reloads or stops, and that its
 loop turns. A loop that does not turn any more is restarted by `WatchdogSec=`."""
 
 from __future__ import annotations

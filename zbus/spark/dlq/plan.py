@@ -57,7 +57,7 @@ class Plan:
     incarnations: tuple[str, ...]  # of the topic, by partition
     entries: tuple[Entry, ...]
     where: str | None = None  # which were asked for
-    audit: str | None = None  # the topic that is told
+    audit: str | None = None  # the topic of the audit trail
     left: Mapping[str, int] = attrs.field(factory=dict)  # how many stay, by why
     made_ms: int = 0
 
@@ -186,7 +186,7 @@ def ranges(offsets: Iterable[int]) -> str:
 
 
 def report(plan: Plan, at_ms: int) -> dict[str, Any]:
-    """What the audit topic is told."""
+    """A record for the audit topic."""
     return {
         "action": plan.action,
         "token": plan.token,

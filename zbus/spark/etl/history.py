@@ -53,7 +53,7 @@ class First:
     ends between begins there again, and not at what `24h` is by then."""
 
     since: str | None  # as it was said
-    offsets: str  # as the source is told
+    offsets: str  # as an option of the source
 
     def options(self) -> dict[str, str]:
         """For the source."""

@@ -1,4 +1,4 @@
-"""What an etl job is told: by options of the command, or by a file of TOML with the same names.
+"""Options of an etl job: of the command, or by a file of TOML with the same names.
 
     from = "flights"
     parse = "json"

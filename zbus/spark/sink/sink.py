@@ -139,7 +139,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def write_rows(wish: SinkWish, app: str, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Send all rows; what is told is what was staged. Raises Usage, Unreachable."""
+    """Send all rows; return what was staged. Raises Usage, Unreachable."""
     with wish.where.client() as bus:
         send = _Staging(bus, app) if wish.exactly_once else _Putting(bus)
         try:

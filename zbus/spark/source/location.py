@@ -61,7 +61,7 @@ class Where:
         return client_of(self.broker or "", self.client_options())
 
     def token(self) -> str | None:
-        """What the broker is told. Raises Usage."""
+        """Parameters for the broker. Raises Usage."""
         if self.token_file is None:
             return os.environ.get(TOKEN_VARIABLE) or None
         try:

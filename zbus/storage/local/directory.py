@@ -1,4 +1,4 @@
-"""The data directory itself: made, locked, and told from what an older program called so."""
+"""The data directory itself: made, locked, and distinguished from one of an older program."""
 
 from __future__ import annotations
 

@@ -86,9 +86,9 @@ class LocalJournal:
         worker: Callable[[str], Worker] = ThreadWorker,
         observe_sync: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """`open_segments_max` is of files open for writing. `progress` is told, while lanes are
-        looked through, topics done and topics in all; `warmers` threads read ahead of that.
-        `observe_sync` is told, by a worker, how long each sync took."""
+        """`open_segments_max` is of files open for writing. `progress` is called, while lanes are
+        looked through, with topics done and topics in all; `warmers` threads read ahead of that.
+        `observe_sync` is called, by a worker, with the time of each sync."""
         self._data_dir = data_dir
         self._fail = fail
         self._files = files = OsFiles() if files is None else files

@@ -74,8 +74,8 @@ def find_lanes(
     marks: Mapping[str, HighWaterMark] | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Found]:
-    """Look through all lanes; leave nothing half-done behind. `progress` is told topics done and
-    topics in all."""
+    """Look through all lanes; leave nothing half-done behind. `progress` is called with topics
+    done and topics in all."""
     names = sorted(files.list(data_dir))
     removed = [name for name in names if name.startswith(naming.REMOVED_PREFIX)]
     if removed:

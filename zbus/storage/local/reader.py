@@ -2,7 +2,7 @@
 
 A read sees the lane as it was when it was asked for: the segments of then, and of the newest one
 only the bytes that had been written. What is removed meanwhile is skipped. What cannot be read is
-told in the log once for each place, and to those who ask for exactly that place: to all others
+logged once for each place, and to those who ask for exactly that place: to all others
 their messages end before it.
 """
 

@@ -100,7 +100,8 @@ def check_backup(
     files: Files, target: Path, progress: Callable[[int], None] = lambda _: None
 ) -> BackupCheckup:
     """Read all of a backup. Raises JournalError if it is none, or if one is being made there;
-    BackupDamaged if the manifest itself is damaged. `progress` is told bytes as they are read."""
+    BackupDamaged if the manifest itself is damaged. `progress` is called with bytes as they are
+    read."""
     if not is_there(files, target / MANIFEST):
         raise JournalError(f"{target} is not a backup: it has no {MANIFEST}")
     lock: int | None = None

@@ -41,7 +41,7 @@ LOST_MAX: Final = 1 << 26
 _RUNS_MAX: Final = 200  # runs looked back at when choosing between them
 
 Progress = Callable[[int], None]
-"""Is told bytes as they are read."""
+"""Called with the bytes as they are read."""
 
 
 class Hole(NamedTuple):

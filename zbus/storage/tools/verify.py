@@ -1,4 +1,4 @@
-"""Reading one partition, or all, and telling what in it is not what was written.
+"""Reads one partition, or all, and reports what in it is not what was written.
 
 Between segments the crc of the batch before is only noted, never damage: a segment without
 messages may have been replaced by one of the same base, and then the batch that the new

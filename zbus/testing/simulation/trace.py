@@ -1,4 +1,4 @@
-"""What happened in a scene, in words: who asked what and was told what, and what went wrong.
+"""What happened in a scene, in words: requests, replies, and what went wrong.
 
 Who asks for the same again and is refused again, or given nothing, gets one line for all of it: so
 a minute of idle polling does not push out what led to it.

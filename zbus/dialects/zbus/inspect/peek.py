@@ -74,7 +74,7 @@ class Peek(GroupPlan):
 
 
 class ListedReply(NativeReply):
-    """Of a listing. Until it is told, what it may bring counts as held by the peer."""
+    """Of a listing. Until it is answered, its largest size counts as held by the peer."""
 
     __slots__ = ("bodies", "bodies_bytes", "listing", "reserved_bytes", "rows")
 

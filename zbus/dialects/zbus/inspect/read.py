@@ -70,7 +70,7 @@ class ReadReply(NativeReply):
         peer.held_bytes += size
         self.container = container
         self.cut: int | None = None
-        self.partition: Partition | None = None  # whose messages are told
+        self.partition: Partition | None = None  # the partition that is read
 
     def answer(self, outcome: Outcome) -> None:
         self.peer.held_bytes -= self.reserved_bytes

@@ -1,6 +1,6 @@
 """`consume` as a stream of server-sent events (HTML standard, section 9.2).
 
-Without a group it follows the topic: everybody is told everything, and nothing is kept of it. With
+Without a group it follows the topic: every client gets everything, and nothing is kept of it. With
 a group it reads from that group as any other consumer does. Either takes the whole connection.
 """
 
@@ -74,7 +74,7 @@ def follows_topic(params: Params) -> bool:
 
 
 def encode_place(position: list[int]) -> bytes:
-    """The last offset told of each partition; nothing if there is none, of a single one `-`, since
+    """The last offset sent of each partition; nothing if there is none, of a single one `-`, since
     an empty `id` is never sent back."""
     if len(position) == 1:
         return b"%d" % (position[0] - 1) if position[0] else _BEGINNING
@@ -129,7 +129,7 @@ def _offsets(name: bytes, value: bytes, missing: int) -> list[int]:
 
 
 class Bodies:
-    """The body is the data. What is not UTF-8 cannot be, and is told as an event `base64`."""
+    """The body is the data. What is not UTF-8 cannot be, and is sent as an event `base64`."""
 
     def place(self, position: list[int]) -> bytes:
         """The `id` of an event."""

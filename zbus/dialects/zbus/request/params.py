@@ -130,7 +130,7 @@ class Params:
         # The usual reply will do.
         head_only = head.method == b"HEAD" and not head.contained
         self.plain = head.keep_alive and not (head_only or head.json)
-        self.browser: Browser | None = None  # who has to be told more
+        self.browser: Browser | None = None  # a browser gets more header lines
         self.policy = SANDBOX  # what a browser may do with the reply
         self.fields = dict(head.fields)
         self.segments: list[bytes] = []

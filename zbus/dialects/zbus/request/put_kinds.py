@@ -21,7 +21,7 @@ class PutKind:
         self.line = line  # says the topic
         self.multiplexed = multiplexed
         self.silent = silent  # not even a reply
-        self.cover = cover  # what a browser is told
+        self.cover = cover  # lines for a browser
         self.json = json  # a reply is a JSON object
 
     @classmethod

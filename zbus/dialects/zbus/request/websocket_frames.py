@@ -73,7 +73,7 @@ class Frames:
 
 
 def speaks_json(peer: Connection) -> bool:
-    """Whether what no client asked for is told as JSON."""
+    """Whether pushes are JSON."""
     socket = peer.framing
     return isinstance(socket, WebSocket) and isinstance(socket.codec, Frames) and socket.codec.json
 

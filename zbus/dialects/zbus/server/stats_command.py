@@ -1,7 +1,7 @@
 """`stats`: how a broker does, once as JSON, or again and again as server-sent events.
 
 A stream begins with all there is (`stats`) and goes on with what has changed (`delta`); who comes
-again is told all again, so nothing can be missed.
+again gets all again, so nothing can be missed.
 """
 
 from __future__ import annotations

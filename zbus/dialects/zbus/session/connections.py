@@ -16,7 +16,7 @@ from zbus.edge.connection import Connection
 
 _COUNT_DEFAULT = 100
 _READS_MAX = 100
-"""Groups that are told of one connection."""
+"""Groups that are listed of one connection."""
 
 _ROW_WORK = 10
 
