@@ -294,8 +294,8 @@ WRITING: list[Mutant] = [
         ),
         (
             "told-before-all-is-found",
-            "                deliver(problem if problem and wanted == offset else chunk)",
-            "                deliver(problem or chunk)",
+            "                give(problem if problem and wanted == offset else chunk)",
+            "                give(problem or chunk)",
             "core/test_log.py",
         ),
     ),

@@ -66,8 +66,8 @@ SEMQ: list[Mutant] = [
         "zbus/dialects/semq/sending.py",
         (
             "semq-ack-save-before-it-is-durable",
-            "        lines = MARK + passed_on(raw_fields)\n",
-            "        lines = MARK + passed_on(raw_fields)\n        reply.acked(AckFlag.SAVED)\n",
+            "        lines = MARK + passed_on(given)\n",
+            "        lines = MARK + passed_on(given)\n        reply.acked(AckFlag.SAVED)\n",
             SIMULATED,
         ),
         (
