@@ -8,6 +8,7 @@ from tests.mutants.core import CORE
 from tests.mutants.costs import COSTS
 from tests.mutants.dialects import DIALECTS
 from tests.mutants.edge import EDGE
+from tests.mutants.jetstream import JETSTREAM
 from tests.mutants.journal import JOURNAL
 from tests.mutants.mqcloud import MQCLOUD
 from tests.mutants.mutant import Mutant
@@ -18,6 +19,7 @@ from tests.mutants.settled import SETTLED
 
 MUTANTS: Final[list[Mutant]] = [
     *CORE,
+    *JETSTREAM,
     *JOURNAL,
     *EDGE,
     *COSTS,

@@ -1,0 +1,166 @@
+"""Bugs in the replicated engine: doubt, one batch in flight, claims, replicas that are behind."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, mutants_of
+
+MODEL = "storage/jetstream/test_jetstream_model.py"
+
+JETSTREAM: list[Mutant] = [
+    *mutants_of(
+        "zbus/storage/jetstream/committer.py",
+        (
+            "two-batches-in-flight",
+            "        if self._flying or self.stopped:\n",
+            "        if self.stopped:\n",
+            MODEL,
+        ),
+        (
+            "doubt-taken-as-stored",
+            "        elif answer.outcome is Outcome.UNKNOWN:\n            self.in_doubt = True\n            self._stream.later(DOUBT_MS, self._ask)\n",
+            "        elif answer.outcome is Outcome.UNKNOWN:\n            self._done()\n",
+            MODEL,
+        ),
+        (
+            "doubt-taken-as-not-stored",
+            "        elif answer.outcome is Outcome.WRONG_SEQUENCE:\n            self._look()\n        elif answer.outcome is Outcome.UNKNOWN:\n",
+            "        elif answer.outcome is Outcome.WRONG_SEQUENCE:\n            self._look()\n        elif False:\n",
+            MODEL,
+        ),
+        (
+            "sent-again-behind-the-end",
+            "        elif state.last == self.last:\n            self._send()\n",
+            "        elif state.last >= self.last:\n            self.last = state.last\n            self._send()\n",
+            MODEL,
+        ),
+        (
+            "went-back-and-believed",
+            "        elif state.last < self.last:\n",
+            "        elif False:\n",
+            MODEL,
+        ),
+        (
+            "anything-there-is-mine",
+            "            if own and all(",
+            "            if True or all(",
+            MODEL,
+        ),
+        (
+            "another-sequence-confirmed",
+            "            if answer.sequence == self.last + len(self._sent):\n",
+            "            if True:\n",
+            MODEL,
+        ),
+        (
+            "nothing-there-is-another-owner",
+            "        elif not got.found:\n            self.in_doubt = True\n            self._stream.later(AGAIN_MS, self._ask)\n",
+            '        elif not got.found:\n            self._stop(Failure.TAKEN, "")\n',
+            MODEL,
+        ),
+        (
+            "confirmed-with-a-batch-in-flight",
+            "        first = self._flying or self._pending\n",
+            "        first = self._pending\n",
+            MODEL,
+        ),
+        (
+            "confirmed-when-refused-by-another",
+            "        settled = self._settled()\n",
+            "        settled = self._count\n",
+            MODEL,
+        ),
+        (
+            "last-not-moved",
+            "        self.last += len(self._sent)\n",
+            "        self.last += 1\n",
+            MODEL,
+        ),
+        (
+            "stopped-and-goes-on",
+            "    def _answered(self, answer: Published) -> None:\n        if self.stopped:\n            return\n",
+            "    def _answered(self, answer: Published) -> None:\n",
+            MODEL,
+        ),
+    ),
+    *mutants_of(
+        "zbus/storage/jetstream/ownership.py",
+        (
+            "claim-without-reading-again",
+            "            self._again(answer.text)\n\n    def _again",
+            "            self._done(Claimed(self._owner.epoch, answer.sequence, self._former))\n\n    def _again",
+            MODEL,
+        ),
+        (
+            "epoch-of-the-former",
+            "self._former.epoch + 1\n",
+            "self._former.epoch\n",
+            MODEL,
+        ),
+        (
+            "own-claim-not-known",
+            "            if self._former.random == self._owner.random:",
+            "            if False:",
+            MODEL,
+        ),
+    ),
+    *mutants_of(
+        "zbus/storage/jetstream/reading.py",
+        (
+            "a-replica-behind-believed-at-open",
+            "        if got.known < self._last:\n",
+            "        if False:\n",
+            MODEL,
+        ),
+        (
+            "a-replica-behind-believed-in-a-lane",
+            "        if self._sequence > self._last:\n",
+            "        if True:\n",
+            MODEL,
+        ),
+        (
+            "a-replica-behind-believed-in-a-read",
+            "        if self._end >= self._lane.end:\n",
+            "        if True:\n",
+            MODEL,
+        ),
+        (
+            "removed-lanes-come-back",
+            "            if lane is not None and message.sequence > self._removed.get(lane, 0):\n",
+            "            if lane is not None:\n",
+            MODEL,
+        ),
+        (
+            "segments-before-not-known",
+            'decode_segments(checkpoint.headers.get(SEGMENTS, ""))',
+            'decode_segments("")',
+            MODEL,
+        ),
+    ),
+    *mutants_of(
+        "zbus/storage/jetstream/engine.py",
+        (
+            "opened-while-something-is-under-way",
+            "        self._committer.when_settled(partial(self._open, lanes, found, done))\n",
+            "        self._open(lanes, found, done)\n",
+            MODEL,
+        ),
+        (
+            "purged-before-it-is-stored",
+            "        if before > self._committer.last:\n            return",
+            "        if False:\n            return",
+            MODEL,
+        ),
+        (
+            "trimmed-comes-back",
+            "                if before is not None:  # what",
+            "                if False:  # what",
+            MODEL,
+        ),
+        (
+            "full-is-durable",
+            "        self._give_up(entries, _VERDICTS.get(outcome, Verdict.LOST))\n",
+            "",
+            MODEL,
+        ),
+    ),
+]

@@ -1,0 +1,143 @@
+"""The replicated engine on three real NATS servers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from zbus.storage.jetstream.client import NatsClient
+from zbus.storage.jetstream.engine import JetStreamJournal
+from zbus.storage.jetstream.nats import NatsStream
+from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
+from zbus.storage.jetstream.settings import Shard, make_settings
+from zbus.storage.jetstream.standby import Standby
+from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.port import JournalError
+from zbus.testing.contract import JournalContract
+from zbus.testing.engines import Bench
+from zbus.testing.nats import NatsCluster, find_program
+
+pytestmark = pytest.mark.skipif(
+    find_program() is None, reason="needs nats-server: the extra `replicated`"
+)
+
+NAMES = map("t{}".format, itertools.count())
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
+        yield cluster
+
+
+class NatsBench(Bench):
+    """A bench whose engines own the shard of a cluster of its own."""
+
+    def __init__(self, cluster: NatsCluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.shard = Shard(next(NAMES))
+        self.subjects = Subjects(self.shard.cluster)
+
+    def connect(self) -> NatsStream:
+        return NatsStream(NatsClient(self.cluster.access(), self.post), self.subjects.stream)
+
+    def ask(self, command: str, question: dict[str, object]) -> None:
+        answer = self.cluster.ask(command, question)
+        assert answer is not None
+        assert answer.error is None, answer.error
+
+    def make(self, **settings: object) -> None:
+        """Make the stream, with other settings than the broker would."""
+        question = {**make_settings(self.shard, self.subjects), **settings}
+        self.ask(f"STREAM.CREATE.{self.subjects.stream}", question)
+
+    def standby(self) -> Claimed | JournalError:
+        stream, answers = self.connect(), list[Claimed | JournalError]()
+        standby = Standby(stream.client, stream, self.shard, "node", "a:1", 10_000, answers.append)
+        standby.start()
+        self.run_until(lambda: answers)
+        stream.close()
+        return answers[0]
+
+    def claim(self) -> JetStreamJournal:
+        """Take the shard from its owner."""
+        stream, answers = self.connect(), list[Claimed | Owner | None]()
+        Claim(stream, self.subjects, "node", "", lambda owner: True, answers.append).start()
+        self.run_until(lambda: answers)
+        assert isinstance(answers[0], Claimed)
+        return JetStreamJournal(stream, self.subjects, answers[0], self.failures.append)
+
+
+@pytest.fixture
+def bench(cluster: NatsCluster) -> Iterator[NatsBench]:
+    bench = NatsBench(cluster)
+    bench.make()
+    yield bench
+    cluster.ask(f"STREAM.DELETE.{bench.subjects.stream}")
+
+
+class TestOnRealServers(JournalContract):
+    """The engine keeps the contract."""
+
+    @pytest.fixture
+    def bench(self, bench: NatsBench) -> NatsBench:
+        return bench
+
+    @pytest.fixture
+    def engine(self, bench: NatsBench) -> Iterator[Callable[[], Any]]:
+        made: list[JetStreamJournal] = []
+
+        def make() -> JetStreamJournal:
+            made.append(bench.claim())
+            return made[-1]
+
+        yield make
+        for journal in made:
+            journal.close()
+
+
+MISFITS: list[tuple[dict[str, object], str]] = [
+    ({"num_replicas": 1}, "num_replicas is 1, must be 3"),
+    ({"storage": "memory"}, "storage is 'memory', must be 'file'"),
+    ({"discard": "old"}, "discard is 'old', must be 'new'"),
+    ({"retention": "interest"}, "retention is 'interest', must be 'limits'"),
+    ({"allow_direct": False}, "allow_direct is False, must be True"),
+    ({"allow_atomic": False}, "allow_atomic is None, must be True"),
+    ({"max_msgs": 1_000}, "max_msgs is 1000, and such a limit removes messages"),
+    ({"max_age": 10**12}, "max_age is 1000000000000, and such a limit removes messages"),
+    ({"max_msgs_per_subject": 5}, "max_msgs_per_subject is 5, and such a limit"),
+    ({"deny_purge": True}, "deny_purge is True, must be False"),
+    ({"subjects": ["zb.other.0.>"]}, "subjects is ['zb.other.0.>'], must be"),
+    ({"metadata": {"zbus": "2"}}, "metadata zbus is '2', this version of zbus writes '1'"),
+    ({"metadata": {"zbus-shards": "8"}}, "metadata zbus-shards is '8', this version"),
+]
+
+
+@pytest.mark.parametrize(("settings", "text"), MISFITS)
+def test_a_stream_that_does_not_fit_is_named_by_its_field(
+    cluster: NatsCluster, settings: dict[str, object], text: str
+) -> None:
+    bench = NatsBench(cluster)
+    if "subjects" in settings:
+        settings = {"subjects": [f"zb.other-{bench.shard.cluster}.0.>"]}
+        text = text.replace("zb.other.0", f"zb.other-{bench.shard.cluster}.0")
+    bench.make(**settings)
+    answer = bench.standby()
+    assert isinstance(answer, JournalError)
+    assert text in str(answer)
+    cluster.ask(f"STREAM.DELETE.{bench.subjects.stream}")
+
+
+def test_the_stream_is_made_if_there_is_none(cluster: NatsCluster) -> None:
+    bench = NatsBench(cluster)
+    first = bench.standby()
+    assert isinstance(first, Claimed)
+    assert first.owner.epoch == 1
+    second = bench.standby()  # the first one is silent: it has closed its connection
+    assert isinstance(second, Claimed)
+    assert second.owner.epoch == 2
+    assert second.quiet_until_ms > second.sent_ms

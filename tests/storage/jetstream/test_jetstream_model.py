@@ -1,0 +1,228 @@
+"""Owners that take a shard from each other over a stream that fails: nothing acknowledged is lost
+or doubled, and a former owner confirms nothing after the next one has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.limits import checked
+from zbus.storage.format.batch import iterate
+from zbus.storage.jetstream.committer import Failure
+from zbus.storage.jetstream.engine import JetStreamJournal
+from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
+from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.port import JournalError, Lane, StoredLane, Verdict, Verdicts
+from zbus.testing.contract import JournalContract
+from zbus.testing.engines import Bench, Writer, bodies, split
+from zbus.testing.jetstream import Faults, SimulatedCluster
+
+LANE = ("orders", 0)
+STEPS_MAX = 20_000
+SETTLED_MS = 8_000
+
+
+class ClusterBench(Bench):
+    """The broker's thread is the cluster's: each step is one thing that happens."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        super().__init__()
+        self.cluster = SimulatedCluster(Random(seed), faults)
+        self.owners: list[JetStreamJournal] = []
+
+    def run_one(self) -> None:
+        assert self.cluster.step(), "there is nothing to wait for"
+        self.at_most_one_delivers()
+
+    def run_for(self, ms: int) -> None:
+        until_ms = self.cluster.now_ms + ms
+        while self.cluster.step() and self.cluster.now_ms < until_ms:
+            self.at_most_one_delivers()
+
+    def at_most_one_delivers(self) -> None:
+        delivering = [one for one in self.owners if one.is_certain and not one.is_quiet]
+        assert len(delivering) <= 1, "two owners deliver at once"
+
+    def claim(self) -> JetStreamJournal:
+        stream, subjects = self.cluster.connect(), Subjects("test")
+        answers: list[Claimed | Owner | None] = []
+        Claim(stream, subjects, "node", "", lambda owner: True, answers.append).start()
+        self.run_until(lambda: answers)
+        (claimed,) = answers
+        assert isinstance(claimed, Claimed)
+        self.owners.append(JetStreamJournal(stream, subjects, claimed, self.failures.append))
+        return self.owners[-1]
+
+
+class TestSimulated(JournalContract):
+    """The engine keeps the contract over a stream that fails all the time."""
+
+    @pytest.fixture(params=range(3))
+    def bench(self, request: pytest.FixtureRequest) -> ClusterBench:
+        return ClusterBench(request.param, Faults() if request.param else Faults(0, 0, 0, 0, 0))
+
+    @pytest.fixture
+    def engine(self, bench: ClusterBench) -> Callable[[], Any]:
+        return bench.claim
+
+
+class Broker:
+    """A broker, as far as its log goes: appends one message after another, and keeps a book of
+    those that were confirmed."""
+
+    def __init__(self, bench: ClusterBench, book: list[bytes]) -> None:
+        self.bench = bench
+        self.book = book
+        self.journal = bench.claim()
+        self.writer: Writer | None = None
+        self.found: list[bytes] = []
+        self.count = 0
+
+    def open(self) -> None:
+        found: list[StoredLane] = []
+        answers: list[JournalError | None] = []
+        self.journal.open(None, found.append, answers.append)
+        self.wait(lambda: answers)
+        if self.journal.failure is not None:
+            return
+        assert answers == [None]
+        self.writer = Writer()
+        for stored in found:
+            header = next(iterate(list(stored.batches)[-1])).header
+            self.writer = Writer(LANE, header.crc, header.end_offset)
+        if not found:
+            self.writer.append(self.journal, self.writer.checkpoint)
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        for _ in range(STEPS_MAX):
+            if condition() or self.journal.failure is not None:
+                return
+            self.bench.run_one()
+        raise AssertionError("the engine hangs")
+
+    def put(self, body: bytes) -> None:
+        """Append it; it is in the book as soon as it is confirmed."""
+        if self.writer is None or self.journal.failure is not None:
+            return
+        if self.count % 5 == 4:
+            self.writer.append(self.journal, self.writer.checkpoint)
+        self.count += 1
+        self.writer.append(self.journal, lambda: self.writer.data(body))  # type: ignore[union-attr]
+
+        def done(verdicts: Verdicts) -> None:
+            if not verdicts:
+                self.book.append(body)
+
+        self.journal.commit([LANE], True, done)
+
+
+def messages(bench: ClusterBench) -> list[bytes]:
+    """What the stream holds, by a new owner that nothing disturbs."""
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0)
+    bench.run_for(SETTLED_MS)  # copies that are under way arrive
+    owner = Broker(bench, [])
+    owner.open()
+    answers: list[bytes | JournalError] = []
+    owner.journal.read(LANE, 0, 1 << 20, answers.append)
+    owner.wait(lambda: answers)
+    assert isinstance(answers[0], bytes), answers
+    return bodies(answers[0])
+
+
+def judge(seed: int) -> None:
+    bench = ClusterBench(seed, Faults())
+    random = Random(seed + 1)
+    confirmed: list[bytes] = []
+    sent: list[bytes] = []
+    owners: list[Broker] = []
+    for epoch in range(4):
+        book: list[bytes] = []
+        owner = Broker(bench, book)
+        owner.open()
+        former = list(confirmed)
+        for number in range(random.randrange(1, 12)):
+            body = b"%d-%d" % (epoch, number)
+            sent.append(body)
+            owner.put(body)
+            for other in owners:  # who lost the shard does not know it yet, perhaps
+                if random.random() < 0.3:
+                    sent.append(b"old " + body)
+                    other.put(b"old " + body)
+            for _ in range(random.randrange(30)):
+                bench.run_one()
+        if random.random() < 0.5:
+            done: list[Verdicts] = []
+            owner.journal.commit([LANE], True, done.append)
+            owner.wait(lambda: done)  # noqa: B023 - called before the next round
+        assert confirmed == former
+        confirmed += book
+        for other in owners:
+            assert not [body for body in other.book if body.startswith(b"old")], "confirmed late"
+        owners.append(owner)
+        owner.book = book
+    there = messages(bench)
+    late = [body for owner in owners for body in owner.book]
+    assert len(there) == len(set(there)), "nothing is there twice"
+    assert set(late) <= set(there), "nothing that was confirmed is lost"
+    assert [body for body in there if body in set(late)] == sorted(late, key=sent.index)
+    assert set(there) <= set(sent)
+    assert bench.failures == [] or all("taken over" in text for text in bench.failures)
+
+
+@pytest.mark.parametrize("seed", [*range(200), *checked(range(200, 10_000))])
+def test_owners_that_take_the_shard_from_each_other(seed: int) -> None:
+    judge(seed)
+
+
+def test_a_stream_that_goes_back_ends_the_owner() -> None:
+    bench = ClusterBench(1, Faults(0, 0, 0, 0, 0))
+    owner = Broker(bench, [])
+    owner.open()
+    owner.put(b"a")
+    bench.run_until(lambda: owner.book)
+    del bench.cluster.log[-1]
+    bench.cluster.faults = Faults(lost=1)
+    owner.put(b"b")
+    for _ in range(100):
+        bench.cluster.step()
+    assert owner.journal.failure is Failure.WENT_BACK
+
+
+def test_a_full_stream_refuses_messages_and_goes_on() -> None:
+    bench = ClusterBench(2, Faults(0, 0, 0, 0, 0))
+    owner = Broker(bench, [])
+    owner.open()
+    owner.put(b"a")
+    bench.run_until(lambda: owner.book)
+    bench.cluster.bytes_max = bench.cluster.bytes_used() + 10
+    answers: list[Verdicts] = []
+    writer = owner.writer
+    assert writer is not None
+    writer.append(owner.journal, lambda: writer.data(b"b" * 100))
+    owner.journal.commit([LANE], True, answers.append)
+    bench.run_until(lambda: answers)
+    assert answers == [{LANE: Verdict.FULL}]
+    bench.cluster.bytes_max = 0
+    assert list(bench.recovered(owner.journal, [LANE])) == [LANE]
+    header = next(iterate(bench.recovered(owner.journal, [LANE])[LANE][-1])).header
+    again = Writer(LANE, header.crc, header.end_offset)
+    again.append(owner.journal, again.state)
+    assert bench.commit(owner.journal, LANE) == {}
+    assert messages(bench) == [b"a"]
+
+
+def test_lanes_are_opened_one_by_one() -> None:
+    bench = ClusterBench(3, Faults(behind=0.5))
+    journal = bench.claim()
+    lanes: list[Lane] = [("topic", number) for number in range(70)]
+    for lane in lanes:
+        writer = Writer(lane)
+        writer.append(journal, writer.checkpoint)
+        writer.append(journal, lambda writer=writer: writer.data(b"x"))  # type: ignore[misc]
+    assert bench.commit(journal, *lanes) == {}
+    journal = bench.claim()
+    assert sorted(bench.recovered(journal)) == lanes
+    assert split(bench.recovered(journal, [lanes[7]])[lanes[7]][0])

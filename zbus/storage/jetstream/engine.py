@@ -1,0 +1,436 @@
+"""The replicated engine: lanes are subjects of one JetStream stream, which one owner writes.
+
+    append          queues messages; nothing is sent
+    commit          sends what is queued as one atomic batch, one at a time (`committer`)
+    read, open      direct gets of any replica, checked against what this owner knows (`reading`)
+    trim, remove    purges, one at a time, when nothing else is to be done
+
+The shard has an *owner*: who wrote the newest message of the subject `o`. A claim takes the place
+of the only batch that a former owner may have in flight, so nothing of it is stored afterwards.
+
+Everything here runs on the broker's thread; the stream has a thread of its own. `fail` is called
+when nothing may be acknowledged any more: another owner claimed the shard, or the stream has less
+than was confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from zbus.storage.format.batch import Batch, Kind, require_link
+from zbus.storage.jetstream.committer import Committer, Entry, Failure
+from zbus.storage.jetstream.lane import BEGIN, EPOCH, SEGMENTS, JetLane, encode_segments
+from zbus.storage.jetstream.ownership import CERTAIN_MS, Claimed
+from zbus.storage.jetstream.reading import Opening, Reading
+from zbus.storage.jetstream.stream import Outcome, Outgoing, Stream, StreamState, Unreachable
+from zbus.storage.jetstream.subjects import CHECKPOINT, DATA, SNAPSHOT, STATE, Subjects
+from zbus.storage.port import (
+    Found,
+    JournalError,
+    JournalFull,
+    Lane,
+    Verdict,
+    Verdicts,
+    of_lanes,
+)
+
+TIMEOUT_MS: Final = 15_000
+LOOK_MS: Final = 250
+RENEW_MS: Final = 1_000
+RENEWALS_KEPT: Final = 256
+RESERVE_BYTES: Final = 64 << 20
+MESSAGE_SPARE_BYTES: Final = 64 << 10
+"""Room for the header lines of a message."""
+
+_VERDICTS: Final = {Outcome.NO_ROOM: Verdict.FULL}
+_TEXTS: Final = {
+    Failure.TAKEN: "another broker has taken over this shard",
+    Failure.WENT_BACK: "the stream has less than was confirmed; messages may be lost",
+    Failure.BROKEN: "the stream gave an answer that cannot be",
+}
+
+
+class _Append(Entry):
+    """An append of one lane, or of none: then it is about the shard."""
+
+    __slots__ = ("batches", "kinds", "lane")
+
+    def __init__(
+        self, lane: JetLane | None, make: Callable[[int], list[Outgoing]], batches: Sequence[Batch]
+    ) -> None:
+        parts = _parts(batches)
+        super().__init__(make, max(1, len(parts)), sum([len(batch.raw) for batch in batches]))
+        self.lane = lane
+        self.batches = batches
+
+
+class _Barrier:
+    """A commit that waits; `verdicts` are of lanes that failed before or meanwhile."""
+
+    __slots__ = ("done", "lanes", "verdicts")
+
+    def __init__(
+        self, lanes: Collection[Lane], verdicts: Verdicts, done: Callable[[Verdicts], None]
+    ) -> None:
+        self.lanes = frozenset(lanes)
+        self.verdicts: dict[Lane, Verdict] = dict(verdicts)
+        self.done: Callable[[Verdicts], None] | None = done
+
+    def fire(self) -> None:
+        done, self.done = self.done, None
+        if done is not None:
+            done(self.verdicts)
+
+
+class JetStreamJournal:
+    """See above."""
+
+    late = True
+
+    def __init__(
+        self,
+        stream: Stream,
+        subjects: Subjects,
+        claimed: Claimed,
+        fail: Callable[[str], None],
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        reserve_bytes: int = RESERVE_BYTES,
+    ) -> None:
+        """`claimed`: the shard is this owner's (`zbus.storage.jetstream.ownership`)."""
+        self._stream = stream
+        self._subjects = subjects
+        self._claimed = claimed
+        self._epoch = str(claimed.owner.epoch)
+        self._fail = fail
+        self._timeout_ms = timeout_ms
+        self._reserve_bytes = reserve_bytes
+        self.verdicts: dict[Lane, Verdict] = {}
+        self._lanes: dict[Lane, JetLane] = {}  # by name in lower case
+        self._removed: dict[Lane, int] = {}  # sequence before which nothing of it counts
+        self._barriers: deque[_Barrier] = deque()
+        self._purges: deque[tuple[str, int]] = deque()
+        self._purging = False
+        self._closed = self._released = False
+        self._room = 1 << 62  # bytes that messages may still take
+        self._renewals = 0
+        self.state = StreamState(claimed.sequence, 0, 0)
+        """As it was heard last."""
+        self._committer = Committer(
+            stream, claimed.sequence, claimed.sent_ms, self._refused, self._failed
+        )
+        self.failure: Failure | None = None
+        stream.later(LOOK_MS, self._look)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+        if self._closed or self.failure is not None:
+            raise JournalError("the journal has failed or is closed, and takes nothing more")
+        known = self._lanes.get(_key(lane))
+        if after != (0 if known is None else known.last_crc):
+            self.verdicts[lane] = Verdict.CONFLICT
+        if lane in self.verdicts:
+            return
+        require_link(batches, after)
+        size = sum([len(batch.raw) for batch in batches])
+        if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
+            raise JournalError(f"{lane} is new and must begin with a checkpoint")
+        refusable = known is None or any([batch.header.kind is Kind.DATA for batch in batches])
+        if refusable and size > self._room:
+            raise JournalFull("the stream is full, but for acknowledgements")
+        self._require_size(batches)
+        self._room -= size
+        if known is None:
+            known = self._lanes[_key(lane)] = JetLane(lane)
+            known.first = batches[0].header.base_offset
+        known.last_crc = batches[-1].header.crc
+        known.end = max(known.end, batches[-1].header.end_offset)
+        self._committer.add(_Append(known, partial(self._messages, known, batches), batches))
+
+    def _require_size(self, batches: Sequence[Batch]) -> None:
+        most = self._stream.message_bytes_max - MESSAGE_SPARE_BYTES
+        for _, part in _parts(batches):
+            size = sum([len(batch.raw) for batch in part])
+            if size > most:
+                raise JournalError(f"a batch of {size:,} bytes: the stream takes {most:,}")
+
+    def _messages(self, lane: JetLane, batches: Sequence[Batch], sequence: int) -> list[Outgoing]:
+        """An append as messages, of which the first will have this sequence."""
+        made: list[Outgoing] = []
+        for kind, part in _parts(batches):
+            headers = {EPOCH: self._epoch}
+            header = part[0].header
+            if kind == CHECKPOINT:
+                headers[SEGMENTS] = encode_segments(lane.segments_before(header.base_offset))
+                lane.begin_segment(header.base_offset, sequence + len(made), header.time_ms)
+            elif kind == SNAPSHOT:
+                headers[BEGIN] = str(lane.size)
+            lane.size += sum([len(batch.raw) for batch in part])
+            if kind == DATA:
+                lane.note(header.base_offset, sequence + len(made))
+            body = b"".join([batch.raw for batch in part])
+            made.append(Outgoing(self._subjects.lane(lane.name, kind), headers, body))
+        return made
+
+    def commit(
+        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
+    ) -> None:
+        if self.failure is not None:
+            return
+        barrier = _Barrier(lanes, of_lanes(self.verdicts, lanes), done)
+        self._committer.push()
+        self._barriers.append(barrier)
+        self._committer.when_settled(self._settled)
+
+    def _settled(self) -> None:
+        """All that the oldest commit waits for is stored or refused."""
+        self._barriers.popleft().fire()
+        self._maintain()
+
+    def _refused(self, entries: Sequence[Entry], outcome: Outcome, text: str) -> None:
+        """Nothing of these is stored: their lanes have failed, and are opened again."""
+        self._give_up(entries, _VERDICTS.get(outcome, Verdict.LOST))
+        if outcome is Outcome.NO_ROOM:
+            self._room = 0
+
+    def _give_up(self, entries: Collection[Entry], verdict: Verdict) -> None:
+        lanes = {entry.lane for entry in entries if isinstance(entry, _Append) and entry.lane}
+        names = {lane.name for lane in lanes}
+        for name in names:
+            self.verdicts.setdefault(name, verdict)
+        for barrier in self._barriers:
+            for name in barrier.lanes & names:
+                barrier.verdicts.setdefault(name, verdict)
+        self._committer.drop(lambda entry: isinstance(entry, _Append) and entry.lane in lanes)
+
+    def _failed(self, failure: Failure, text: str) -> None:
+        self.failure = failure
+        self._fail(f"{_TEXTS[failure]} ({text})")
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(
+        self,
+        lane: Lane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        known = self._lanes.get(_key(lane))
+        if known is None:
+            done(JournalError(f"there is no {lane} to read"))
+            return
+        self._committer.push()
+        self._committer.when_settled(partial(self._read, known, offset, bytes_max, done))
+
+    def _read(
+        self,
+        lane: JetLane,
+        offset: int,
+        bytes_max: int,
+        done: Callable[[bytes | JournalError], None],
+    ) -> None:
+        offset = max(offset, lane.first)
+        if offset >= lane.end:
+            done(b"")
+            return
+        subject = self._subjects.lane(lane.name, DATA)
+        Reading(self._stream, lane, subject, offset, bytes_max, done).ask()
+
+    def open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        self._committer.push()
+        self._committer.when_settled(partial(self._open, lanes, found, done))
+
+    def _open(
+        self,
+        lanes: Collection[Lane] | None,
+        found: Found,
+        done: Callable[[JournalError | None], None],
+    ) -> None:
+        former = dict(self._lanes)
+
+        def opened(lane: Lane, known: JetLane | None) -> None:
+            before = self._lanes.pop(_key(lane), None) or former.get(_key(lane))
+            if known is not None:
+                if before is not None:  # what was trimmed may not be purged yet
+                    known.trim(before.first)
+                    known.first = max(known.first, before.first)
+                self._lanes[_key(lane)] = known
+            self.verdicts.pop(lane, None)
+
+        if lanes is None:
+            self.verdicts.clear()
+            self._lanes.clear()
+        removed = dict(self._removed)
+        last = self._committer.last
+        Opening(self._stream, self._subjects, last, removed, opened, found, done).start(lanes)
+
+    # -- removing -----------------------------------------------------------------------------
+
+    def trim(self, lane: Lane, before: int | None) -> None:
+        known = self._lanes.get(_key(lane))
+        if known is None:
+            return
+        if before is None:
+            self._remove([lane])
+            return
+        self._committer.when_settled(partial(self._trim, known, before))
+
+    def _trim(self, lane: JetLane, before: int) -> None:
+        sequence = lane.trim(before)
+        if sequence and self._lanes.get(_key(lane.name)) is lane:
+            self._purge(self._subjects.lane(lane.name, "*"), sequence)
+            self._maintain()
+
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        self._remove([lane for lane in lanes if _key(lane) in self._lanes])
+        self._committer.push()
+        self._committer.when_settled(done)
+
+    def _remove(self, lanes: Sequence[Lane]) -> None:
+        """Written in the same order as all else, so a lane of that name may begin at once."""
+        if not lanes:
+            return
+        for lane in lanes:
+            del self._lanes[_key(lane)]
+            self.verdicts.pop(lane, None)
+        body = msgspec.json.encode([[topic.lower(), partition] for topic, partition in lanes])
+
+        def make(sequence: int) -> list[Outgoing]:
+            for lane in lanes:
+                self._removed[_key(lane)] = sequence
+                self._purge(self._subjects.lane(lane, "*"), sequence)
+            return [Outgoing(self._subjects.removed, {EPOCH: self._epoch}, body)]
+
+        self._committer.add(_Append(None, make, ()))
+
+    def _purge(self, subject: str, before: int) -> None:
+        self._purges.append((subject, before))
+
+    def _maintain(self) -> None:
+        """One purge at a time: it keeps appends waiting for up to 50 ms."""
+        if self._purging or not self._purges or self._closed or self._barriers:
+            return
+        subject, before = self._purges[0]
+        if before > self._committer.last:
+            return  # what says so is not stored yet
+        self._purging = True
+        self._stream.purge(subject, before, self._purged)
+
+    def _purged(self, done: bool) -> None:
+        self._purging = False
+        if done:
+            self._purges.popleft()
+            self._maintain()
+
+    # -- upkeep -------------------------------------------------------------------------------
+
+    def upkeep(self, now_ms: int) -> None:
+        """How full the stream is, and what is to be purged."""
+        if self._closed or self.failure is not None:
+            return
+        self._stream.state(self._measured)
+        self._maintain()
+
+    def _measured(self, state: StreamState | Unreachable) -> None:
+        if isinstance(state, StreamState):
+            self.state = state
+            if state.bytes_max > 0:
+                self._room = state.bytes_max - self._reserve_bytes - state.bytes_used
+
+    # -- ownership ----------------------------------------------------------------------------
+
+    @property
+    def unconfirmed_ms(self) -> int:
+        """How long ago the last append was sent that is confirmed."""
+        return self._stream.now_ms() - self._committer.confirmed_ms
+
+    @property
+    def is_certain(self) -> bool:
+        """No other owner can deliver anything now. If not, this one must say nothing."""
+        alive = self.failure is None and not self._closed and not self._released
+        return alive and self.unconfirmed_ms < CERTAIN_MS
+
+    @property
+    def is_quiet(self) -> bool:
+        """The former owner may still deliver messages: this one must not."""
+        return self._stream.now_ms() < self._claimed.quiet_until_ms
+
+    @property
+    def is_late(self) -> bool:
+        """Nothing was confirmed for so long that what waits has failed."""
+        return self.unconfirmed_ms >= self._timeout_ms
+
+    def _look(self) -> None:
+        """A few times a second: stay certain when nothing is written, and give up what is in doubt
+        for too long."""
+        if self._closed or self._released or self.failure is not None:
+            return
+        self._stream.later(LOOK_MS, self._look)
+        committer, unconfirmed_ms = self._committer, self.unconfirmed_ms
+        if committer.in_doubt and unconfirmed_ms >= self._timeout_ms:
+            self._give_up(committer.outstanding(), Verdict.LOST)
+            for barrier in self._barriers:
+                barrier.fire()
+        elif unconfirmed_ms >= RENEW_MS and not committer.outstanding():
+            committer.add(_Append(None, self._renewal, ()))
+            committer.push()
+
+    def _renewal(self, sequence: int) -> list[Outgoing]:
+        self._renewals += 1
+        if self._renewals % RENEWALS_KEPT == 0:
+            self._purge(self._subjects.owner, sequence)
+        return [self._claimed.owner.encode(self._subjects)]
+
+    def release(self, done: Callable[[], None]) -> None:
+        """Give the shard up, so that the next owner need not wait: nothing is said from now on."""
+        self._released = True
+        if self.failure is not None:
+            done()
+            return
+        left = msgspec.structs.replace(self._claimed.owner, left=True)
+        self._committer.add(_Append(None, lambda _: [left.encode(self._subjects)], ()))
+        self._committer.push()
+        self._committer.when_settled(done)
+
+    def close(self) -> None:
+        """Everything that was committed is stored already; the rest nobody waits for."""
+        self._closed = True
+        self._committer.stopped = True
+        self._stream.close()
+
+
+def _key(lane: Lane) -> Lane:
+    return lane[0].lower(), lane[1]
+
+
+def _parts(batches: Sequence[Batch]) -> list[tuple[str, Sequence[Batch]]]:
+    """An append as parts by kind: where recovery may begin there is a message of its own."""
+    parts: list[tuple[str, list[Batch]]] = []
+    for batch in batches:
+        header = batch.header
+        if header.kind is Kind.CHECKPOINT:
+            parts.append((CHECKPOINT, [batch]))
+        elif header.is_whole_state:
+            parts.append((SNAPSHOT, [batch]))
+        elif parts and parts[-1][0] in (DATA, STATE):
+            before = DATA if DATA in (parts[-1][0], _kind(batch)) else STATE
+            parts[-1] = before, [*parts[-1][1], batch]
+        else:
+            parts.append((_kind(batch), [batch]))
+    return list(parts)
+
+
+def _kind(batch: Batch) -> str:
+    return DATA if batch.header.kind is Kind.DATA else STATE

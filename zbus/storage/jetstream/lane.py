@@ -1,0 +1,128 @@
+"""What the engine knows of one lane: where it ends, where its segments and messages are.
+
+The checkpoint of a segment names the segments before it in a header line (`SEGMENTS`), so that
+opening a lane costs one message and not one for each segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from zbus.storage.jetstream.wire import decode_number
+from zbus.storage.port import Lane, StoredSegment
+
+EPOCH: Final = "Zb"
+SEGMENTS: Final = "Zb-Segments"
+BEGIN: Final = "Zb-Begin"
+"""Of a snapshot: the bytes of its segment before it."""
+
+_INDEX_MAX: Final = 4_096
+_SEGMENTS_MAX: Final = 1_000
+"""More are named as fewer: two neighbours become one, which is trimmed as one."""
+
+
+class SegmentPlace(NamedTuple):
+    """A segment in the stream."""
+
+    base: int  # offset
+    sequence: int  # of its checkpoint
+    size: int  # bytes of its batches
+    time_ms: int  # epoch, of its checkpoint
+
+    def measure(self) -> tuple[int, int]:
+        return self.size, self.time_ms
+
+
+class JetLane:
+    """One lane."""
+
+    __slots__ = (
+        "end",
+        "first",
+        "index",
+        "last_crc",
+        "name",
+        "segments",
+        "size",
+    )
+
+    def __init__(self, name: Lane) -> None:
+        self.name = name
+        self.last_crc = 0
+        self.first = self.end = 0
+        self.segments: list[SegmentPlace] = []  # all, the newest last, as far as they are stored
+        self.size = 0  # of the newest segment
+        self.index: list[tuple[int, int]] = []  # offset and sequence of some messages with DATA
+
+    def segments_before(self, base: int) -> list[SegmentPlace]:
+        """The segments that stay when one begins at this offset: one without messages there is
+        replaced."""
+        if not self.segments:
+            return []
+        segments = [*self.segments[:-1], self.segments[-1]._replace(size=self.size)]
+        if segments[-1].base == base:
+            del segments[-1]
+        if len(segments) >= _SEGMENTS_MAX:
+            first, second = segments[:2]
+            segments[:2] = [first._replace(size=first.size + second.size)]
+        return segments
+
+    def begin_segment(self, base: int, sequence: int, time_ms: int) -> None:
+        """A checkpoint is stored there."""
+        self.segments = [*self.segments_before(base), SegmentPlace(base, sequence, 0, time_ms)]
+        self.size = 0
+
+    def note(self, offset: int, sequence: int) -> None:
+        """A message that begins with this offset is stored there."""
+        index = self.index
+        if index and index[-1][0] >= offset:
+            return
+        index.append((offset, sequence))
+        if len(index) > _INDEX_MAX:
+            del index[1::2]
+
+    def place(self, offset: int) -> int:
+        """The sequence from which to look for an offset."""
+        known = [(segment.base, segment.sequence) for segment in self.segments]
+        best = 0
+        for places in (known, self.index):
+            at = bisect_right(places, (offset, 1 << 63)) - 1
+            if at >= 0:
+                best = max(best, places[at][1])
+        return best
+
+    def trim(self, before: int) -> int:
+        """Forget segments that end at or before this offset; the sequence before which nothing is
+        needed any more, 0 if nothing was forgotten."""
+        segments = self.segments
+        bases = [segment.base for segment in segments]
+        keep = max(0, bisect_right(bases, before) - 1)
+        if not keep:
+            return 0
+        del segments[:keep]
+        self.first = max(self.first, segments[0].base)
+        at = bisect_right(self.index, (self.first, 0))
+        del self.index[:at]
+        return segments[0].sequence
+
+    def stored_segments(self) -> list[StoredSegment]:
+        """All, the oldest first."""
+        places = [*self.segments[:-1], self.segments[-1]._replace(size=self.size)]
+        return [StoredSegment(place.base, place.measure) for place in places]
+
+
+def encode_segments(segments: list[SegmentPlace]) -> str:
+    """As a header line of the next checkpoint."""
+    return ";".join([",".join(map(str, place)) for place in segments])
+
+
+def decode_segments(text: str) -> list[SegmentPlace]:
+    """Raises ValueError for anything else than what `encode_segments` writes."""
+    found = []
+    for part in text.split(";") if text else ():
+        numbers = part.split(",")
+        if len(numbers) != len(SegmentPlace._fields):
+            raise ValueError("a segment has other fields")
+        found.append(SegmentPlace(*map(decode_number, numbers)))
+    return found

@@ -1,0 +1,129 @@
+"""Who may write a shard: the owner named by the newest message of the subject `o` (`scale.md`,
+sections 4.4 and 6). A claim is an append under the condition that nothing came meanwhile, so one of
+several who claim at once is stored.
+
+An owner is *certain* for a while after it sent the last append that was confirmed. Later another
+one may have claimed the shard, and it says nothing until the next append is confirmed. A new owner
+delivers nothing for a little longer than that, unless the former one said that it left. So two
+never deliver at once, whatever their clocks show.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from zbus.storage.jetstream.lane import EPOCH
+from zbus.storage.jetstream.stream import (
+    Got,
+    Outgoing,
+    Published,
+    Stream,
+    StreamState,
+    Unreachable,
+)
+from zbus.storage.jetstream.subjects import Subjects
+
+PAUSE_MS: Final = 100
+CERTAIN_MS: Final = 1_750
+QUIET_MS: Final = 2_000
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message of the subject `o`."""
+
+    epoch: int
+    node: str = ""
+    address: str = ""  # where clients reach it
+    random: str = ""
+    left: bool = False  # it stopped; whoever comes need not wait
+
+    def encode(self, subjects: Subjects) -> Outgoing:
+        return Outgoing(subjects.owner, {EPOCH: str(self.epoch)}, msgspec.json.encode(self))
+
+
+class Claimed(NamedTuple):
+    """The claim is stored: everything before it is history, and nothing of a former owner comes
+    behind it."""
+
+    owner: Owner
+    sequence: int
+    sent_ms: int  # on the clock of the stream
+    quiet_until_ms: int  # nothing is delivered before
+
+
+class Claim:
+    """Claims a shard, however often that has to be tried."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        subjects: Subjects,
+        node: str,
+        address: str,
+        is_free: Callable[[Owner | None], bool],
+        done: Callable[[Claimed | Owner | None], None],
+    ) -> None:
+        """`is_free` decides whether the shard may be taken from its owner. `done` gets that owner
+        if not: another one may have come first."""
+        self._stream = stream
+        self._subjects = subjects
+        self._is_free = is_free
+        self._done = done
+        self._former: Owner | None = None
+        self._owner = Owner(0, node, address)
+        self._sent_ms = 0
+        self.problem = ""
+        """Why it is tried again."""
+
+    def start(self) -> None:
+        self._stream.get(self._subjects.owner, self._found)
+
+    def _found(self, got: Got) -> None:
+        if isinstance(got, Unreachable):
+            self._again(got.text)
+            return
+        former = None
+        if got.found:
+            try:
+                former = msgspec.json.decode(got.found[0].body, type=Owner)
+            except msgspec.MsgspecError as error:
+                self._again(f"{self._subjects.owner} holds a foreign message: {error}")
+                return
+            if former.random and former.random == self._owner.random:
+                self._claimed(got.found[0].sequence)  # the answer to the claim was lost
+                return
+        if not self._is_free(former):
+            self._done(former)
+            return
+        self._former = former
+        self._stream.state(self._heard)
+
+    def _heard(self, state: StreamState | Unreachable) -> None:
+        if isinstance(state, Unreachable):
+            self._again(state.text)
+            return
+        epoch = 1 if self._former is None else self._former.epoch + 1
+        random = os.urandom(8).hex()
+        self._owner = msgspec.structs.replace(self._owner, epoch=epoch, random=random)
+        self._sent_ms = self._stream.now_ms()
+        self._stream.publish([self._owner.encode(self._subjects)], state.last, self._answered)
+
+    def _answered(self, answer: Published) -> None:
+        if answer.outcome is None:
+            self._claimed(answer.sequence)
+        else:
+            self._again(answer.text)
+
+    def _claimed(self, sequence: int) -> None:
+        needs_quiet = self._former is not None and not self._former.left
+        now_ms = self._stream.now_ms()
+        quiet_until_ms = now_ms + QUIET_MS if needs_quiet else now_ms
+        self._done(Claimed(self._owner, sequence, self._sent_ms, quiet_until_ms))
+
+    def _again(self, why: str) -> None:
+        self.problem = why
+        self._stream.later(PAUSE_MS, self.start)

