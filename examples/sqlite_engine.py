@@ -138,6 +138,9 @@ class SqliteJournal:
             found(StoredLane(lane, oldest, batches))
         self.commit((), True, lambda _: done(None))  # what was found is handed out next
 
+    def upkeep(self, now_ms: int) -> None:
+        """Nothing is put off."""
+
     def close(self) -> None:
         self._sql.execute("COMMIT")
         self._sql.close()

@@ -74,7 +74,7 @@ def test_the_log_says_what_is_held_when_puts_are_refused(caplog: pytest.LogCaptu
     pressure = Pressure(
         World().broker,
         gauges,
-        Path(),
+        lambda: None,
         Config(),
         give_way=lambda: gave_way.append("way"),
         holdings=holdings,

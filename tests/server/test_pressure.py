@@ -57,7 +57,7 @@ class Squeeze:
         self.world = World()
         self.gauges = FakeGauges()
         marks = Marks(disk_free_bytes_min=100 * MIB) if marks is None else marks
-        self.pressure = Pressure(self.world.broker, self.gauges, Path("data"), marks)
+        self.pressure = Pressure(self.world.broker, self.gauges, lambda: self.gauges.space, marks)
         self.client = self.world.connect()
         ok(self.client, http("/T?cmd=declare&group_ack_timeout=60000"))
         ok(self.client, http("/M?cmd=declare&topic_mask=1"))
@@ -156,7 +156,9 @@ def test_the_limit_of_memory_is_an_option() -> None:
     assert squeeze.refusing == "", "the system does not tell"
     squeeze = Squeeze()
     squeeze.gauges.total = None
-    nothing_known = Pressure(squeeze.world.broker, squeeze.gauges, Path(), Marks())
+    nothing_known = Pressure(
+        squeeze.world.broker, squeeze.gauges, lambda: squeeze.gauges.space, Marks()
+    )
     assert nothing_known.memory_max == 0
 
 

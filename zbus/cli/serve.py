@@ -20,6 +20,7 @@ SINGLE_OPTIONS = (
     "tls_key_file",
     "data_dir",
     "durability",
+    "engine",
     "token_file",
     "insecure",
 )

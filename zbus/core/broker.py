@@ -210,6 +210,10 @@ class Broker:
         if self._fencing.to_drop:
             self._fencing.drop_doomed()
 
+    def hold_deliveries(self, held: bool) -> None:
+        """Deliver nothing to consumers for now, or go on: another broker may still do so."""
+        self._dispatch.held = held
+
     def sent(self) -> None:
         """The replies of a turn are on their way. Leases begin now, or some would be too short."""
         if self._dispatch.leased:
@@ -217,7 +221,7 @@ class Broker:
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
-        if self._dispatch.active or self._following.busy:
+        if (self._dispatch.active and not self._dispatch.held) or self._following.busy:
             return self.now_ms
         due_ms = self.timers.next_due()
         for other_ms in (self._tick.due_ms(), self.changes.due_ms):

@@ -168,6 +168,9 @@ class MemoryJournal:
             found(StoredLane(lane, first_offset, batches, segments=segments))
         done(None)
 
+    def upkeep(self, now_ms: int) -> None:
+        """Nothing is put off."""
+
     def close(self) -> None:
         """Nothing to let go of."""
 

@@ -140,5 +140,9 @@ class Journal(Protocol):
         batch, of whichever writer, and its verdict is gone: it takes what is appended behind that.
         One that is not there has no verdict either, and may begin."""
 
+    def upkeep(self, now_ms: int) -> None:
+        """To be called about once a second: what need not be done at once. `now_ms` is any clock
+        that does not go back."""
+
     def close(self) -> None:
         """Make everything durable, then let go of files and threads."""

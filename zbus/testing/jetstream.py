@@ -111,7 +111,8 @@ class SimulatedCluster:
 class SimulatedStream:
     """`zbus.storage.jetstream.stream.Stream` over a simulated cluster."""
 
-    message_bytes_max = 8 << 20
+    message_bytes_max = (64 << 10) + 300
+    """Larger appends are stored in pieces."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

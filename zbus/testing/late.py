@@ -172,6 +172,9 @@ class LateJournal:
 
         self._when_all(sorted(lanes), open_one, lambda: None if lanes else self._post(finish))
 
+    def upkeep(self, now_ms: int) -> None:
+        self.stored.upkeep(now_ms)
+
     def close(self) -> None:
         self.run()
         self.stored.close()

@@ -64,6 +64,7 @@ class Dispatch:
     ) -> None:
         self.calls = calls
         self._outside = request_clock
+        self.held = False  # nothing is delivered for now
         self.tick = Tick(storage, self.wake_readers, timers.faults)
         self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
         self.tick.expiry_timer = timers.timer(partial(expiring.sweep, self), lambda place: place)
@@ -182,11 +183,13 @@ class Dispatch:
     def serve(self, group: Group) -> None:
         """Deliver now what is durable, and not at the end of the turn: the caller depends on it."""
         ending = group in self.endings.groups
-        if group.active and group.waiting and not group.paused and not ending:
+        if group.active and group.waiting and not (group.paused or ending or self.held):
             self._serve(group)
 
     def run(self) -> None:
         """Serve every active group."""
+        if self.held:
+            return
         active, self.active = self.active, []
         self._woken_left = WOKEN_PER_TURN_MAX
         self._batched_left = BATCHED_PER_TICK_MAX

@@ -159,3 +159,8 @@ class ZbusSettings(NativeOptions):
     held: Callable[[], dict[str, int]] | None = None
     running: Running | None = None  # None = a broker without a server
     version: str = "0"
+    storage_durability: str = ""  # what the engine makes of the levels `disk` and `os`
+
+    def effective_durability(self, level: str) -> str:
+        """What a topic of this level is worth here."""
+        return self.storage_durability if self.storage_durability and level != "memory" else level

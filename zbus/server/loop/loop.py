@@ -18,6 +18,7 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from typing import Protocol
 
 import trio
 
@@ -46,6 +47,21 @@ _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
 log = logging.getLogger("zbus")
+
+
+_MUTE_PAUSE_S = 0.005
+
+
+class Ownership(Protocol):
+    """Whether this process may speak for its log; another broker may have taken it over."""
+
+    @property
+    def is_certain(self) -> bool:
+        """It is this process's now."""
+
+    @property
+    def is_late(self) -> bool:
+        """That was not certain for so long that who waits gets an error."""
 
 
 class Loop:
@@ -86,6 +102,9 @@ class Loop:
         self._acceptors: list[Acceptor] = []
         self.sweep: ConnectionTimeouts | None = None
         self.sampler: Sampler | None = None
+        self.ownership: Ownership | None = None  # None: the log has no other owner, ever
+        self.late = False  # the engine did not answer for so long that this process gives up
+        self._withheld: set[SocketConnection] = set()  # have replies that must not be sent
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
@@ -151,7 +170,7 @@ class Loop:
         yielded = time.monotonic()
         worked = False
         drain_until_ms = 0
-        while not self.failure:
+        while not (self.failure or self.late):
             # Right after work the next is near: wait for it here for a moment, without trio.
             due = bool(self.ready or self._queue or self._leaving) or self._is_due()
             events = wait(_LINGER_S if worked and not due else 0, events_max)
@@ -165,6 +184,12 @@ class Loop:
                 await trio.lowlevel.checkpoint()
                 yielded = now = time.monotonic()
             self.now_ms = int(now * 1000)
+            if self.ownership is not None and not self.ownership.is_certain:
+                await trio.sleep(_MUTE_PAUSE_S)
+                self._be_mute(self.ownership)
+                if self.stopping:
+                    return
+                continue
             self.turn(events)
             if self.sampler is not None:
                 self.sampler.turned(now)
@@ -206,9 +231,29 @@ class Loop:
             broker.finish()
         except InDoubt as error:
             self.fail(str(error))
-        if not self.failure:
+        if self.ownership is not None and not self.ownership.is_certain:
+            self._withheld.update(self.ready)
+        elif not self.failure:
             self.output.send(self.now_ms)
             broker.sent()
+
+    def _be_mute(self, ownership: Ownership) -> None:
+        """Another broker may own the log by now. Until it is certain that none does, nothing is
+        read or sent, and only the engine's answers are taken. If that takes too long, the clients
+        get errors, and the process gives up."""
+        if self._mailbox.signalled:
+            self._mailbox.run()
+        if self.failure or ownership.is_certain or not ownership.is_late:
+            if ownership.is_certain:
+                self._withheld.clear()
+            return
+        self.late = True
+        for link in list(self.links):
+            if link in self._withheld:
+                self.drop(link)
+            elif link.framing is None or not link.broken:
+                link.refuse(WireError(503, "the storage engine does not answer"))
+        self.output.send(self.now_ms)
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does the

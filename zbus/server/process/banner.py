@@ -8,9 +8,12 @@ from shlex import quote
 from zbus import __version__
 from zbus.config import Config
 from zbus.server.loop.addresses import Address
+from zbus.server.process.engines import Engine
 
 
-def banner(config: Config, addresses: Sequence[Address], advertised: str, topics: int) -> str:
+def banner(
+    config: Config, engine: Engine, addresses: Sequence[Address], advertised: str, topics: int
+) -> str:
     """Some lines for a person."""
     first, *others = addresses
     if first.kind == "unix":
@@ -27,8 +30,8 @@ def banner(config: Config, addresses: Sequence[Address], advertised: str, topics
         options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
-        f"  data directory  {config.data_dir.resolve()}\n"
-        f"  durability      {config.durability}\n"
+        f"  {'data directory' if config.engine == 'files' else 'engine        '}  {engine.where}\n"
+        f"  durability      {engine.durability or config.durability}\n"
         f"  topics          {topics}\n{console}{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )

@@ -6,7 +6,6 @@ import resource
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from zbus.dialects.zbus.settings import Timings, Traffic
@@ -14,6 +13,7 @@ from zbus.edge.connection import Connection
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.socket_connection import SocketConnection
+from zbus.server.process.engines import Engine
 from zbus.server.watch.memory_usage import MemoryUsage
 from zbus.server.watch.pressure import Pressure
 from zbus.server.watch.system_stats import SystemStats
@@ -23,18 +23,16 @@ WINDOW_S = 60
 
 
 class RunningServer:
-    """Loop and pressure come later than the dialects that ask."""
+    """Loop, engine and pressure come later than the dialects that ask."""
 
     def __init__(
         self,
         gauges: SystemStats,
-        data_dir: Path,
         reserve_bytes: int,
         holdings: MemoryUsage,
         mailbox: Mailbox,
     ) -> None:
         self._gauges = gauges
-        self._data_dir = data_dir
         self._reserve_bytes = reserve_bytes
         self._holdings = holdings
         self._mailbox = mailbox
@@ -43,6 +41,7 @@ class RunningServer:
         self._looked_s = time.monotonic()
         self._start_ms = time.time_ns() // 1_000_000
         self.loop: Loop | None = None
+        self.engine: Engine | None = None
         self.pressure: Pressure | None = None
 
     def look(self) -> None:
@@ -63,7 +62,9 @@ class RunningServer:
             "maxFiles": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             "threads": threading.active_count(),
         }
-        if (space := self._gauges.disk(self._data_dir)) is not None:
+        if self.engine is not None:
+            known |= self.engine.figures()
+        if self.engine is not None and (space := self.engine.space()) is not None:
             known |= {"diskFreeBytes": space.free, "diskTotalBytes": space.total}
             if self.pressure is not None:
                 known["diskFreeMinBytes"] = self.pressure.disk_free_min(space)

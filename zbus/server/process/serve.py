@@ -36,13 +36,13 @@ from zbus.server.process.advertised import advertised_address
 from zbus.server.process.allocator import keep_freed_memory
 from zbus.server.process.banner import banner
 from zbus.server.process.certificates import BadCertificate, Certificates, check_options
-from zbus.server.process.clock_note import boot_id, read_note, write_note
+from zbus.server.process.engines import CannotStart, Engine, FileEngine, ReplicatedEngine
 from zbus.server.process.gc_control import GcControl
 from zbus.server.process.listener import Listener
 from zbus.server.process.pages import BadPages, PageFolder, read_console
-from zbus.server.process.progress import Progress
 from zbus.server.process.reporter import Reporter
 from zbus.server.process.running import RunningServer
+from zbus.server.process.standby import Waiting, wait
 from zbus.server.process.supervisor import Supervisor
 from zbus.server.process.tokens import BadTokens, TokenFile
 from zbus.server.push.pushing import Pushing, Sender, Told
@@ -50,23 +50,16 @@ from zbus.server.watch.debug_loop import DebugLoop
 from zbus.server.watch.memory_usage import OUTPUT_SHARE, MemoryUsage, count_holdings, within
 from zbus.server.watch.pressure import Pressure, memory_max
 from zbus.server.watch.system_stats import OsStats, SystemStats
-from zbus.storage.local.engine import LocalJournal
-from zbus.storage.local.files import Files, OsFiles, reason
-from zbus.storage.local.identity import read_identity
-from zbus.storage.port import JournalError
-from zbus.storage.replay import recover
+from zbus.storage.local.files import Files
 
 EXIT_OK = 0
-EXIT_FAILED = 1  # the journal failed while serving
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
-
-WARMERS = 8
 
 log = logging.getLogger("zbus")
 
 
-class CannotStart(Exception):
-    """Says what stands in the way, and what to do about it."""
+class Stopped(Exception):
+    """A signal asked a standby to end."""
 
 
 def _ids() -> Iterator[bytes]:
@@ -113,40 +106,42 @@ class Server:
         self._listening: list[Listening] = []
         self._listen()
         self.running = RunningServer(
-            self._gauges, config.data_dir, self._reserve_bytes(), self.holdings, self.mailbox
+            self._gauges, self._reserve_bytes(), self.holdings, self.mailbox
         )
         try:
-            self.journal = LocalJournal(
-                config.data_dir,
-                self.mailbox.post,
-                self._fail,
-                files,
-                reserve_bytes=self._reserve_bytes(),
-                open_segments_max=min(config.open_segments_max, _shares(_descriptors())[1]),
-                progress=Progress().report,
-                warmers=WARMERS,
-                observe_sync=self.running.timings.sync.observe,
-            )
-            topics, time_ms = recover(self.journal)
-        except JournalError as error:
+            self.engine = self._find_engine(files)
+            self.journal = self.engine.open(self._fail, self.running.timings.sync.observe)
+            topics, time_ms = self.engine.recover()
+        except BaseException:
             self._listen_no_more()
-            raise CannotStart(str(error)) from None
-        except OSError as error:
-            self._listen_no_more()
-            text = reason(error, config.data_dir)
-            raise CannotStart(f"cannot read {config.data_dir}: {text}") from None
-        clock = self._clock(files or OsFiles(), time_ms)
-        self._build(clock)
-        restore(self.broker, topics, clock.now_ms())
-
-    def _clock(self, files: Files, time_ms: int) -> Clock:
-        """Go on with the time of the run before, if the machine has counted on since."""
-        data_dir, boot = self.config.data_dir, boot_id()
-        clock = Clock(time_ms, zero_ms=read_note(files, data_dir, boot))
-        write_note(files, data_dir, boot, clock.zero_ms)
+            raise
+        clock = self.engine.clock(time_ms)
         if clock.warning:
             log.warning(clock.warning)
-        return clock
+        self._build(clock)
+        restore(self.broker, topics, clock.now_ms())
+        self.broker.hold_deliveries(self.engine.when_quiet_ends(self._deliver))
+
+    def _find_engine(self, files: Files | None) -> Engine:
+        """The engine, once its data is this process's. Raises CannotStart, and Stopped if a signal
+        came first."""
+        config = self.config
+        if config.engine == "files":
+            segments_max = min(config.open_segments_max, _shares(_descriptors())[1])
+            reserve_bytes = self._reserve_bytes()
+            return FileEngine(
+                config, self.mailbox, self._gauges, files, reserve_bytes, segments_max
+            )
+        node = config.node or socket.gethostname()
+        engine = ReplicatedEngine(config, self.mailbox, node, self.address)
+        waiting = Waiting(engine, self.mailbox, self._listening, self.certificates, self.supervisor)
+        if not wait(waiting):
+            engine.close()
+            raise Stopped
+        return engine
+
+    def _deliver(self) -> None:
+        self.broker.hold_deliveries(False)
 
     def _read_tokens(self) -> TokenFile | None:
         """Who may do what; None = everybody everything, which is for this machine alone."""
@@ -240,7 +235,8 @@ class Server:
             self._now_and_then,
             kind=DebugLoop if config.log_level == "debug" else Loop,
         )
-        self.running.loop = self.loop
+        self.loop.ownership = self.engine.ownership
+        self.running.loop, self.running.engine = self.loop, self.engine
         self.pushing = Pushing(
             self.broker, self.mailbox.post, self._courier, config.push_connections_max
         )
@@ -253,7 +249,7 @@ class Server:
         self.pressure = self.running.pressure = Pressure(
             self.broker,
             self._gauges,
-            config.data_dir,
+            self.engine.space,
             config,
             self._give_way,
             self.holdings,
@@ -298,7 +294,8 @@ class Server:
             "running": self.running,
             "version": __version__,
             "secret": os.urandom(32),
-            "identity": read_identity(OsFiles(), self.config.data_dir),
+            "identity": self.engine.identity(),
+            "storage_durability": self.engine.durability,
         }
         parts: dict[str, object] = {
             name: self.config.part(kind, **known) for name, kind in SETTINGS.items()
@@ -405,7 +402,7 @@ class Server:
     def close(self) -> None:
         self.pushing.close()
         self.loop.close()
-        self.journal.close()
+        self.engine.close()
         self.mailbox.close()
 
 
@@ -421,6 +418,9 @@ def run(config: Config) -> int:
     except CannotStart as error:
         print(f"zbus: {error}", file=sys.stderr)
         return EXIT_CANNOT_START
+    except Stopped:
+        log.info("stopped")
+        return EXIT_OK
     server.collector.settle()
     # A thread that reads history must not keep the loop waiting long after each of its calls.
     sys.setswitchinterval(0.0005)
@@ -429,7 +429,8 @@ def run(config: Config) -> int:
         if hung_up:  # what is loaded may be older than what it was sent for
             signal.raise_signal(signal.SIGHUP)
         topics = len(server.broker.topics)
-        print(banner(config, server.addresses, server.address, topics), flush=True)
+        lines = banner(config, server.engine, server.addresses, server.address, topics)
+        print(lines, flush=True)
         server.pressure.look()
         for address in server.addresses:
             log.info("listening", extra={"address": address})
@@ -442,6 +443,9 @@ def run(config: Config) -> int:
     failure = server.loop.failure
     if failure:
         log.critical("the journal failed; nothing more is acknowledged", extra={"why": failure})
-        return EXIT_FAILED
+        return server.engine.exit_code()
+    if server.loop.late:
+        log.error("the engine does not answer; starting again, as a standby")
+        os.execv(sys.executable, sys.orig_argv)
     log.info("stopped")
     return EXIT_OK

@@ -28,6 +28,10 @@ class Supervisor:
         """All addresses are listened on."""
         self._notify(f"READY=1\nSTATUS=serves {topics} topics")
 
+    def waiting(self) -> None:
+        """Another broker owns the data: this one is ready to take it over."""
+        self._notify("READY=1\nSTATUS=standby")
+
     def reloading(self) -> None:
         """Files are being loaded again; `ready` comes after."""
         self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from zbus.config.server import Marks
 from zbus.core.api import Broker, BrokerError, Refusal
@@ -40,20 +39,21 @@ class Pressure:
         self,
         broker: Broker,
         gauges: SystemStats,
-        data_dir: Path,
+        space: Callable[[], Space | None],
         marks: Marks,
         give_way: Callable[[], None] = lambda: None,
         holdings: MemoryUsage | None = None,
         collect: Callable[[], object] = lambda: None,
     ) -> None:
-        """`give_way` frees what can be had again, while memory is short. `collect` frees what
-        Python keeps for the next objects, which may be spread over all of what a crowd left."""
+        """`space` tells how much room the engine has. `give_way` frees what can be had again, while
+        memory is short. `collect` frees what Python keeps for the next objects, which may be spread
+        over all of what a crowd left."""
         self._give_way = give_way
         self._collect = collect
         self._holdings = holdings or MemoryUsage()
         self._broker = broker
         self._gauges = gauges
-        self._data_dir = data_dir
+        self._space = space
         self._marks = marks
         self.memory_max = memory_max(gauges, marks)  # 0 = off
         self._disk: BrokerError | None = None
@@ -98,7 +98,7 @@ class Pressure:
         return max(least, space.total * marks.disk_free_percent_min // 100)
 
     def _look_at_disk(self) -> BrokerError | None:
-        space = self._gauges.disk(self._data_dir)
+        space = self._space()
         if space is None:
             return None
         least = self.disk_free_min(space)

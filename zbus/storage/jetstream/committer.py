@@ -65,13 +65,16 @@ class Committer:
         sent_ms: int,
         refused: Callable[[Sequence[Entry], Outcome, str], None],
         fail: Callable[[Failure, str], None],
+        observe: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`last` is the sequence of this owner's claim, and `sent_ms` when it was sent. `refused`
-        gets the entries of a batch of which nothing is stored."""
+        gets the entries of a batch of which nothing is stored; `observe` the seconds that each
+        batch took."""
         self._stream = stream
         self.last = last
         self._refused = refused
         self._fail = fail
+        self._observe = observe
         self._pending: deque[Entry] = deque()
         self._flying: list[Entry] = []
         self._sent: list[Outgoing] = []
@@ -161,6 +164,7 @@ class Committer:
     def _done(self) -> None:
         self.last += len(self._sent)
         self.confirmed_ms = self._sent_ms
+        self._observe((self._stream.now_ms() - self._sent_ms) / 1_000)
         self._land()
         self._report()
         self.push()

@@ -24,7 +24,15 @@ import msgspec
 
 from zbus.storage.format.batch import Batch, Kind, require_link
 from zbus.storage.jetstream.committer import Committer, Entry, Failure
-from zbus.storage.jetstream.lane import BEGIN, EPOCH, SEGMENTS, JetLane, encode_segments
+from zbus.storage.jetstream.lane import (
+    BEGIN,
+    EPOCH,
+    PIECE,
+    PIECES,
+    SEGMENTS,
+    JetLane,
+    encode_segments,
+)
 from zbus.storage.jetstream.ownership import CERTAIN_MS, Claimed
 from zbus.storage.jetstream.reading import Opening, Reading
 from zbus.storage.jetstream.stream import Outcome, Outgoing, Stream, StreamState, Unreachable
@@ -47,6 +55,8 @@ RESERVE_BYTES: Final = 64 << 20
 MESSAGE_SPARE_BYTES: Final = 64 << 10
 """Room for the header lines of a message."""
 
+_UNLIMITED: Final = 1 << 62
+
 _VERDICTS: Final = {Outcome.NO_ROOM: Verdict.FULL}
 _TEXTS: Final = {
     Failure.TAKEN: "another broker has taken over this shard",
@@ -61,10 +71,13 @@ class _Append(Entry):
     __slots__ = ("batches", "kinds", "lane")
 
     def __init__(
-        self, lane: JetLane | None, make: Callable[[int], list[Outgoing]], batches: Sequence[Batch]
+        self,
+        lane: JetLane | None,
+        make: Callable[[int], list[Outgoing]],
+        batches: Sequence[Batch] = (),
+        count: int = 1,
     ) -> None:
-        parts = _parts(batches)
-        super().__init__(make, max(1, len(parts)), sum([len(batch.raw) for batch in batches]))
+        super().__init__(make, count, _size(batches))
         self.lane = lane
         self.batches = batches
 
@@ -101,6 +114,7 @@ class JetStreamJournal:
         *,
         timeout_ms: int = TIMEOUT_MS,
         reserve_bytes: int = RESERVE_BYTES,
+        observe_commit: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`claimed`: the shard is this owner's (`zbus.storage.jetstream.ownership`)."""
         self._stream = stream
@@ -117,14 +131,16 @@ class JetStreamJournal:
         self._purges: deque[tuple[str, int]] = deque()
         self._purging = False
         self._closed = self._released = False
-        self._room = 1 << 62  # bytes that messages may still take
+        self._room = _UNLIMITED  # bytes that messages may still take
         self._renewals = 0
         self.state = StreamState(claimed.sequence, 0, 0)
         """As it was heard last."""
         self._committer = Committer(
-            stream, claimed.sequence, claimed.sent_ms, self._refused, self._failed
+            stream, claimed.sequence, claimed.sent_ms, self._refused, self._failed, observe_commit
         )
         self.failure: Failure | None = None
+        self.is_late = False
+        """Nothing is confirmed for so long that what waits has failed."""
         stream.later(LOOK_MS, self._look)
 
     # -- writing ------------------------------------------------------------------------------
@@ -138,32 +154,30 @@ class JetStreamJournal:
         if lane in self.verdicts:
             return
         require_link(batches, after)
-        size = sum([len(batch.raw) for batch in batches])
+        size = _size(batches)
         if known is None and batches[0].header.kind is not Kind.CHECKPOINT:
             raise JournalError(f"{lane} is new and must begin with a checkpoint")
         refusable = known is None or any([batch.header.kind is Kind.DATA for batch in batches])
         if refusable and size > self._room:
             raise JournalFull("the stream is full, but for acknowledgements")
-        self._require_size(batches)
         self._room -= size
         if known is None:
             known = self._lanes[_key(lane)] = JetLane(lane)
             known.first = batches[0].header.base_offset
         known.last_crc = batches[-1].header.crc
         known.end = max(known.end, batches[-1].header.end_offset)
-        self._committer.add(_Append(known, partial(self._messages, known, batches), batches))
-
-    def _require_size(self, batches: Sequence[Batch]) -> None:
+        parts = _parts(batches)
         most = self._stream.message_bytes_max - MESSAGE_SPARE_BYTES
-        for _, part in _parts(batches):
-            size = sum([len(batch.raw) for batch in part])
-            if size > most:
-                raise JournalError(f"a batch of {size:,} bytes: the stream takes {most:,}")
+        make = partial(self._messages, known, parts, most)
+        count = sum([-(-_size(part) // most) for _, part in parts])
+        self._committer.add(_Append(known, make, batches, count))
 
-    def _messages(self, lane: JetLane, batches: Sequence[Batch], sequence: int) -> list[Outgoing]:
-        """An append as messages, of which the first will have this sequence."""
+    def _messages(
+        self, lane: JetLane, parts: Sequence[tuple[str, Sequence[Batch]]], most: int, sequence: int
+    ) -> list[Outgoing]:
+        """An append as messages of `most` bytes, of which the first will have this sequence."""
         made: list[Outgoing] = []
-        for kind, part in _parts(batches):
+        for kind, part in parts:
             headers = {EPOCH: self._epoch}
             header = part[0].header
             if kind == CHECKPOINT:
@@ -171,11 +185,20 @@ class JetStreamJournal:
                 lane.begin_segment(header.base_offset, sequence + len(made), header.time_ms)
             elif kind == SNAPSHOT:
                 headers[BEGIN] = str(lane.size)
-            lane.size += sum([len(batch.raw) for batch in part])
+            lane.size += _size(part)
             if kind == DATA:
                 lane.note(header.base_offset, sequence + len(made))
             body = b"".join([batch.raw for batch in part])
-            made.append(Outgoing(self._subjects.lane(lane.name, kind), headers, body))
+            more = range(most, len(body), most)
+            if more:
+                headers[PIECES] = str(len(more) + 1)
+            subject = self._subjects.lane(lane.name, kind)
+            made.append(Outgoing(subject, headers, body[:most]))
+            # Those are on a subject whose newest message nobody takes for a beginning.
+            subject = self._subjects.lane(lane.name, DATA if kind == DATA else STATE)
+            for number, at in enumerate(more, 1):
+                numbered = {EPOCH: self._epoch, PIECE: str(number)}
+                made.append(Outgoing(subject, numbered, body[at : at + most]))
         return made
 
     def commit(
@@ -313,7 +336,7 @@ class JetStreamJournal:
                 self._purge(self._subjects.lane(lane, "*"), sequence)
             return [Outgoing(self._subjects.removed, {EPOCH: self._epoch}, body)]
 
-        self._committer.add(_Append(None, make, ()))
+        self._committer.add(_Append(None, make))
 
     def _purge(self, subject: str, before: int) -> None:
         self._purges.append((subject, before))
@@ -346,8 +369,8 @@ class JetStreamJournal:
     def _measured(self, state: StreamState | Unreachable) -> None:
         if isinstance(state, StreamState):
             self.state = state
-            if state.bytes_max > 0:
-                self._room = state.bytes_max - self._reserve_bytes - state.bytes_used
+            free = state.bytes_max - self._reserve_bytes - state.bytes_used
+            self._room = free if state.bytes_max else _UNLIMITED
 
     # -- ownership ----------------------------------------------------------------------------
 
@@ -367,10 +390,19 @@ class JetStreamJournal:
         """The former owner may still deliver messages: this one must not."""
         return self._stream.now_ms() < self._claimed.quiet_until_ms
 
-    @property
-    def is_late(self) -> bool:
-        """Nothing was confirmed for so long that what waits has failed."""
-        return self.unconfirmed_ms >= self._timeout_ms
+    def when_quiet_ends(self, call: Callable[[], None]) -> None:
+        self._stream.later(max(0, self._claimed.quiet_until_ms - self._stream.now_ms()), call)
+
+    def figures(self) -> dict[str, int | bool]:
+        """What an operator wants to know of it."""
+        return {
+            "epoch": self._claimed.owner.epoch,
+            "sequence": self._committer.last,
+            "unconfirmedMs": self.unconfirmed_ms,
+            "inDoubt": self._committer.in_doubt,
+            "bytes": self.state.bytes_used,
+            "bytesMax": self.state.bytes_max,
+        }
 
     def _look(self) -> None:
         """A few times a second: stay certain when nothing is written, and give up what is in doubt
@@ -379,12 +411,13 @@ class JetStreamJournal:
             return
         self._stream.later(LOOK_MS, self._look)
         committer, unconfirmed_ms = self._committer, self.unconfirmed_ms
-        if committer.in_doubt and unconfirmed_ms >= self._timeout_ms:
+        self.is_late = unconfirmed_ms >= self._timeout_ms
+        if self.is_late:
             self._give_up(committer.outstanding(), Verdict.LOST)
             for barrier in self._barriers:
                 barrier.fire()
         elif unconfirmed_ms >= RENEW_MS and not committer.outstanding():
-            committer.add(_Append(None, self._renewal, ()))
+            committer.add(_Append(None, self._renewal))
             committer.push()
 
     def _renewal(self, sequence: int) -> list[Outgoing]:
@@ -400,7 +433,7 @@ class JetStreamJournal:
             done()
             return
         left = msgspec.structs.replace(self._claimed.owner, left=True)
-        self._committer.add(_Append(None, lambda _: [left.encode(self._subjects)], ()))
+        self._committer.add(_Append(None, lambda _: [left.encode(self._subjects)]))
         self._committer.push()
         self._committer.when_settled(done)
 
@@ -430,6 +463,10 @@ def _parts(batches: Sequence[Batch]) -> list[tuple[str, Sequence[Batch]]]:
         else:
             parts.append((_kind(batch), [batch]))
     return list(parts)
+
+
+def _size(batches: Sequence[Batch]) -> int:
+    return sum([len(batch.raw) for batch in batches])
 
 
 def _kind(batch: Batch) -> str:

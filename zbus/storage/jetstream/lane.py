@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
+from zbus.storage.jetstream.stream import Stored
 from zbus.storage.jetstream.wire import decode_number
 from zbus.storage.port import Lane, StoredSegment
 
@@ -16,6 +17,11 @@ EPOCH: Final = "Zb"
 SEGMENTS: Final = "Zb-Segments"
 BEGIN: Final = "Zb-Begin"
 """Of a snapshot: the bytes of its segment before it."""
+
+PIECES: Final = "Zb-Pieces"
+"""Of the first message of an append that does not fit into one: how many messages it has."""
+PIECE: Final = "Zb-Piece"
+"""Of the others, which come right behind it: their number, from 1 on."""
 
 _INDEX_MAX: Final = 4_096
 _SEGMENTS_MAX: Final = 1_000
@@ -110,6 +116,45 @@ class JetLane:
         """All, the oldest first."""
         places = [*self.segments[:-1], self.segments[-1]._replace(size=self.size)]
         return [StoredSegment(place.base, place.measure) for place in places]
+
+
+class Pieces:
+    """Puts together what was stored in several messages."""
+
+    __slots__ = ("_bodies", "_first", "_missing")
+
+    def __init__(self) -> None:
+        self._bodies: list[bytes] = []
+        self._first: Stored | None = None
+        self._missing = 0
+
+    @property
+    def sequence(self) -> int:
+        """Where what is not complete begins; 0 if all is."""
+        return 0 if self._first is None else self._first.sequence
+
+    def add(self, message: Stored) -> Stored | None:
+        """The whole message that ends with this one, if it does. Raises ValueError for a piece that
+        does not belong there."""
+        number = decode_number(message.headers.get(PIECE, "0"))
+        if number != len(self._bodies):
+            raise ValueError(f"piece {number} of a message where {len(self._bodies)} is expected")
+        if not number:
+            self._first = message
+            self._missing = decode_number(message.headers.get(PIECES, "1"))
+        self._bodies.append(message.body)
+        self._missing -= 1
+        if self._missing or self._first is None:
+            return None
+        whole = self._first
+        if number:
+            whole = whole._replace(body=b"".join(self._bodies))
+        self.forget()
+        return whole
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._bodies, self._first, self._missing = [], None, 0
 
 
 def encode_segments(segments: list[SegmentPlace]) -> str:

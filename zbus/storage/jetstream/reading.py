@@ -15,7 +15,7 @@ import msgspec
 from zbus.storage.errors import JournalDamage, JournalError
 from zbus.storage.format.batch import HEADER_BYTES, Kind, iterate, read_header
 from zbus.storage.format.checkpoint import topic_name
-from zbus.storage.jetstream.lane import BEGIN, SEGMENTS, JetLane, decode_segments
+from zbus.storage.jetstream.lane import BEGIN, SEGMENTS, JetLane, Pieces, decode_segments
 from zbus.storage.jetstream.stream import Got, Stored, Stream, Unreachable
 from zbus.storage.jetstream.subjects import CHECKPOINT, DATA, SNAPSHOT, STATE, Subjects
 from zbus.storage.jetstream.wire import decode_number
@@ -51,6 +51,7 @@ class Reading:
         self._attempts = 0
         self._batches: list[bytes] = []
         self._size = 0
+        self._pieces = Pieces()
         self._end = offset  # the offset behind what was found
 
     def ask(self) -> None:
@@ -61,13 +62,16 @@ class Reading:
         if isinstance(got, Unreachable):
             self._again(got.text)
             return
-        for message in got.found:
+        for piece in got.found:
             try:
-                full = self._take(message)
-            except JournalDamage as error:
-                self._again(f"sequence {message.sequence} of the stream: {error}")
+                message = self._pieces.add(piece)
+                full = message is not None and self._take(message)
+            except (JournalDamage, ValueError) as error:
+                self._sequence = self._pieces.sequence or self._sequence
+                self._pieces.forget()
+                self._again(f"sequence {piece.sequence} of the stream: {error}")
                 return
-            self._sequence = message.sequence + 1
+            self._sequence = piece.sequence + 1
             if full:
                 self._done(b"".join(self._batches))
                 return
@@ -282,6 +286,7 @@ class _LaneOpening:
         self._lane = JetLane(name)
         self._begin = 0
         self._batches: list[bytes] = []
+        self._pieces = Pieces()
         self._attempts = 0
 
     def ask(self) -> None:
@@ -307,14 +312,16 @@ class _LaneOpening:
         if isinstance(got, Unreachable):
             self._again(JournalError(got.text))
             return
-        for message in got.found:
+        for piece in got.found:
             try:
-                self._take(message)
+                if (message := self._pieces.add(piece)) is not None:
+                    self._take(message)
             except (JournalDamage, ValueError) as error:
-                text = f"sequence {message.sequence} of the stream: {error}"
-                self._again(JournalDamage(text))
+                self._sequence = self._pieces.sequence or self._sequence
+                self._pieces.forget()
+                self._again(JournalDamage(f"sequence {piece.sequence} of the stream: {error}"))
                 return
-            self._sequence = message.sequence + 1
+            self._sequence = piece.sequence + 1
         if self._sequence > self._last:
             self._find_first()
         elif got.found:

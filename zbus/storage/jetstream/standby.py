@@ -68,7 +68,7 @@ class Standby:
         self._stream = stream
         self._shard = shard
         self.subjects = Subjects(shard.cluster)
-        self._me = Owner(0, node, address, os.urandom(8).hex())
+        self._me = self._owned = Owner(0, node, address, os.urandom(8).hex())
         self._timeout_ms = timeout_ms
         self._done = done
         self._presence = Presence()
@@ -80,6 +80,15 @@ class Standby:
         """Who owns the shard, as far as this one knows."""
         self.problem = ""
         """Why nothing is known of an owner."""
+
+    @staticmethod
+    def stream_name(shard: Shard) -> str:
+        return Subjects(shard.cluster).stream
+
+    def leave(self) -> None:
+        """The shard was given up: whoever waits for it need not wait longer."""
+        left = msgspec.structs.replace(self._owned, left=True)
+        self._client.publish(self.subjects.heartbeat(self._me.random), msgspec.json.encode(left))
 
     def start(self) -> None:
         self._client.subscribe(self.subjects.heartbeat("*"), self._heard)
@@ -159,6 +168,7 @@ class Standby:
 
     def _claimed(self, answer: Claimed | Owner | None) -> None:
         if isinstance(answer, Claimed):
+            self._owned = answer.owner
             self._beat(answer.owner)
             self._done(answer)
         else:

@@ -180,7 +180,7 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
         options.created_ms,
         options.dedupe_live or msgspec.UNSET,
         options.dedupe_ms,
-        options.durability,
+        settings.effective_durability(options.durability),
         options.exclusive or msgspec.UNSET,
         topic.updated_ms,
         topic_mask(options),

@@ -20,6 +20,7 @@ from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.json_frames import quoted, stored_as_json
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.put_kinds import PutKind
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.connection import Connection
 from zbus.wire.replies import KEEP_ALIVE
 
@@ -117,13 +118,13 @@ class PutReply(NativeReply):
 
     def stored_lines(self, partition: Partition) -> bytes:
         """Where it went."""
-        return partition_lines(partition) + b"offset: %d\r\n" % self.offset
+        return partition_lines(self.dialect.settings, partition) + b"offset: %d\r\n" % self.offset
 
 
-def partition_lines(partition: Partition) -> bytes:
+def partition_lines(settings: ZbusSettings, partition: Partition) -> bytes:
     """How durable a put is, and in which of several partitions it is."""
     topic = partition.topic
-    lines = b"durability: %b\r\n" % topic.options.durability.encode()
+    lines = b"durability: %b\r\n" % settings.effective_durability(topic.options.durability).encode()
     if len(topic.partitions) > 1:
         lines += b"partition: %d\r\n" % partition.index
     return lines
@@ -190,7 +191,7 @@ class Puts(Ticket):
         partition = outcome.partition
         index, offset = partition.index, self.offset
         now = b"%d" % self.plan.broker.now_ms
-        where = partition_lines(partition)
+        where = partition_lines(self.plan.dialect.settings, partition)
         if kind.json:
             start, where, end = stored_as_json(kind.line, where, now)
         else:
