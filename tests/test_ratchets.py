@@ -20,7 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 86_500
+PACKAGE_LINES = 91_500
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 41
 """Modules of the longest chain of imports. The goal is 25."""
@@ -40,7 +40,7 @@ FIELDS: dict[str, int] = {
     "core.cursor.journal.CursorState": 18,
     "core.cursor.state.GroupOptions": 21,
     "core.cursor.state.TopicOptions": 20,
-    "core.delivery.dispatch.Dispatch": 25,
+    "core.delivery.dispatch.Dispatch": 26,
     "core.diagnosis.why.Why": 18,
     "core.model.chunk.Chunk": 17,
     "core.topics.topic.Group": 26,
@@ -55,12 +55,14 @@ FIELDS: dict[str, int] = {
     "edge.connection.Connection": 31,
     "semq.endpoint.links.Link": 16,
     "semq.endpoint.rows.Row": 22,
-    "server.loop.loop.Loop": 23,
+    "server.loop.loop.Loop": 24,
     "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,
     "spark.archive.writer._File": 17,
     "spark.etl.job.Job": 22,
     "spark.options.Wish": 19,
+    "storage.jetstream.client.NatsClient": 18,
+    "storage.jetstream.engine.JetStreamJournal": 21,
     "storage.local.engine.LocalJournal": 20,
     "storage.local.lane.LocalLane": 19,
     "storage.local.opening._Opening": 18,

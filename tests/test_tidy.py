@@ -108,7 +108,7 @@ FLOORS: dict[str, list[str]] = {
         "errors lane_state",
         "format retention",
         "port",
-        "local memory replay",
+        "jetstream local memory replay",
         "tools writer",
     ],
     "semq": ["protocol", "endpoint", "program", "app"],

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import attrs
 import msgspec
 
+from zbus.config.engine import EngineOptions
 from zbus.config.server import LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.core.api import DEFAULT_LIMITS, Limits
 from zbus.dialects.adf.settings import AdfOptions
@@ -197,6 +198,7 @@ class Option:
 @attrs.frozen(slots=False, kw_only=True)
 class Config(
     ServerOptions,
+    EngineOptions,
     LoopLimits,
     Timeouts,
     Marks,

@@ -18,7 +18,6 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Protocol
 
 import trio
 
@@ -31,6 +30,7 @@ from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.output import Output
 from zbus.server.loop.readiness import READ, WRITE, Events, Readiness
 from zbus.server.loop.sampling import Sampler
+from zbus.server.loop.silence import PAUSE_S, Silence
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.loop.sockets import Acceptor
 from zbus.server.loop.timeouts import ConnectionTimeouts
@@ -47,21 +47,6 @@ _YIELD_AFTER_S = 0.005
 """The task gives way to trio's others (signals) at least this often."""
 
 log = logging.getLogger("zbus")
-
-
-_MUTE_PAUSE_S = 0.005
-
-
-class Ownership(Protocol):
-    """Whether this process may speak for its log; another broker may have taken it over."""
-
-    @property
-    def is_certain(self) -> bool:
-        """It is this process's now."""
-
-    @property
-    def is_late(self) -> bool:
-        """That was not certain for so long that who waits gets an error."""
 
 
 class Loop:
@@ -102,9 +87,7 @@ class Loop:
         self._acceptors: list[Acceptor] = []
         self.sweep: ConnectionTimeouts | None = None
         self.sampler: Sampler | None = None
-        self.ownership: Ownership | None = None  # None: the log has no other owner, ever
-        self.late = False  # the engine did not answer for so long that this process gives up
-        self._withheld: set[SocketConnection] = set()  # have replies that must not be sent
+        self.silence: Silence | None = None  # None: nobody else can take the log over
         self.stopping = False
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
@@ -170,7 +153,7 @@ class Loop:
         yielded = time.monotonic()
         worked = False
         drain_until_ms = 0
-        while not (self.failure or self.late):
+        while not self.is_over:
             # Right after work the next is near: wait for it here for a moment, without trio.
             due = bool(self.ready or self._queue or self._leaving) or self._is_due()
             events = wait(_LINGER_S if worked and not due else 0, events_max)
@@ -184,9 +167,9 @@ class Loop:
                 await trio.lowlevel.checkpoint()
                 yielded = now = time.monotonic()
             self.now_ms = int(now * 1000)
-            if self.ownership is not None and not self.ownership.is_certain:
-                await trio.sleep(_MUTE_PAUSE_S)
-                self._be_mute(self.ownership)
+            if self.silence is not None and self.silence.needed:
+                await trio.sleep(PAUSE_S)
+                self._stay_silent(self.silence)
                 if self.stopping:
                     return
                 continue
@@ -231,29 +214,25 @@ class Loop:
             broker.finish()
         except InDoubt as error:
             self.fail(str(error))
-        if self.ownership is not None and not self.ownership.is_certain:
-            self._withheld.update(self.ready)
+        if self.silence is not None and self.silence.needed:
+            self.silence.withhold(self.ready)
         elif not self.failure:
             self.output.send(self.now_ms)
             broker.sent()
 
-    def _be_mute(self, ownership: Ownership) -> None:
-        """Another broker may own the log by now. Until it is certain that none does, nothing is
-        read or sent, and only the engine's answers are taken. If that takes too long, the clients
-        get errors, and the process gives up."""
+    def _stay_silent(self, silence: Silence) -> None:
+        """Take the engine's answers, and nothing else."""
         if self._mailbox.signalled:
             self._mailbox.run()
-        if self.failure or ownership.is_certain or not ownership.is_late:
-            if ownership.is_certain:
-                self._withheld.clear()
+        if self.failure:
             return
-        self.late = True
-        for link in list(self.links):
-            if link in self._withheld:
-                self.drop(link)
-            elif link.framing is None or not link.broken:
-                link.refuse(WireError(503, "the storage engine does not answer"))
-        self.output.send(self.now_ms)
+        if not silence.needed:
+            silence.end()
+            return
+        for link in silence.give_up(self.links):
+            self.drop(link)
+        if silence.gave_up:
+            self.output.send(self.now_ms)
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does the
@@ -444,6 +423,11 @@ class Loop:
     def fail(self, text: str) -> None:
         """The journal cannot be trusted any more: nothing is answered from here on."""
         self.failure = text
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more can be acknowledged, or the engine has been late for too long."""
+        return bool(self.failure) or (self.silence is not None and self.silence.gave_up)
 
     def drained(self) -> bool:
         """Everything that was to be said after `stop` is said."""

@@ -30,19 +30,19 @@ from zbus.server.loop.faults import each
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sampling import Sampler
+from zbus.server.loop.silence import Silence
 from zbus.server.loop.sockets import Listening
 from zbus.server.process import logs
 from zbus.server.process.advertised import advertised_address
 from zbus.server.process.allocator import keep_freed_memory
 from zbus.server.process.banner import banner
 from zbus.server.process.certificates import BadCertificate, Certificates, check_options
-from zbus.server.process.engines import CannotStart, Engine, FileEngine, ReplicatedEngine
+from zbus.server.process.engines import CannotStart, Engine, FileEngine
 from zbus.server.process.gc_control import GcControl
 from zbus.server.process.listener import Listener
 from zbus.server.process.pages import BadPages, PageFolder, read_console
 from zbus.server.process.reporter import Reporter
 from zbus.server.process.running import RunningServer
-from zbus.server.process.standby import Waiting, wait
 from zbus.server.process.supervisor import Supervisor
 from zbus.server.process.tokens import BadTokens, TokenFile
 from zbus.server.push.pushing import Pushing, Sender, Told
@@ -51,6 +51,7 @@ from zbus.server.watch.memory_usage import OUTPUT_SHARE, MemoryUsage, count_hold
 from zbus.server.watch.pressure import Pressure, memory_max
 from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.local.files import Files
+from zbus.storage.port import Journal
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
@@ -110,7 +111,7 @@ class Server:
         )
         try:
             self.engine = self._find_engine(files)
-            self.journal = self.engine.open(self._fail, self.running.timings.sync.observe)
+            journal = self.engine.open(self._fail, self.running.timings.sync.observe)
             topics, time_ms = self.engine.recover()
         except BaseException:
             self._listen_no_more()
@@ -118,7 +119,7 @@ class Server:
         clock = self.engine.clock(time_ms)
         if clock.warning:
             log.warning(clock.warning)
-        self._build(clock)
+        self._build(journal, clock)
         restore(self.broker, topics, clock.now_ms())
         self.broker.hold_deliveries(self.engine.when_quiet_ends(self._deliver))
 
@@ -132,6 +133,10 @@ class Server:
             return FileEngine(
                 config, self.mailbox, self._gauges, files, reserve_bytes, segments_max
             )
+        # Most brokers need neither, and a client and trio's TLS take long to import.
+        from zbus.server.process.replicated import ReplicatedEngine
+        from zbus.server.process.standby import Waiting, wait
+
         node = config.node or socket.gethostname()
         engine = ReplicatedEngine(config, self.mailbox, node, self.address)
         waiting = Waiting(engine, self.mailbox, self._listening, self.certificates, self.supervisor)
@@ -201,10 +206,10 @@ class Server:
         for listening in self._listening:
             listening.close()
 
-    def _build(self, clock: Clock) -> None:
+    def _build(self, journal: Journal, clock: Clock) -> None:
         config = self.config
         self.broker = make_broker(
-            self.journal,
+            journal,
             _ids(),
             config,
             segment_bytes=config.segment_bytes,
@@ -235,7 +240,8 @@ class Server:
             self._now_and_then,
             kind=DebugLoop if config.log_level == "debug" else Loop,
         )
-        self.loop.ownership = self.engine.ownership
+        if self.engine.ownership is not None:
+            self.loop.silence = Silence(self.engine.ownership)
         self.running.loop, self.running.engine = self.loop, self.engine
         self.pushing = Pushing(
             self.broker, self.mailbox.post, self._courier, config.push_connections_max
@@ -332,7 +338,7 @@ class Server:
             self.pushing.look,
             self._upkeep_collector,
             self._assembly.upkeep,
-            self._upkeep_journal,
+            self._upkeep_engine,
             self.front.upkeep,
             self.supervisor.turns,
         ]
@@ -342,8 +348,8 @@ class Server:
         self.collector.removed(self.broker.partitions_removed())
         self.collector.look()
 
-    def _upkeep_journal(self) -> None:
-        self.journal.upkeep(self.loop.now_ms)
+    def _upkeep_engine(self) -> None:
+        self.engine.upkeep(self.loop.now_ms)
 
     def _reload_tokens(self) -> None:
         if self.tokens is not None:
@@ -444,7 +450,7 @@ def run(config: Config) -> int:
     if failure:
         log.critical("the journal failed; nothing more is acknowledged", extra={"why": failure})
         return server.engine.exit_code()
-    if server.loop.late:
+    if server.loop.is_over:  # it was late
         log.error("the engine does not answer; starting again, as a standby")
         os.execv(sys.executable, sys.orig_argv)
     log.info("stopped")

@@ -16,7 +16,7 @@ import trio
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sockets import Listening
 from zbus.server.process.certificates import Certificates
-from zbus.server.process.engines import ReplicatedEngine
+from zbus.server.process.replicated import ReplicatedEngine
 from zbus.server.process.supervisor import Supervisor
 
 HEAD_BYTES_MAX: Final = 16 << 10

@@ -414,7 +414,7 @@ class JetStreamJournal:
         self.is_late = unconfirmed_ms >= self._timeout_ms
         if self.is_late:
             self._give_up(committer.outstanding(), Verdict.LOST)
-            for barrier in self._barriers:
+            for barrier in list(self._barriers):  # who hears of it may commit
                 barrier.fire()
         elif unconfirmed_ms >= RENEW_MS and not committer.outstanding():
             committer.add(_Append(None, self._renewal))

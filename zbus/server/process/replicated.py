@@ -1,0 +1,203 @@
+"""The engine on NATS JetStream as a server needs it: a stream that several servers keep.
+
+Nothing here is imported by a server that keeps its messages in files.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from zbus.config import Config
+from zbus.core.api import Topic
+from zbus.server.loop.clock import Clock
+from zbus.server.loop.mailbox import Mailbox
+from zbus.server.loop.silence import Ownership
+from zbus.server.process.engines import EXIT_FAILED, CannotStart, Fail
+from zbus.server.watch.system_stats import Space
+from zbus.storage.jetstream.client import Access, NatsClient
+from zbus.storage.jetstream.committer import Failure
+from zbus.storage.jetstream.engine import JetStreamJournal
+from zbus.storage.jetstream.nats import NatsStream
+from zbus.storage.jetstream.ownership import Claimed
+from zbus.storage.jetstream.settings import Shard, read_identity
+from zbus.storage.jetstream.standby import Standby
+from zbus.storage.port import Journal, JournalError
+from zbus.storage.replay import recover
+
+EXIT_WENT_BACK: Final = 74  # EX_IOERR: the stream has less than was confirmed
+EXIT_TAKEN: Final = 75  # EX_TEMPFAIL: another broker owns the data; start again, as its standby
+
+_LEAVE_S: Final = 2.0
+
+_EXITS: Final = {Failure.TAKEN: EXIT_TAKEN, Failure.WENT_BACK: EXIT_WENT_BACK}
+
+log = logging.getLogger("zbus")
+
+
+class ReplicatedEngine:
+    """A stream that several NATS servers keep. Until it is claimed, this process is a standby."""
+
+    def __init__(self, config: Config, mailbox: Mailbox, node: str, address: str) -> None:
+        """Raises CannotStart for options that do not fit."""
+        self._mailbox = mailbox
+        self._config = config
+        access, cluster = read_access(config)
+        self.durability = "replicated" if config.engine_replicas > 1 else "disk"
+        self.where = config.engine
+        self._client = NatsClient(access, mailbox.post)
+        shard = Shard(cluster, config.engine_replicas, config.engine_bytes_max)
+        self._stream = NatsStream(self._client, Standby.stream_name(shard))
+        self._answers: list[Claimed | JournalError] = []
+        self.standby = Standby(
+            self._client,
+            self._stream,
+            shard,
+            node,
+            address,
+            config.engine_timeout_ms,
+            self._answers.append,
+        )
+        self._journal: JetStreamJournal | None = None
+
+    def claimed(self) -> bool:
+        """Whether the shard is this process's now. Raises CannotStart if that will never be."""
+        if not self._answers:
+            return False
+        if isinstance(answer := self._answers[0], JournalError):
+            self._client.close()
+            raise CannotStart(str(answer))
+        return True
+
+    @property
+    def ownership(self) -> Ownership | None:
+        return self._journal
+
+    def open(self, fail: Fail, observe_sync: Callable[[float], None]) -> Journal:
+        claimed = self._answers[0]
+        assert isinstance(claimed, Claimed)
+        self._journal = journal = JetStreamJournal(
+            self._stream,
+            self.standby.subjects,
+            claimed,
+            fail,
+            timeout_ms=self._config.engine_timeout_ms,
+            reserve_bytes=self._config.reserve_bytes,
+            observe_commit=observe_sync,
+        )
+        log.info("owner", extra={"epoch": claimed.owner.epoch, "engine": self.where})
+        return journal
+
+    def recover(self) -> tuple[list[Topic], int]:
+        assert self._journal is not None
+        try:
+            return recover(self._journal, self._run_posted)
+        except JournalError as error:
+            self._client.close()
+            raise CannotStart(str(error)) from None
+
+    def _run_posted(self) -> None:
+        self._wait(None)
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Run what is posted; False if there was nothing in time."""
+        ready, _, _ = select.select([self._mailbox.receiver], [], [], timeout_s)
+        self._mailbox.run()
+        return bool(ready)
+
+    def clock(self, time_ms: int) -> Clock:
+        """Not before the latest time in the log, whatever this machine's clock shows."""
+        return Clock(time_ms)
+
+    def identity(self) -> str:
+        return read_identity(self.standby.config)
+
+    def space(self) -> Space | None:
+        if self._journal is None:
+            return None
+        state = self._journal.state
+        if not state.bytes_max:
+            return None
+        return Space(max(0, state.bytes_max - state.bytes_used), state.bytes_max)
+
+    def figures(self) -> dict[str, Any]:
+        journal = self._journal
+        return {} if journal is None else {"engine": journal.figures()}
+
+    def when_quiet_ends(self, call: Callable[[], None]) -> bool:
+        assert self._journal is not None
+        if not self._journal.is_quiet:
+            return False
+        self._journal.when_quiet_ends(call)
+        return True
+
+    def upkeep(self, now_ms: int) -> None:
+        assert self._journal is not None
+        self._journal.upkeep(now_ms)
+
+    def exit_code(self) -> int:
+        failure = None if self._journal is None else self._journal.failure
+        return EXIT_FAILED if failure is None else _EXITS.get(failure, EXIT_FAILED)
+
+    def close(self) -> None:
+        """Give the shard up, so that a standby need not wait."""
+        journal = self._journal
+        if journal is not None:
+            released: list[bool] = []
+            journal.release(lambda: released.append(True))
+            while not released and self._wait(_LEAVE_S):
+                pass
+            if released and journal.failure is None:
+                self.standby.leave()
+        self._client.close()
+
+
+def read_access(config: Config) -> tuple[Access, str]:
+    """Servers and credentials, and the name of the cluster. Raises CannotStart."""
+    servers, _, cluster = config.engine.removeprefix("nats://").partition("/")
+    found = []
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port[:6]) < 65_536:
+            raise CannotStart(f"engine: {server!r} is not of the form host:port")
+        found.append((host.strip("[]"), int(port)))
+    user, password, token = _credentials(config.engine_user_file)
+    return Access(found, user, password, token, _tls(config)), cluster
+
+
+def _credentials(path: str) -> tuple[str, str, str]:
+    """User and password on two lines of a file, or a token on one."""
+    if not path:
+        return "", "", ""
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"engine_user_file {path}: {error}") from None
+    lines = [line.strip() for line in lines if line.strip()]
+    if len(lines) == 1:
+        return "", "", lines[0]
+    if len(lines) != 2:
+        raise CannotStart(
+            f"engine_user_file {path}: user and password on two lines are expected, or a token on"
+            f" one; it has {len(lines)} lines"
+        )
+    return lines[0], lines[1], ""
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    if not config.engine_ca_file:
+        if config.engine_cert_file:
+            raise CannotStart("engine_cert_file needs engine_ca_file: TLS is used with both")
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.engine_ca_file)
+        if config.engine_cert_file:
+            key_file = config.engine_key_file or config.engine_cert_file
+            context.load_cert_chain(config.engine_cert_file, key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise CannotStart(f"engine_ca_file, engine_cert_file, engine_key_file: {error}") from None
+    return context
