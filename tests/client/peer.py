@@ -53,7 +53,7 @@ class Joined:
         if not exchange.online:
             if not len(exchange):
                 return False
-            self.now_s = max(self.now_s, exchange.retry_at_s)
+            self.now_s = max(self.now_s, exchange.attempts.retry_at_s)
             self._client = self.world.connect()
             self._up, self._down = next(self.breaks, (NEVER, NEVER))
             self.connections += 1

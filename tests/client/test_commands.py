@@ -11,7 +11,7 @@ import pytest
 from tests.client.peer import Joined
 from zbus.client import commands, errors
 from zbus.client.messages import Body, Delivery, Message
-from zbus.client.options import Address, parse_url
+from zbus.client.options import Address, parse_url, parse_urls
 from zbus.client.positions import Start
 from zbus.testing.world import EPOCH_MS, World
 from zbus.wire.responses import Response
@@ -33,6 +33,30 @@ from zbus.wire.responses import Response
 )
 def test_urls(url: str, address: tuple[str, str, int]) -> None:
     assert parse_url(url) == Address(*address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "addresses"),
+    [
+        ("zbus://a,b:2", [("tcp", "a", 15555), ("tcp", "b", 2)]),
+        ("zbuss://a:1, b:2", [("tls", "a", 1), ("tls", "b", 2)]),
+        ("https://a:1,b:2", [("tls", "a", 1), ("tls", "b", 2)]),
+        ("a:1,b:2", [("tcp", "a", 1), ("tcp", "b", 2)]),
+        ("http://a:1,https://b:2,unix:/c", [("tcp", "a", 1), ("tls", "b", 2), ("unix", "/c", 0)]),
+        ("zbus://[::1]:1,[::2]:2", [("tcp", "::1", 1), ("tcp", "::2", 2)]),
+        ("unix:/a,b", [("unix", "/a,b", 0)]),
+    ],
+)
+def test_urls_of_a_broker_and_its_standbys(url: str, addresses: list[tuple[str, str, int]]) -> None:
+    assert parse_urls(url) == tuple([Address(*address) for address in addresses])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "url", ["", ",", "zbus://", "zbus://a,", "zbus://a,,b", "zbus://a,ftp://b", "zbus://a,u:p@b"]
+)
+def test_urls_of_several_that_are_none(url: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_urls(url)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_pauses_double_and_differ() -> None:
     pauses = []
     for _ in range(8):
         off.exchange.lost(100.0, "gone")
-        pauses.append(off.exchange.retry_at_s - 100.0)
+        pauses.append(off.exchange.attempts.retry_at_s - 100.0)
     limits = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
     assert all(limit / 2 <= pause <= limit for limit, pause in zip(limits, pauses, strict=True))
     assert len(set(pauses)) == 8

@@ -306,7 +306,7 @@ def test_pauses_grow_and_have_an_end() -> None:
     core = core_after(b"")
     pauses = []
     for _ in range(10):
-        pauses.append(core.retry_at_s)
+        pauses.append(core.attempts.retry_at_s)
         core.lost(0.0, "no")
     assert 0.025 <= pauses[0] <= 0.05
     assert pauses[3] > pauses[0]

@@ -10,6 +10,7 @@ HTTP = "wire/test_http_reader.py"
 WEBSOCKET = "wire/test_websocket.py"
 EXCHANGE = "client/test_exchange.py"
 ABANDONED = "client/test_abandoned.py"
+ATTEMPTS = "client/test_attempts.py"
 LOOP = "server/test_loop_parts.py"
 
 SHAPES = "dialects/zbus/test_shapes.py"
@@ -671,8 +672,8 @@ SERVER: list[Mutant] = [
         ),
         (
             "told-although-the-journal-failed",
-            "        if not self.failure:\n            self.output.send(",
-            "        if True:\n            self.output.send(",
+            "        elif not self.failure:\n            self.output.send(",
+            "        else:\n            self.output.send(",
             "server/test_loop_parts.py server/test_sync.py simulation/test_faults.py",
         ),
         (
@@ -835,6 +836,12 @@ CLIENT: list[Mutant] = [
     *mutants_of(
         "zbus/client/links/request_tracker.py",
         (
+            "a-standby-counted-as-an-attempt",
+            "                call.sent = max(0, call.sent - 1)  # it has done nothing",
+            "                pass",
+            ATTEMPTS,
+        ),
+        (
             "removed-by-somebody-else",
             "        elif response.status == 404 and call.sent > 1 and call.request.removes:",
             "        elif response.status == 404 and call.request.removes:",
@@ -853,12 +860,6 @@ CLIENT: list[Mutant] = [
             EXCHANGE,
         ),
         (
-            "one-retry-too-few",
-            "        hopeless = self._failures > retries",
-            "        hopeless = self._failures >= retries",
-            EXCHANGE,
-        ),
-        (
             "sent-twice-on-one-connection",
             "        self.online = False\n        self._out.clear()\n        self._reader",
             "        self.online = False\n        self._reader",
@@ -874,12 +875,6 @@ CLIENT: list[Mutant] = [
             "late-bytes-of-the-old-connection",
             "        self._out.clear()\n        self._reader = ResponseReader()",
             "        self._out.clear()",
-            EXCHANGE,
-        ),
-        (
-            "all-come-back-at-once",
-            "        self.retry_at_s = now_s + pause_s * (0.5 + self._random.random() / 2)",
-            "        self.retry_at_s = now_s + pause_s",
             EXCHANGE,
         ),
         (
@@ -906,11 +901,32 @@ CLIENT: list[Mutant] = [
             "        call.held_back = False",
             ABANDONED,
         ),
+    ),
+    *mutants_of(
+        "zbus/client/links/attempts.py",
+        (
+            "one-retry-too-few",
+            "        hopeless = rounds >= options.retries",
+            "        hopeless = rounds + 1 >= options.retries",
+            EXCHANGE,
+        ),
+        (
+            "all-come-back-at-once",
+            "        self.retry_at_s = now_s + pause_s * (0.5 + self._random.random() / 2)",
+            "        self.retry_at_s = now_s + pause_s",
+            EXCHANGE,
+        ),
         (
             "failures-never-forgotten",
-            "                self._failures = 0\n",
-            "",
+            "        self.failures = 0\n\n    def failed",
+            "        pass\n\n    def failed",
             EXCHANGE,
+        ),
+        (
+            "standbys-never-tried",
+            "        self.place = (self.place + 1) % self._places\n",
+            "",
+            ATTEMPTS,
         ),
     ),
     *mutants_of(

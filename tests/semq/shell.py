@@ -153,7 +153,7 @@ async def shell(
     platform = None
     if port is not None:
         address = Address("tcp", "127.0.0.1", port)
-        platform = Platform(address=address, options=Options(token=token))
+        platform = Platform(addresses=(address,), options=Options(token=token))
     outside = Outside(
         platform=platform,
         endpoints=endpoints,

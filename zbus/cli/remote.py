@@ -19,7 +19,7 @@ import click
 from zbus import client
 from zbus.cli.words import Failed, keep_json
 from zbus.client.messages import read_container
-from zbus.client.options import DEFAULT_URL, parse_url
+from zbus.client.options import DEFAULT_URL, parse_url, parse_urls
 from zbus.client.requests import line
 from zbus.wire.responses import Response
 
@@ -131,7 +131,7 @@ def url_option(command: Command) -> Command:
         default=DEFAULT_URL,
         show_default=True,
         show_envvar=True,
-        help="Where the broker is: http://, https:// or unix:/path.",
+        help="Where the broker is: http://, https://, unix:/path, or zbus://a,b with its standbys.",
     )(command)
 
 
@@ -204,7 +204,10 @@ def failures() -> Iterator[None]:
 def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 - of `Options`
     """A client of the broker at `url`, for the token and certificates that the command was given.
     What goes wrong later is for `failures` to catch."""
-    _parsed(url)
+    try:
+        parse_urls(url)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {error}") from None
     given = {"connect_timeout_s": CONNECT_TIMEOUT_S, **given_access()._asdict(), **options}
     with failures():
         try:

@@ -156,7 +156,7 @@ def run(platform: str, token: str | None, ca: str | None, cert: str | None, **gi
 
     try:
         options = client_options.Options(token=token or None, ca=ca, cert=cert)
-        address, options = client_options.resolve(platform, options)
+        addresses, options = client_options.resolve(platform, options)
     except ValueError as error:
         raise click.UsageError(f"--platform: {error}") from None
     except OSError as error:
@@ -183,7 +183,7 @@ def run(platform: str, token: str | None, ca: str | None, cert: str | None, **gi
         "body_bytes_max",
     )
     settings = Settings(
-        platform=Platform(address=address, options=options),
+        platform=Platform(addresses=addresses, options=options),
         keys=given["keys"],
         renewed=given["restored"],
         more={name: value for name, value in more.items() if value is not None},
@@ -201,7 +201,7 @@ def _serve(settings: Settings) -> None:
         async with opened(settings) as running:
             direct = f", directly at {', '.join(running.direct)}" if running.direct else ""
             listening = f"{settings.node} listens at {settings.socket}{direct}"
-            click.echo(f"{listening}; platform {settings.platform and settings.platform.address}")
+            click.echo(f"{listening}; platform {settings.platform}")
             sys.stdout.flush()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stop_on_signal, running.program.stop)

@@ -27,7 +27,7 @@ class Client(AsyncMethods, Common[AsyncConsumer, AsyncWatcher]):
 
     def __init__(self, url: str, options: Options) -> None:
         super().__init__(url, options)
-        self._link = AsyncLink(self._address, self._options)
+        self._link = AsyncLink(self._addresses, self._options)
 
     async def __aenter__(self) -> Self:
         """Connect. Raises ConnectionLost."""
@@ -47,10 +47,10 @@ class Client(AsyncMethods, Common[AsyncConsumer, AsyncWatcher]):
         return AsyncPipeline(self._link, in_flight_max)
 
     def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AsyncConsumer:
-        return AsyncConsumer(self._address, self._options, make, query, required, self._link)
+        return AsyncConsumer(self._addresses, self._options, make, query, required, self._link)
 
     def _watcher(self, core: Watching) -> AsyncWatcher:
-        return AsyncWatcher(self._address, self._options, core)
+        return AsyncWatcher(self._addresses, self._options, core)
 
 
 class AsyncPending(Generic[T]):

@@ -29,7 +29,7 @@ class BlockingClient(BlockingMethods, Common[Consumer, Watcher]):
 
     def __init__(self, url: str, options: Options) -> None:
         super().__init__(url, options)
-        self._link = Link(self._address, self._options)
+        self._link = Link(self._addresses, self._options)
 
     def open(self) -> Self:
         """Connect. Raises ConnectionLost. Without it the first request connects, and tries again
@@ -56,10 +56,10 @@ class BlockingClient(BlockingMethods, Common[Consumer, Watcher]):
         return Pipeline(self._link, in_flight_max)
 
     def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> Consumer:
-        return Consumer(self._address, self._options, make, query, required, self._link)
+        return Consumer(self._addresses, self._options, make, query, required, self._link)
 
     def _watcher(self, core: Watching) -> Watcher:
-        return Watcher(self._address, self._options, core).open()
+        return Watcher(self._addresses, self._options, core).open()
 
 
 class Pending(Generic[T]):

@@ -29,7 +29,7 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
 
     def __init__(self, url: str, options: Options) -> None:
         self._url = url
-        self._address, self._options = resolve(url, options)
+        self._addresses, self._options = resolve(url, options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._url}>"
@@ -125,5 +125,6 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
             filter,
             partition,
             timeout_ms,
+            len(self._addresses),
         )
         return self._watcher(core)

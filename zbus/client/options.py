@@ -13,6 +13,8 @@ from zbus.client.spans import Tracing
 DEFAULT_URL = "http://127.0.0.1:15555"
 DEFAULT_PORT = 15_555
 
+_SCHEMES = {"zbus": "http", "zbuss": "https"}
+
 Kind = Literal["tcp", "tls", "unix"]
 
 
@@ -25,6 +27,27 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return self.host if self.kind == "unix" else f"{self.host}:{self.port}"
+
+
+Addresses = tuple[Address, ...]
+"""Of a broker, and of its standbys."""
+
+
+def parse_urls(url: str) -> Addresses:
+    """One URL, or several with commas between them: a broker and its standbys. `zbus://a:1,b:2` is
+    the same as `http://a:1,http://b:2`: the scheme of the first is that of all that have none.
+    Raises ValueError."""
+    if url.startswith("unix:"):
+        return (parse_url(url),)
+    scheme, found = "http", []
+    for part in url.split(","):
+        place = part.strip()
+        if "://" in place:
+            scheme, place = place.split("://", 1)
+        if not place.startswith("unix:"):
+            place = f"{_SCHEMES.get(scheme, scheme)}://{place}"
+        found.append(parse_url(place))
+    return tuple(found)
 
 
 def parse_url(url: str) -> Address:
@@ -101,13 +124,13 @@ class OptionArguments(TypedDict, total=False):
     tracing: Tracing | None
 
 
-def resolve(url: str, options: Options) -> tuple[Address, Options]:
+def resolve(url: str, options: Options) -> tuple[Addresses, Options]:
     """What all connections of a client have in common: certificates are read once. Raises
     ValueError for a URL, OSError for files that cannot be read, TypeError for options that
     contradict each other."""
     if options.ssl_context is not None and (options.ca or options.cert):
         raise TypeError("ssl_context contradicts ca and cert: load them into the context")
-    address = parse_url(url)
-    if address.kind == "tls" and options.ssl_context is None:
+    addresses = parse_urls(url)
+    if any(address.kind == "tls" for address in addresses) and options.ssl_context is None:
         options = attrs.evolve(options, ssl_context=options.tls())
-    return address, options
+    return addresses, options

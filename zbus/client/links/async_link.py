@@ -19,7 +19,7 @@ from zbus.client.errors import ConnectionLost
 from zbus.client.links.forking import disown, follow_forks, require_own
 from zbus.client.links.request_tracker import Call, RequestTracker
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Options
+from zbus.client.options import Address, Addresses, Options
 from zbus.client.requests import Pulling, Request
 
 T = TypeVar("T")
@@ -93,8 +93,8 @@ def disown_stream(stream: ByteStream | None) -> None:
 class AsyncLink:
     """It works between `start` and `stop`."""
 
-    def __init__(self, address: Address, options: Options) -> None:
-        self._address = address
+    def __init__(self, addresses: Addresses, options: Options) -> None:
+        self._addresses = addresses
         self._options = options
         self._closed = False
         self._running: tuple[TaskGroup, anyio.CancelScope] | None = None
@@ -103,7 +103,7 @@ class AsyncLink:
         follow_forks(self)
 
     def _begin(self) -> None:
-        self._exchange = RequestTracker(self._options, random.SystemRandom())
+        self._exchange = RequestTracker(self._options, random.SystemRandom(), len(self._addresses))
         self._stream: ByteStream | None = None
         self._sending = anyio.Lock()
         self._wanted = anyio.Event()  # a request waits for a connection
@@ -144,10 +144,12 @@ class AsyncLink:
         self._running = None
 
     async def open(self) -> None:
-        """Connect, once. Raises ConnectionLost."""
+        """Connect, with one attempt for each address. Raises ConnectionLost."""
         self.require_own()
-        if (why := await self._connect()) is not None:
-            raise ConnectionLost(why)
+        for _ in self._addresses:
+            if (why := await self._connect()) is None:
+                return
+        raise ConnectionLost(why or "it has no address")
 
     async def close(self) -> None:
         self._closed = True
@@ -260,7 +262,7 @@ class AsyncLink:
                     if not len(exchange):
                         self._wanted = anyio.Event()
                         await self._wanted.wait()
-                    await anyio.sleep(max(0.0, exchange.retry_at_s - anyio.current_time()))
+                    await anyio.sleep(max(0.0, exchange.attempts.retry_at_s - anyio.current_time()))
                     if await self._connect() is None:
                         await self.flush()
                     continue
@@ -272,6 +274,11 @@ class AsyncLink:
                     if not exchange.receive(data):
                         await self._lose(stream, "it was closed")
                     self._flush_soon()
+
+    @property
+    def _address(self) -> Address:
+        """The one that is tried, or connected to."""
+        return self._addresses[self._exchange.attempts.place]
 
     async def _connect(self) -> str | None:
         try:

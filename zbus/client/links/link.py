@@ -18,7 +18,7 @@ from zbus.client.links.request_tracker import Call, RequestTracker
 from zbus.client.links.sockets import Socket
 from zbus.client.links.tls import TlsSocket
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Options
+from zbus.client.options import Address, Addresses, Options
 from zbus.client.requests import Pulling, Request
 
 T = TypeVar("T")
@@ -51,15 +51,15 @@ def open_socket(address: Address, options: Options, timeout_s: float) -> Socket:
 class Link:
     """One connection, made again when it breaks, and the calls under way on it."""
 
-    def __init__(self, address: Address, options: Options) -> None:
-        self._address = address
+    def __init__(self, addresses: Addresses, options: Options) -> None:
+        self._addresses = addresses
         self._options = options
         self._closed = False
         self._begin()
         follow_forks(self)
 
     def _begin(self) -> None:
-        self._exchange = RequestTracker(self._options, random.SystemRandom())
+        self._exchange = RequestTracker(self._options, random.SystemRandom(), len(self._addresses))
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
@@ -78,9 +78,12 @@ class Link:
         self._begin()
 
     def open(self) -> None:
-        """Connect, once. Raises ConnectionLost."""
+        """Connect, with one attempt for each address. Raises ConnectionLost."""
         with self._changed:
-            error = self._connect(time.monotonic() + self._options.connect_timeout_s)
+            for _ in self._addresses:
+                error = self._connect(time.monotonic() + self._options.connect_timeout_s)
+                if error is None:
+                    break
         if error is not None:
             raise ConnectionLost(error)
 
@@ -193,7 +196,7 @@ class Link:
         exchange, changed = self._exchange, self._changed
         connection = self._socket
         if connection is None:
-            pause_s = min(exchange.retry_at_s, end_s) - now_s
+            pause_s = min(exchange.attempts.retry_at_s, end_s) - now_s
             if pause_s > 0:
                 changed.wait(min(pause_s, LOOK_UP_S))
             elif self._connect(end_s) is None:
@@ -227,6 +230,11 @@ class Link:
                 self.flush()
             finally:
                 changed.acquire()
+
+    @property
+    def _address(self) -> Address:
+        """The one that is tried, or connected to."""
+        return self._addresses[self._exchange.attempts.place]
 
     def _connect(self, until_s: float) -> str | None:
         """The lock is held, and is not while this waits. Returns why there is no connection."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from zbus.client import commands
 from zbus.client.errors import ConnectionLost, ProtocolError, Timeout, ZbusError
 from zbus.client.links.abandoned import Abandoned, Key, Step
+from zbus.client.links.attempts import Attempts, Random
 from zbus.client.messages import Delivery
 from zbus.client.options import Options
 from zbus.client.requests import Pulling, Request, failure, line
@@ -32,13 +33,6 @@ T = TypeVar("T")
 LOG = logging.getLogger("zbus.client")
 
 _NONE = Response(200, {}, b"")
-
-
-class Random(Protocol):
-    """As `random.Random` has it."""
-
-    def random(self) -> float: ...
-    def getrandbits(self, k: int, /) -> int: ...
 
 
 class Call(Generic[T]):
@@ -100,9 +94,10 @@ def _encode(request: Request[Any], common: bytes, id: bytes) -> bytes:
 class RequestTracker:
     """The calls of one client: sent, answered, and sent again on a new connection."""
 
-    def __init__(self, options: Options, random: Random) -> None:
+    def __init__(self, options: Options, random: Random, places: int = 1) -> None:
+        """`places`: how many addresses there are to try."""
         self._options = options
-        self._random = random
+        self.attempts = Attempts(options, random, places)
         self._common = b"" if options.token is None else line(b"token", options.token)
         self._prefix = b"%016x-" % random.getrandbits(64)
         self._serial = 0
@@ -113,10 +108,9 @@ class RequestTracker:
         self._reader = ResponseReader()
         self._strange = ""  # what came that no broker says
         self._lost = ""  # why there was no connection the last time
-        self._failures = 0  # connections in a row that brought no answer
+        self._standby = ""  # it answers nothing itself, and this is who does
         self.online = False
         self.has_news = False  # something is to be sent that no caller is about to flush
-        self.retry_at_s = 0.0  # not before this is another connection to be tried
 
     def __len__(self) -> int:
         """Calls under way."""
@@ -223,10 +217,13 @@ class RequestTracker:
         usable = True
         for response in reader.receive(data):
             fields = response.fields
+            if response.status == 503 and b"standby" in fields:
+                self._standby = fields[b"standby"].decode("latin-1") or "not known"
+                return False
             id = fields.get(b"id")
             call = self._open.pop(id, None) if id is not None else None
             if call is not None:
-                self._failures = 0
+                self.attempts.worked()
                 self._answered(call, response)
             elif id in self._abandoned.steps:
                 self._decide(id, response)
@@ -262,15 +259,18 @@ class RequestTracker:
         strange = self._strange or (self._reader.error.text if self._reader.error else "")
         if strange:
             why = f"the reply is not from a zbus broker ({strange})"
-        self._strange = ""
+        elif self._standby:
+            why = f"the broker is a standby, and the owner is {self._standby}"
+            for call in self._open.values():
+                call.sent = max(0, call.sent - 1)  # it has done nothing
+        self._strange = self._standby = ""
         self._lost = why
         self.online = False
         self._out.clear()
         self._reader = ResponseReader()
         self._abandoned.lost()
         retries = self._options.retries
-        self._failures += 1
-        hopeless = self._failures > retries
+        hopeless = self.attempts.failed(now_s)
         for call in list(self._open.values()):
             unknown = call.sent > 0 and not call.safe
             if unknown or hopeless or call.sent > retries:
@@ -278,13 +278,6 @@ class RequestTracker:
                     self.give_up(call, ProtocolError(why))
                 else:
                     self.give_up(call, ConnectionLost(why, call.sent > 0))
-        if hopeless:
-            self._failures = 1  # who comes next begins anew, without haste
-        options = self._options
-        pause_s = options.backoff_s * 2.0 ** min(self._failures - 1, 30)
-        pause_s = min(options.backoff_max_s, pause_s)
-        # Half of it is random, so that many clients do not come back at once.
-        self.retry_at_s = now_s + pause_s * (0.5 + self._random.random() / 2)
 
     def connected(self) -> None:
         """There is a connection again: what is under way is sent on it."""

@@ -15,7 +15,7 @@ from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.forking import Unpicklable
 from zbus.client.links.request_tracker import Call
 from zbus.client.messages import AsyncHeld, Body, Delivery, Labels, Stored
-from zbus.client.options import Address, Options
+from zbus.client.options import Addresses, Options
 from zbus.client.readers.consuming import Consuming, Make
 from zbus.client.requests import Request, parse_deliveries
 from zbus.wire.responses import Response
@@ -30,7 +30,7 @@ class AsyncConsumer(Unpicklable):
 
     def __init__(
         self,
-        address: Address,
+        addresses: Addresses,
         options: Options,
         make: Make,
         query: Request[GroupInfo],
@@ -40,7 +40,7 @@ class AsyncConsumer(Unpicklable):
         """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
         client's: messages that cannot be given back are kept there for the next consumer."""
         self._home = home
-        self._link = AsyncLink(address, options)
+        self._link = AsyncLink(addresses, options)
         self._make = make
         self._query = query
         self._required = required

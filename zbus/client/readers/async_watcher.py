@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 from zbus.client.links.async_link import BROKEN, RECEIVE_BYTES, disown_stream, open_stream
 from zbus.client.links.forking import Unpicklable, follow_forks, require_own
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Options
+from zbus.client.options import Address, Addresses, Options
 from zbus.client.readers.watching import Watching
 
 
@@ -19,8 +19,8 @@ class AsyncWatcher(Unpicklable):
     """The messages of a topic, one after another. Made by `watch`, and used with `async with`.
     Belongs to one task."""
 
-    def __init__(self, address: Address, options: Options, core: Watching) -> None:
-        self._address = address
+    def __init__(self, addresses: Addresses, options: Options, core: Watching) -> None:
+        self._addresses = addresses
         self._options = options
         self._core = core
         self._stream: ByteStream | None = None
@@ -83,7 +83,7 @@ class AsyncWatcher(Unpicklable):
         """Do the next thing that brings us forward: pause, connect, or receive."""
         core, stream = self._core, self._stream
         if stream is None:
-            await anyio.sleep(max(0.0, core.retry_at_s - anyio.current_time()))
+            await anyio.sleep(max(0.0, core.attempts.retry_at_s - anyio.current_time()))
             await self._connect()
             return
         data, why = b"", f"nothing came for {core.patience_s:g} s"
@@ -94,6 +94,11 @@ class AsyncWatcher(Unpicklable):
                 why = str(error) or "it was closed"
         if not (data and core.receive(data)):
             await self._lost(f"lost the connection to {self._address}: {why}")
+
+    @property
+    def _address(self) -> Address:
+        """The one that is tried, or connected to."""
+        return self._addresses[self._core.attempts.place]
 
     async def _connect(self) -> None:
         try:

@@ -15,7 +15,7 @@ from zbus.client.links.forking import Unpicklable, follow_forks, require_own
 from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
 from zbus.client.messages import Body, Delivery, Held, Labels, Stored
-from zbus.client.options import Address, Options
+from zbus.client.options import Addresses, Options
 from zbus.client.readers.consuming import Consuming, Make
 from zbus.client.requests import Request, parse_deliveries
 from zbus.wire.responses import Response
@@ -32,7 +32,7 @@ class Consumer(Unpicklable):
 
     def __init__(
         self,
-        address: Address,
+        addresses: Addresses,
         options: Options,
         make: Make,
         query: Request[GroupInfo],
@@ -42,7 +42,7 @@ class Consumer(Unpicklable):
         """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
         client's: messages that cannot be given back are kept there for the next consumer."""
         self._home = home
-        self._link = Link(address, options)
+        self._link = Link(addresses, options)
         self._make = make
         self._query = query
         self._required = required

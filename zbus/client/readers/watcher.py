@@ -10,7 +10,7 @@ from zbus.client.links.forking import Unpicklable, follow_forks, require_own
 from zbus.client.links.link import RECEIVE_BYTES, open_socket
 from zbus.client.links.sockets import Socket
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Options
+from zbus.client.options import Address, Addresses, Options
 from zbus.client.readers.watching import Watching
 
 
@@ -18,8 +18,8 @@ class Watcher(Unpicklable):
     """The messages of a topic, one after another. Made by `watch`. Belongs to one thread; `close`
     may be called by another, and ends the loop."""
 
-    def __init__(self, address: Address, options: Options, core: Watching) -> None:
-        self._address = address
+    def __init__(self, addresses: Addresses, options: Options, core: Watching) -> None:
+        self._addresses = addresses
         self._options = options
         self._core = core
         self._socket: Socket | None = None
@@ -101,8 +101,8 @@ class Watcher(Unpicklable):
         left_s = patience_s if end_s is None else min(patience_s, max(0.0, end_s - now_s))
         connection = self._socket
         if connection is None:
-            if now_s < core.retry_at_s:
-                self._closed.wait(min(core.retry_at_s - now_s, left_s))
+            if now_s < core.attempts.retry_at_s:
+                self._closed.wait(min(core.attempts.retry_at_s - now_s, left_s))
             else:
                 self._connect()
             return
@@ -119,6 +119,11 @@ class Watcher(Unpicklable):
             data, why = b"", error.strerror or str(error)
         if not (data and core.receive(data)):
             self._lost(f"lost the connection to {self._address}: {why}")
+
+    @property
+    def _address(self) -> Address:
+        """The one that is tried, or connected to."""
+        return self._addresses[self._core.attempts.place]
 
     def _connect(self) -> None:
         try:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refused, TooMany, refusal
-from zbus.client.links.request_tracker import Random
+from zbus.client.links.attempts import Attempts, Random
 from zbus.client.messages import FRAMING, Delivery
 from zbus.client.options import Options
 from zbus.client.positions import Start, encode_start
@@ -61,9 +61,10 @@ class Watching:
         filter: str | None,
         partition: int | None,
         timeout_ms: int | None,
+        places: int = 1,
     ) -> None:
+        """`places`: how many addresses there are to try."""
         self._options = options
-        self._random = random
         token = b"" if options.token is None else line(b"token", options.token)
         self._lines = b"%baccept: text/event-stream\r\nenvelope: json\r\n%b%b" % (
             start(b"consume", topic),
@@ -78,11 +79,10 @@ class Watching:
         self._head: bytearray | None = None  # what has come of the head; None: it is complete
         self._refusal: ResponseReader | None = None
         self._events = EventReader()
-        self._failures = 0  # connections in a row that brought no events
         self._why: Exception | None = None  # what the broker said
         self.begun = False  # the event stream began
         self.error: Exception | None = None  # there will be no more
-        self.retry_at_s = 0.0  # not before this is another connection to be tried
+        self.attempts = Attempts(options, random, places)
 
     def connected(self) -> bytes:
         """There is a new connection: what to send on it."""
@@ -120,7 +120,7 @@ class Watching:
             data = bytes(head[end + 4 :])
             self._head = None
             self.begun = True
-            self._failures = 0
+            self.attempts.worked()
         for event in self._events.receive(data):
             self._take(event)
             if self._why is not None:
@@ -165,14 +165,8 @@ class Watching:
 
     def lost(self, now_s: float, why: str) -> None:
         """The connection ended, or could not be made. Decides whether to try again, and when."""
-        options = self._options
-        self._failures += 1
-        if self._failures > options.retries and self.error is None:
+        if self.attempts.failed(now_s) and self.error is None:
             self.error = self._why if isinstance(self._why, Refused) else ConnectionLost(why)
-        pause_s = options.backoff_s * 2.0 ** min(self._failures - 1, 30)
-        pause_s = min(options.backoff_max_s, pause_s)
-        # Half of it is random, so that many clients do not come back at once.
-        self.retry_at_s = now_s + pause_s * (0.5 + self._random.random() / 2)
 
     @property
     def patience_s(self) -> float:

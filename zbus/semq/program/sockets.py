@@ -21,7 +21,7 @@ from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSAttribute, TLSStream
 
 from zbus.client.links.async_link import BROKEN, open_stream
-from zbus.client.options import Address, Options
+from zbus.client.options import Addresses, Options
 from zbus.semq.endpoint.event_queue import EventQueue
 from zbus.semq.endpoint.events import Came, Closed, Connect, Frame, Opened, Unreachable
 from zbus.semq.program.connection import Connection
@@ -58,10 +58,14 @@ log = logging.getLogger("zbus.semq")
 
 @attrs.frozen(kw_only=True)
 class Platform:
-    """Where the platform is, and how to get in. `options` has the token, and what TLS needs."""
+    """Where the platform and its standbys are, and how to get in. `options` has the token, and what
+    TLS needs."""
 
-    address: Address
+    addresses: Addresses
     options: Options = attrs.field(factory=Options)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.addresses))
 
 
 class Sockets:
@@ -114,27 +118,27 @@ class Sockets:
     # -- to the platform ----------------------------------------------------------------------
 
     async def keep_platform(self) -> None:
-        """Connect to it, again and again."""
+        """Connect to it, again and again; if it has several addresses, to each in turn."""
         platform = self._platform
         if platform is None:
             return
         pause_s, logged = PAUSE_S, ""
-        while True:
+        for address in itertools.cycle(platform.addresses):
             began_s = anyio.current_time()
             try:
-                stream = await open_stream(platform.address, platform.options)
+                stream = await open_stream(address, platform.options)
             except OSError as error:
                 why = f"{error.strerror or error}"
                 if why != logged:  # once, however long it lasts
-                    log.warning("no platform", extra={"at": platform.address, "why": why})
+                    log.warning("no platform", extra={"at": address, "why": why})
                 logged = why
             else:
                 logged = ""
-                log.info("connected", extra={"platform": platform.address})
+                log.info("connected", extra={"platform": address})
                 number = next(self._numbers)
                 self._platform_link = number
                 try:
-                    await self._run_called(stream, f"platform {platform.address}",
+                    await self._run_called(stream, f"platform {address}",
                                            Opened(number, PLATFORM))  # fmt: skip
                 finally:
                     self._platform_link = 0

@@ -20,6 +20,7 @@ from zbus.server.process.replicated import ReplicatedEngine
 from zbus.server.process.supervisor import Supervisor
 
 HEAD_BYTES_MAX: Final = 16 << 10
+ID_BYTES_MAX: Final = 256
 CONNECTIONS_MAX: Final = 1_000
 """More wait until one of these is answered."""
 _REQUEST_S: Final = 5.0
@@ -93,17 +94,25 @@ class Waiting:
             return "the owner is not known yet"
         return f"the owner is {standby.owner.address}"
 
-    def _reply(self) -> bytes:
+    def _reply(self, head: bytes) -> bytes:
+        """To a request with this head. The line `standby` says to clients who answers instead."""
         owner = self._engine.standby.owner
         address = "" if owner is None else owner.address
-        document = {"status": "standby", "owner": address, "reasons": [self._reason()]}
-        body = msgspec.json.encode(document)
+        if b" /_health" in head.partition(b"\r\n")[0]:
+            kind = b"application/json"
+            document = {"status": "standby", "owner": address, "reasons": [self._reason()]}
+            body = msgspec.json.encode(document)
+        else:
+            kind = b"text/plain"
+            body = f"503: this broker is a standby; {self._reason()}".encode()
         lines = [
             b"HTTP/1.1 503 Service Unavailable",
-            b"content-type: application/json",
+            b"content-type: " + kind,
             b"content-length: %d" % len(body),
+            b"standby: " + address.encode("ascii", "replace"),
             b"retry-after: 1",
             b"connection: close",
+            *_id_lines(head),
         ]
         return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -128,12 +137,22 @@ class Waiting:
                         if not data:
                             return
                         head += data
-                    await stream.send_all(self._reply())
+                    await stream.send_all(self._reply(head))
                 if isinstance(stream, trio.SocketStream):
                     await stream.send_eof()
                     with trio.move_on_after(_LINGER_S):  # else the reply may be lost
                         while await stream.receive_some(HEAD_BYTES_MAX):
                             pass
+
+
+def _id_lines(head: bytes) -> list[bytes]:
+    """The id of a request, by which clients that wait for several know the reply."""
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"id" and len(value) <= ID_BYTES_MAX:
+            printable = value.isascii() and value.decode().isprintable()
+            return [b"id:" + value] if printable else []
+    return []
 
 
 def wait(waiting: Waiting) -> bool:
