@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, mutants_of
 
 MODEL = "storage/jetstream/test_jetstream_model.py"
+DIALOGUE = "storage/jetstream/test_committer.py"
+OWNERSHIP = "storage/jetstream/test_ownership.py"
 
 JETSTREAM: list[Mutant] = [
     *mutants_of(
@@ -49,13 +51,13 @@ JETSTREAM: list[Mutant] = [
             "another-sequence-confirmed",
             "            if answer.sequence == self.last + len(self._sent):\n",
             "            if True:\n",
-            MODEL,
+            DIALOGUE,
         ),
         (
             "nothing-there-is-another-owner",
             "        elif not got.found:\n            self.in_doubt = True\n            self._stream.later(AGAIN_MS, self._ask)\n",
-            '        elif not got.found:\n            self._stop(Failure.TAKEN, "")\n',
-            MODEL,
+            '        elif not got.found:\n            self.stop(Failure.TAKEN, "")\n',
+            DIALOGUE,
         ),
         (
             "confirmed-with-a-batch-in-flight",
@@ -70,6 +72,18 @@ JETSTREAM: list[Mutant] = [
             MODEL,
         ),
         (
+            "certain-since-the-last-copy",
+            "            self._sent_ms = self._stream.now_ms()\n            self._send()\n        else:",
+            "            self._send()\n        else:",
+            DIALOGUE,
+        ),
+        (
+            "deleted-after-one-answer",
+            "        if self._deleted >= DELETED_TIMES:",
+            "        if self._deleted >= 1:",
+            DIALOGUE,
+        ),
+        (
             "last-not-moved",
             "        self.last += len(self._sent)\n",
             "        self.last += 1\n",
@@ -79,27 +93,54 @@ JETSTREAM: list[Mutant] = [
             "stopped-and-goes-on",
             "    def _answered(self, answer: Published) -> None:\n        if self.stopped:\n            return\n",
             "    def _answered(self, answer: Published) -> None:\n",
-            MODEL,
+            DIALOGUE,
         ),
     ),
     *mutants_of(
         "zbus/storage/jetstream/ownership.py",
         (
             "claim-without-reading-again",
-            "            self._again(answer.text)\n\n    def _again",
-            "            self._done(Claimed(self._owner.epoch, answer.sequence, self._former))\n\n    def _again",
-            MODEL,
+            "        else:\n            self._again(answer.text)\n\n    def _claimed",
+            "        else:\n            self._claimed(answer.sequence)\n\n    def _claimed",
+            OWNERSHIP,
         ),
         (
             "epoch-of-the-former",
             "self._former.epoch + 1\n",
             "self._former.epoch\n",
-            MODEL,
+            OWNERSHIP,
         ),
         (
             "own-claim-not-known",
-            "            if self._former.random == self._owner.random:",
+            "            if former.random and former.random == self._owner.random:",
             "            if False:",
+            OWNERSHIP,
+        ),
+        (
+            "no-quiet-time",
+            "        quiet_until_ms = now_ms + QUIET_MS if needs_quiet else now_ms",
+            "        quiet_until_ms = now_ms",
+            MODEL,
+        ),
+        (
+            "purged-and-claimed",
+            "        if self._former is None and state.last > 0:",
+            "        if False:",
+            OWNERSHIP,
+        ),
+        (
+            "taken-from-an-owner-that-is-there",
+            "        if not self._is_free(former):",
+            "        if False:",
+            OWNERSHIP,
+        ),
+    ),
+    *mutants_of(
+        "zbus/storage/jetstream/lane.py",
+        (
+            "a-piece-is-a-message",
+            "        if self._missing or self._first is None:",
+            "        if self._first is None:",
             MODEL,
         ),
     ),
@@ -154,6 +195,30 @@ JETSTREAM: list[Mutant] = [
             "trimmed-comes-back",
             "                if before is not None:  # what",
             "                if False:  # what",
+            MODEL,
+        ),
+        (
+            "certain-for-ever",
+            "        return alive and self.unconfirmed_ms < CERTAIN_MS",
+            "        return alive",
+            MODEL,
+        ),
+        (
+            "an-idle-owner-forgets-to-renew",
+            "        elif unconfirmed_ms >= RENEW_MS:",
+            "        elif False:",
+            MODEL,
+        ),
+        (
+            "late-and-waiting-for-ever",
+            "            self._give_up(committer.outstanding(), Verdict.LOST)\n",
+            "",
+            MODEL,
+        ),
+        (
+            "a-purge-not-noticed",
+            "            if state.first > self._owner_sequence and not self._committer.stopped:",
+            "            if False:",
             MODEL,
         ),
         (

@@ -65,7 +65,7 @@ class NatsBench(Bench):
 
     def claim(self) -> JetStreamJournal:
         """Take the shard from its owner."""
-        stream, answers = self.connect(), list[Claimed | Owner | None]()
+        stream, answers = self.connect(), list[Claimed | Owner | JournalError | None]()
         Claim(stream, self.subjects, "node", "", lambda owner: True, answers.append).start()
         self.run_until(lambda: answers)
         assert isinstance(answers[0], Claimed)

@@ -147,7 +147,10 @@ class SimulatedStream:
             if cluster.happens(cluster.faults.away):
                 done(_AWAY)
             else:
-                done(StreamState(len(cluster.log), cluster.bytes_used(), cluster.bytes_max))
+                there = cluster.present(len(cluster.log))
+                first = there[0].sequence if there else len(cluster.log) + 1
+                used = cluster.bytes_used()
+                done(StreamState(len(cluster.log), used, cluster.bytes_max, first))
 
         self._answer(ask)
 

@@ -12,8 +12,8 @@ import pytest
 from tests.limits import checked
 from zbus.storage.format.batch import iterate
 from zbus.storage.jetstream.committer import Failure
-from zbus.storage.jetstream.engine import JetStreamJournal
-from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
+from zbus.storage.jetstream.engine import TIMEOUT_MS, JetStreamJournal
+from zbus.storage.jetstream.ownership import CERTAIN_MS, Claim, Claimed, Owner
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError, Lane, StoredLane, Verdict, Verdicts
 from zbus.testing.contract import JournalContract
@@ -48,7 +48,7 @@ class ClusterBench(Bench):
 
     def claim(self) -> JetStreamJournal:
         stream, subjects = self.cluster.connect(), Subjects("test")
-        answers: list[Claimed | Owner | None] = []
+        answers: list[Claimed | Owner | JournalError | None] = []
         Claim(stream, subjects, "node", "", lambda owner: True, answers.append).start()
         self.run_until(lambda: answers)
         (claimed,) = answers
@@ -102,6 +102,10 @@ class Broker:
                 return
             self.bench.run_one()
         raise AssertionError("the engine hangs")
+
+    def wait_for(self, count: int) -> None:
+        """Until so many are confirmed."""
+        self.wait(lambda: len(self.book) >= count)
 
     def put(self, body: bytes) -> None:
         """Append it; it is in the book as soon as it is confirmed."""
@@ -226,3 +230,52 @@ def test_lanes_are_opened_one_by_one() -> None:
     journal = bench.claim()
     assert sorted(bench.recovered(journal)) == lanes
     assert split(bench.recovered(journal, [lanes[7]])[lanes[7]][0])
+
+
+def test_a_large_append_is_stored_in_pieces_and_read_whole() -> None:
+    """Simulated messages hold 64 KiB."""
+    for seed in range(5):
+        bench = ClusterBench(seed, Faults())
+        owner = Broker(bench, [])
+        owner.open()
+        sent = [b"a", b"b" * 300_000, b"c", b"d" * 64_000, b"e" * 64_300, b"f"]
+        for body in sent:
+            owner.put(body)
+        owner.wait_for(len(sent))
+        assert messages(bench) == sent
+
+
+def test_a_purged_stream_ends_the_owner() -> None:
+    bench = ClusterBench(4, Faults(0, 0, 0, 0, 0))
+    owner = Broker(bench, [])
+    owner.open()
+    owner.put(b"a")
+    bench.run_until(lambda: owner.book)
+    owner.journal.upkeep(0)
+    bench.run_for(500)
+    assert owner.journal.failure is None
+    bench.cluster.purged = set(range(1, len(bench.cluster.log) + 1))
+    owner.journal.upkeep(1_000)
+    bench.run_for(100)
+    assert owner.journal.failure is Failure.WENT_BACK
+    assert "somebody purged it" in bench.failures[0]
+
+
+def test_an_owner_stays_certain_without_messages_and_loses_it_with_the_stream() -> None:
+    bench = ClusterBench(5, Faults(0, 0, 0, 0, 0))
+    owner = Broker(bench, [])
+    owner.open()
+    for _ in range(100):
+        bench.run_for(200)
+        assert owner.journal.is_certain
+    assert not owner.journal.is_quiet
+    bench.cluster.faults = Faults(lost=1)
+    bench.run_for(2 * CERTAIN_MS)
+    assert not owner.journal.is_certain
+    assert not owner.journal.is_late
+    answers: list[Verdicts] = []
+    owner.put(b"late")
+    owner.journal.commit([LANE], True, answers.append)
+    bench.run_for(TIMEOUT_MS)
+    assert owner.journal.is_late
+    assert answers == [{LANE: Verdict.LOST}]

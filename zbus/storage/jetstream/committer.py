@@ -31,13 +31,15 @@ AGAIN_MS: Final = 20
 """A batch that was refused, with nothing in its place: a copy of it is under way."""
 DOUBT_MS: Final = 100
 """How often a leader is asked how far the stream is."""
+DELETED_TIMES: Final = 30
+"""A server that has just started may not know a stream yet; this often in a row is no mistake."""
 
 
 class Failure(enum.Enum):
     """Why nothing more can be stored by this owner."""
 
     TAKEN = "another owner has claimed the shard"
-    WENT_BACK = "the stream ends before what was confirmed"
+    WENT_BACK = "the stream has less than was confirmed"
     BROKEN = "the stream answered what cannot be"
 
 
@@ -84,6 +86,7 @@ class Committer:
         self.confirmed_ms = sent_ms
         """When the newest batch that is confirmed was sent, on the clock of the stream."""
         self.in_doubt = False
+        self._deleted = 0  # how often in a row there was said to be no such stream
         self.stopped = False
 
     def add(self, entry: Entry) -> None:
@@ -149,7 +152,7 @@ class Committer:
             if answer.sequence == self.last + len(self._sent):
                 self._done()
             else:
-                self._stop(Failure.BROKEN, f"sequence {answer.sequence} was confirmed")
+                self.stop(Failure.BROKEN, f"sequence {answer.sequence} was confirmed")
         elif answer.outcome is Outcome.WRONG_SEQUENCE:
             self._look()
         elif answer.outcome is Outcome.UNKNOWN:
@@ -187,10 +190,13 @@ class Committer:
     def _heard(self, state: StreamState | Unreachable) -> None:
         if self.stopped:
             return
-        if isinstance(state, Unreachable):
+        self._deleted = self._deleted + 1 if isinstance(state, Unreachable) and state.deleted else 0
+        if self._deleted >= DELETED_TIMES:
+            self.stop(Failure.WENT_BACK, "it was deleted")
+        elif isinstance(state, Unreachable):
             self._stream.later(DOUBT_MS, self._ask)
         elif state.last < self.last:
-            self._stop(Failure.WENT_BACK, f"it ends at {state.last}, and {self.last} was confirmed")
+            self.stop(Failure.WENT_BACK, f"it ends at {state.last}, and {self.last} was confirmed")
         elif state.last == self.last:
             self._send()
         else:
@@ -214,8 +220,9 @@ class Committer:
             if own and all(there.headers.get(name) == text for name, text in mine.headers.items()):
                 self._done()
             else:
-                self._stop(Failure.TAKEN, f"{there.subject} is at {there.sequence}")
+                self.stop(Failure.TAKEN, f"{there.subject} is at {there.sequence}")
 
-    def _stop(self, failure: Failure, text: str) -> None:
+    def stop(self, failure: Failure, text: str) -> None:
+        """Nothing more is stored by this owner."""
         self.stopped = True
         self._fail(failure, text)

@@ -132,6 +132,7 @@ class JetStreamJournal:
         self._purging = False
         self._closed = self._released = False
         self._room = _UNLIMITED  # bytes that messages may still take
+        self._owner_sequence = claimed.sequence  # nothing from there on is ever purged
         self._renewals = 0
         self.state = StreamState(claimed.sequence, 0, 0)
         """As it was heard last."""
@@ -369,6 +370,9 @@ class JetStreamJournal:
     def _measured(self, state: StreamState | Unreachable) -> None:
         if isinstance(state, StreamState):
             self.state = state
+            if state.first > self._owner_sequence and not self._committer.stopped:
+                text = f"it begins at {state.first}: somebody purged it"
+                self._committer.stop(Failure.WENT_BACK, text)
             free = state.bytes_max - self._reserve_bytes - state.bytes_used
             self._room = free if state.bytes_max else _UNLIMITED
 
@@ -416,12 +420,14 @@ class JetStreamJournal:
             self._give_up(committer.outstanding(), Verdict.LOST)
             for barrier in list(self._barriers):  # who hears of it may commit
                 barrier.fire()
-        elif unconfirmed_ms >= RENEW_MS and not committer.outstanding():
-            committer.add(_Append(None, self._renewal))
-            committer.push()
+        elif unconfirmed_ms >= RENEW_MS:
+            if not committer.outstanding():
+                committer.add(_Append(None, self._renewal))
+            committer.push()  # also what is appended and not committed yet
 
     def _renewal(self, sequence: int) -> list[Outgoing]:
         self._renewals += 1
+        self._owner_sequence = sequence
         if self._renewals % RENEWALS_KEPT == 0:
             self._purge(self._subjects.owner, sequence)
         return [self._claimed.owner.encode(self._subjects)]

@@ -36,6 +36,7 @@ REPLICA_NS: Final = 2_000_000_000
 """A leader counts if a current replica was heard within this time: one that is cut off goes on
 answering."""
 
+_NO_STREAM: Final = 10059
 _WRONG_SEQUENCE: Final = frozenset({10071, 10164})
 _NO_ROOM: Final = frozenset({10023, 10047, 10077, 10110})
 _REFUSED: Final = frozenset({10054, 10056})
@@ -206,12 +207,15 @@ def _document(answer: list[Delivered] | str) -> Document | Unreachable:
 def _unreachable(answer: Document | Unreachable) -> Unreachable:
     if isinstance(answer, Unreachable):
         return answer
-    return Unreachable(answer.error.description if answer.error else "an answer without content")
+    if answer.error is None:
+        return Unreachable("an answer without content")
+    return Unreachable(answer.error.description, answer.error.err_code == _NO_STREAM)
 
 
 def _state_of(answer: Document | Unreachable) -> StreamState | Unreachable:
     if isinstance(answer, Unreachable) or answer.error or answer.state is None:
         return _unreachable(answer)
+    state = answer.state
     cluster, replicas = answer.cluster, answer.config.get("num_replicas", 1)
     if replicas > 1:
         others = cluster.replicas if cluster is not None else []
@@ -219,7 +223,7 @@ def _state_of(answer: Document | Unreachable) -> StreamState | Unreachable:
         if cluster is None or not cluster.leader or not fresh:
             return Unreachable("the stream's leader hears of no replica")
     limit = answer.config.get("max_bytes", -1)
-    return StreamState(answer.state.last_seq, answer.state.bytes, max(0, limit))
+    return StreamState(state.last_seq, state.bytes, max(0, limit), state.first_seq)
 
 
 def _one(answer: Document | Unreachable) -> Got:

@@ -26,8 +26,11 @@ from zbus.storage.jetstream.stream import (
     Unreachable,
 )
 from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.port import JournalError
 
 PAUSE_MS: Final = 100
+NAMELESS_TIMES: Final = 30
+"""So often it is looked again for an owner's message, which a server may not have yet."""
 CERTAIN_MS: Final = 1_750
 QUIET_MS: Final = 2_000
 
@@ -65,10 +68,11 @@ class Claim:
         node: str,
         address: str,
         is_free: Callable[[Owner | None], bool],
-        done: Callable[[Claimed | Owner | None], None],
+        done: Callable[[Claimed | Owner | JournalError | None], None],
     ) -> None:
         """`is_free` decides whether the shard may be taken from its owner. `done` gets that owner
-        if not: another one may have come first."""
+        if not: another one may have come first. It gets a JournalError for a stream that is not
+        as a broker left it."""
         self._stream = stream
         self._subjects = subjects
         self._is_free = is_free
@@ -76,6 +80,7 @@ class Claim:
         self._former: Owner | None = None
         self._owner = Owner(0, node, address)
         self._sent_ms = 0
+        self._nameless_times = 0
         self.problem = ""
         """Why it is tried again."""
 
@@ -91,7 +96,8 @@ class Claim:
             try:
                 former = msgspec.json.decode(got.found[0].body, type=Owner)
             except msgspec.MsgspecError as error:
-                self._again(f"{self._subjects.owner} holds a foreign message: {error}")
+                place = f"sequence {got.found[0].sequence} of the stream {self._subjects.stream}"
+                self._done(JournalError(f"{place} is no message of a broker: {error}"))
                 return
             if former.random and former.random == self._owner.random:
                 self._claimed(got.found[0].sequence)  # the answer to the claim was lost
@@ -106,11 +112,23 @@ class Claim:
         if isinstance(state, Unreachable):
             self._again(state.text)
             return
+        if self._former is None and state.last > 0:
+            self._nameless(state.last)
+            return
         epoch = 1 if self._former is None else self._former.epoch + 1
         random = os.urandom(8).hex()
         self._owner = msgspec.structs.replace(self._owner, epoch=epoch, random=random)
         self._sent_ms = self._stream.now_ms()
         self._stream.publish([self._owner.encode(self._subjects)], state.last, self._answered)
+
+    def _nameless(self, last: int) -> None:
+        """It has messages, and none says who owns it. Another one may claim it just now."""
+        self._nameless_times += 1
+        text = f"the stream {self._subjects.stream} ends at {last} and has no message of an owner"
+        if self._nameless_times < NAMELESS_TIMES:
+            self._again(text)
+        else:
+            self._done(JournalError(f"{text}: somebody purged it, or it is not of zbus"))
 
     def _answered(self, answer: Published) -> None:
         if answer.outcome is None:

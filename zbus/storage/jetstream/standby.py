@@ -78,8 +78,12 @@ class Standby:
         """Settings of the stream, once it was found."""
         self.owner: Owner | None = None
         """Who owns the shard, as far as this one knows."""
-        self.problem = ""
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
         """Why nothing is known of an owner."""
+        return self._problem or ("" if self._claim is None else self._claim.problem)
 
     @staticmethod
     def stream_name(shard: Shard) -> str:
@@ -119,13 +123,13 @@ class Standby:
                 text = f"the stream {self.subjects.stream} does not fit: {'; '.join(problems)}"
                 self._done(JournalError(text))
             else:
-                self.problem = ""
+                self._problem = ""
                 self._look()
             return
         if isinstance(answer, Unreachable):
-            self.problem = answer.text
+            self._problem = answer.text
         elif answer.error is not None:
-            self.problem = answer.error.description
+            self._problem = answer.error.description
         if self._stream.now_ms() - self._begun_ms >= self._timeout_ms:
             text = f"no stream {self.subjects.stream} within {self._timeout_ms} ms: {self.problem}"
             self._done(JournalError(text))
@@ -166,8 +170,10 @@ class Standby:
         hears_itself = self._presence.silent_ms(self._me.random, now_ms) < _ECHO_MS
         return silent_ms >= GONE_MS and hears_itself
 
-    def _claimed(self, answer: Claimed | Owner | None) -> None:
-        if isinstance(answer, Claimed):
+    def _claimed(self, answer: Claimed | Owner | JournalError | None) -> None:
+        if isinstance(answer, JournalError):
+            self._done(answer)
+        elif isinstance(answer, Claimed):
             self._owned = answer.owner
             self._beat(answer.owner)
             self._done(answer)

@@ -52,12 +52,14 @@ class StreamState(NamedTuple):
     last: int  # sequence of the newest message; it stays when that is removed
     bytes_used: int
     bytes_max: int  # 0 = no limit
+    first: int = 0  # sequence of the oldest message that is left; `last` + 1 without any
 
 
 class Unreachable(NamedTuple):
     """A question without a good answer; it may be asked again."""
 
     text: str
+    deleted: bool = False  # the servers say that there is no such stream
 
 
 class Messages(NamedTuple):

@@ -1,0 +1,148 @@
+"""Claims, and who is gone: dialogues with a stream that says what it likes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.storage.jetstream.scripted import ScriptedStream
+from zbus.storage.jetstream.ownership import (
+    NAMELESS_TIMES,
+    PAUSE_MS,
+    QUIET_MS,
+    Claim,
+    Claimed,
+    Owner,
+)
+from zbus.storage.jetstream.standby import GONE_MS, Presence
+from zbus.storage.jetstream.stream import (
+    Messages,
+    Outcome,
+    Outgoing,
+    Published,
+    Stored,
+    StreamState,
+    Unreachable,
+)
+from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.port import JournalError
+
+SUBJECTS = Subjects("test")
+FORMER = Owner(7, "other", "b:2", "random")
+
+
+class Claiming:
+    """A claim under way."""
+
+    def __init__(self, free: bool = True) -> None:
+        self.stream = ScriptedStream()
+        self.answers: list[Claimed | Owner | JournalError | None] = []
+        self.claim = Claim(
+            self.stream, SUBJECTS, "node", "a:1", lambda owner: free, self.answers.append
+        )
+        self.claim.start()
+
+    def sent(self) -> Owner:
+        """What a publish that is open would store."""
+        kind, (messages, _), _ = self.stream.asked[0]
+        assert kind == "publish"
+        return msgspec.json.decode(messages[0].body, type=Owner)
+
+
+def owner_at(sequence: int, owner: Owner) -> Messages:
+    message: Outgoing = owner.encode(SUBJECTS)
+    return Messages([Stored(sequence, message.subject, message.headers, message.body)])
+
+
+def test_an_empty_stream_is_claimed_at_once() -> None:
+    claiming = Claiming()
+    assert claiming.stream.answer("get", Messages([])) == (SUBJECTS.owner,)
+    claiming.stream.answer("state", StreamState(0, 0, 0))
+    assert claiming.sent().epoch == 1
+    assert claiming.stream.answer("publish", Published(1))[1] == 0
+    (claimed,) = claiming.answers
+    assert isinstance(claimed, Claimed)
+    assert (claimed.owner.epoch, claimed.sequence, claimed.quiet_until_ms) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("left", "quiet_ms"), [(False, QUIET_MS), (True, 0)])
+def test_a_claim_takes_the_place_behind_the_newest_message(left: bool, quiet_ms: int) -> None:
+    claiming = Claiming()
+    claiming.stream.answer("get", owner_at(40, msgspec.structs.replace(FORMER, left=left)))
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    assert (claiming.sent().epoch, claiming.sent().address) == (8, "a:1")
+    assert claiming.stream.answer("publish", Published(45))[1] == 44
+    (claimed,) = claiming.answers
+    assert isinstance(claimed, Claimed)
+    assert (claimed.sequence, claimed.quiet_until_ms) == (45, quiet_ms)
+
+
+def test_an_owner_that_is_there_stays() -> None:
+    claiming = Claiming(free=False)
+    claiming.stream.answer("get", owner_at(40, FORMER))
+    assert (claiming.answers, claiming.stream.open) == ([FORMER], [])
+
+
+def test_a_claim_that_was_refused_looks_again() -> None:
+    """Something was stored meanwhile: by the owner, or by another one that claimed it."""
+    claiming = Claiming()
+    claiming.stream.answer("get", owner_at(40, FORMER))
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("publish", Published(0, Outcome.WRONG_SEQUENCE, "wrong"))
+    assert claiming.answers == []
+    claiming.stream.wait(PAUSE_MS)
+    claiming.stream.answer("get", owner_at(45, msgspec.structs.replace(FORMER, epoch=8)))
+    claiming.stream.answer("state", StreamState(45, 0, 0))
+    assert claiming.sent().epoch == 9
+
+
+def test_a_claim_whose_answer_was_lost_is_known_again() -> None:
+    claiming = Claiming()
+    claiming.stream.answer("get", owner_at(40, FORMER))
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    mine = claiming.sent()
+    claiming.stream.answer("publish", Published(0, Outcome.UNKNOWN, "no answer"))
+    claiming.stream.wait(PAUSE_MS)
+    claiming.stream.answer("get", owner_at(45, mine))
+    (claimed,) = claiming.answers
+    assert isinstance(claimed, Claimed)
+    assert (claimed.owner, claimed.sequence) == (mine, 45)
+    assert claimed.quiet_until_ms >= QUIET_MS
+
+
+def test_a_foreign_message_in_place_of_the_owner_is_named() -> None:
+    claiming = Claiming()
+    claiming.stream.answer("get", Messages([Stored(9, SUBJECTS.owner, {}, b"hello")]))
+    (error,) = claiming.answers
+    assert isinstance(error, JournalError)
+    assert "sequence 9 of the stream zbus-test-0 is no message of a broker" in str(error)
+
+
+def test_a_stream_that_was_purged_is_not_claimed() -> None:
+    """Once it may be another one that claims it at the same time."""
+    claiming = Claiming()
+    for _ in range(NAMELESS_TIMES):
+        assert claiming.answers == []
+        claiming.stream.answer("get", Messages([]))
+        claiming.stream.answer("state", StreamState(44, 0, 0))
+        claiming.stream.wait(PAUSE_MS)
+    (error,) = claiming.answers
+    assert "zbus-test-0 ends at 44 and has no message of an owner: somebody purged" in str(error)
+
+
+def test_the_reason_of_waiting_is_known() -> None:
+    claiming = Claiming()
+    claiming.stream.answer("get", Unreachable("no leader"))
+    assert (claiming.claim.problem, claiming.answers) == ("no leader", [])
+
+
+def test_presence() -> None:
+    presence = Presence()
+    assert presence.silent_ms("a", 1_000) == 0  # never heard: watched from now on
+    assert presence.silent_ms("a", 1_000 + GONE_MS) == GONE_MS
+    presence.hear(Owner(1, random="a"), 5_000)
+    assert presence.silent_ms("a", 5_100) == 100
+    presence.hear(Owner(1, random="a", left=True), 5_200)
+    assert presence.silent_ms("a", 5_200) >= GONE_MS
+    presence.forget(5_200 + 100 * GONE_MS)
+    assert presence.silent_ms("a", 900_000) == 0
