@@ -120,6 +120,9 @@ h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com
 	  https://github.com/dropseed/h1spec build/h1spec; make h1spec H1SPEC=build/h1spec" >&2; exit 1; }
 	$(BIN)/python -m tests.process.h1spec $(H1SPEC) $(ARGS)
 
+trial: $(VENV)/test.stamp ## Three NATS servers, an owner and a standby on this machine, with failures: 40 seconds
+	$(BIN)/python examples/replicated/trial.py
+
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)

@@ -103,7 +103,7 @@ FLOORS: dict[str, list[str]] = {
         "inspect",
         "dialect",
     ],
-    "server": ["loop push", "assembly", "watch", "process"],
+    "server": ["loop push", "assembly", "watch", "process", "doctor"],
     "storage": [
         "errors lane_state",
         "format retention",

@@ -20,9 +20,7 @@ from tests.docs.pages import ROOT
 from tests.process.broker import BrokerProcess
 from zbus.cli.doctor import doctor
 from zbus.config import Config
-from zbus.server.process.certificates import Certificates
-from zbus.server.process.checks import (
-    Finding,
+from zbus.server.doctor.checks import (
     Machine,
     clock_state,
     examine,
@@ -30,6 +28,8 @@ from zbus.server.process.checks import (
     valid_until_s,
     write_cache,
 )
+from zbus.server.doctor.finding import Finding
+from zbus.server.process.certificates import Certificates
 from zbus.server.watch.system_stats import Space
 
 GIB = 1 << 30

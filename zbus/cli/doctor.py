@@ -15,16 +15,23 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option(
+    "--monitor-port",
+    type=click.IntRange(1, 65_535),
+    default=8_222,
+    show_default=True,
+    help="With --engine nats://: the monitoring port of the NATS servers.",
+)
 @configured
-def doctor(loaded: Config, as_json: bool) -> None:
+def doctor(loaded: Config, as_json: bool, monitor_port: int) -> None:
     """Check disk, limits, clock, tokens, certificate and port for a broker with these options.
 
     Exit code 1 if something has to be mended before the broker can do its work.
     """
-    from zbus.server.process.checks import examine  # here: it needs the broker's parts
+    from zbus.server.doctor.checks import examine  # here: it needs the broker's parts
 
     findings = []
-    for found in examine(loaded):
+    for found in examine(loaded, monitor_port=monitor_port):
         findings.append(found)
         if not as_json:
             level = click.style(f"{found.level:8}", fg=_COLOURS[found.level])

@@ -45,6 +45,17 @@ FIGURES = {
     ),
     "diskTotalBytes": _family("disk_size_bytes", "gauge", "Size of the disk.", unit="bytes"),
 }
+ENGINE = {
+    "epoch": _family(
+        "engine_epoch", "gauge", "Number of this ownership of the stream; each takeover adds one."
+    ),
+    "sequence": _family("engine_sequence", "gauge", "The newest message of the stream."),
+    "bytes": _family("engine_stored_bytes", "gauge", "Size of the stream.", unit="bytes"),
+    "bytesMax": _family(
+        "engine_size_bytes", "gauge", "Limit of the stream; 0 = none.", unit="bytes"
+    ),
+    "inDoubt": _family("engine_in_doubt", "gauge", "1 while the result of a write is not known."),
+}
 HELD = _family("held_bytes", "gauge", "Memory that is held, by kind.", "kind", unit="bytes")
 PROCESS_CPU = Family(
     "process_cpu_seconds", "counter", "Processor time, user and system.", unit="seconds"
@@ -101,6 +112,7 @@ FAMILIES = (
     TOPICS,
     WARNINGS,
     *FIGURES.values(),
+    *ENGINE.values(),
     HELD,
     PROCESS_CPU,
     *PROCESS.values(),
@@ -145,6 +157,9 @@ def respond_server(text: Text, document: dict[str, Any], timings: Timings | None
     for name, family in (*FIGURES.items(), *PROCESS.items()):
         if name in document:
             text.one(family, document[name])
+    for name, family in ENGINE.items():
+        if "engine" in document:
+            text.one(family, document["engine"][name])
     for kind, size in document.get("heldBytes", {}).items():
         text.one(HELD, size, kind)
     if "cpuMs" in document:

@@ -396,13 +396,22 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Health": _document(status=words("ok", "failing"), reasons=_list(_TEXT)),
     "Stats": _document(
-        "connectionCount cpuMs diskFreeBytes diskFreeMinBytes diskTotalBytes heldBytes maxFiles"
-        " memoryBytes memoryTotalBytes refusing reserveBytes startTime syncMs threads topics",
+        "connectionCount cpuMs diskFreeBytes diskFreeMinBytes diskTotalBytes engine heldBytes"
+        " maxFiles memoryBytes memoryTotalBytes refusing reserveBytes startTime syncMs"
+        " threads topics",
         connectionCount=_count("This and all the next are for those who may see everything."),
         cpuMs=_count("Processor time of the process."),
         diskFreeBytes=_COUNT,
         diskFreeMinBytes=_count("With less free, nothing is put."),
         diskTotalBytes=_COUNT,
+        engine=_document(
+            epoch=_count("Of this ownership of the stream."),
+            sequence=_count("Of the newest message of the stream."),
+            unconfirmedMs=_count("Since the last write that is confirmed was sent."),
+            inDoubt=_described(_BOOLEAN, "The result of a write is not known yet."),
+            bytes=_count("Size of the stream."),
+            bytesMax=_count("Its limit; 0 = none."),
+        ),
         heldBytes=_table(_COUNT),
         maxFiles=_count("Descriptors that may be open."),
         memoryBytes=_count("Resident."),

@@ -19,17 +19,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from email.utils import formatdate
 from pathlib import Path
-from typing import Literal
 
 import attrs
 
 from zbus.config import Config
+from zbus.server.doctor.finding import Finding
 from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.process.certificates import BadCertificate, Certificates
 from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
 from zbus.server.watch.system_stats import OsStats, SystemStats
-
-Level = Literal["ok", "warning", "problem"]
 
 SYNCS = 20
 SYNC_BYTES = 4_096
@@ -49,16 +47,6 @@ _VOLATILE = frozenset(("tmpfs", "ramfs"))
 
 
 @attrs.frozen
-class Finding:
-    """One line of the report."""
-
-    check: str
-    level: Level
-    text: str
-    advice: str = ""
-
-
-@attrs.frozen
 class Machine:
     """What the checks look at; tests have their own."""
 
@@ -71,11 +59,19 @@ class Machine:
     now_s: Callable[[], float] = time.time
 
 
-def examine(config: Config, machine: Machine | None = None) -> Iterator[Finding]:
-    """All checks, one after another."""
+def examine(
+    config: Config, machine: Machine | None = None, monitor_port: int = 0
+) -> Iterator[Finding]:
+    """All checks, one after another. `monitor_port`: of the servers of a remote engine."""
     machine = Machine() if machine is None else machine
     yield Finding("python", "ok", f"Python {sys.version.split()[0]} on {sys.platform}")
-    yield from folder(config, machine)
+    if config.engine == "files":
+        yield from folder(config, machine)
+    else:
+        # Here: files alone need nothing of it.
+        from zbus.server.doctor.engine_checks import MONITOR_PORT, engine
+
+        yield from engine(config, monitor_port or MONITOR_PORT)
     yield from descriptors(config, machine)
     yield from memory(machine)
     yield from clock(machine)
