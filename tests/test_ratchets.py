@@ -60,7 +60,7 @@ FIELDS: dict[str, int] = {
     "spark.etl.job.Job": 22,
     "spark.options.Wish": 19,
     "storage.jetstream.client.NatsClient": 18,
-    "storage.jetstream.engine.JetStreamJournal": 21,
+    "storage.jetstream.engine.JetStreamJournal": 22,
     "storage.local.engine.LocalJournal": 20,
     "storage.local.lane.LocalLane": 19,
     "storage.local.opening._Opening": 18,

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import zbus
-from zbus.testing.nats import NatsCluster
+from zbus.testing.nats import NatsCluster, free_ports
 
 TOPIC = "Orders"
 FAILURES_S = (4, 16)
@@ -71,7 +71,7 @@ def consume(url: str, book: Book) -> None:
 
 def serve(cluster: NatsCluster, folder: Path, name: str) -> tuple[subprocess.Popen[bytes], str]:
     """A broker on a port that the system picks, and its address."""
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "zbus", "serve", "--port", str(port), "--set", f"node={name}"]
     command += ["--engine", cluster.engine("trial"), "--data-dir", str(folder / name)]
     with (folder / f"{name}.log").open("wb") as log:
@@ -83,12 +83,6 @@ def serve(cluster: NatsCluster, folder: Path, name: str) -> tuple[subprocess.Pop
         except ConnectionRefusedError:
             time.sleep(0.05)
     return process, f"127.0.0.1:{port}"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def run(folder: Path) -> int:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ from typing import Self
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.stream import Unreachable
+from zbus.storage.jetstream.wire import PING
 
 READY_S = 60.0
 _PAUSE_S = 0.1
@@ -44,7 +46,8 @@ def find_program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("nats-server")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now."""
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in socks]
     for sock in socks:
@@ -59,7 +62,7 @@ class NatsCluster:
         self, folder: Path, servers: int = 3, *, sync: str = "always", more: str = ""
     ) -> None:
         self.folder = folder
-        ports = _free_ports(3 * servers)
+        ports = free_ports(3 * servers)
         self.ports, self.monitors = ports[:servers], ports[servers : 2 * servers]
         self._routes = ports[2 * servers :]
         self._sync = sync
@@ -146,6 +149,14 @@ class NatsCluster:
         finally:
             client.close()
         return answers[0] if isinstance(answers[0], Document) else None
+
+    def publish(self, pieces: Sequence[bytes]) -> None:
+        """Send what a client may send, to all who want it."""
+        host, port = self.access().servers[0]
+        with socket.create_connection((host, port)) as sock:
+            sock.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + b"".join(pieces) + PING)
+            while b"PONG" not in sock.recv(1 << 16):
+                pass
 
     def leader(self, stream: str) -> int | None:
         """The number of the server that leads a stream."""

@@ -1,0 +1,258 @@
+"""An owner and standbys on three real NATS servers: who serves, who waits, and how each ends."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import zbus
+from tests.limits import WAIT_S
+from zbus.storage.jetstream.wire import encode_publish
+from zbus.testing.nats import NatsCluster, find_program, free_ports
+
+pytestmark = pytest.mark.skipif(
+    find_program() is None, reason="needs nats-server: the extra `replicated`"
+)
+
+CLUSTERS = map("c{}".format, itertools.count())
+REQUEST_S = 20.0
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Node:
+    """A broker on the engine; it may be a standby."""
+
+    def __init__(self, folder: Path, engine: str, name: str, *options: str) -> None:
+        self.name = name
+        (self.port,) = free_ports(1)
+        self.log_path = folder / f"{name}.log"
+        self._command = [sys.executable, "-m", "zbus", "serve", "--port", str(self.port)]
+        self._command += ["--engine", engine, "--data-dir", str(folder / name), *options]
+        self._command += ["--set", f"node={name}"]
+        self.start()
+
+    def start(self) -> None:
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def ask(self, target: str, body: bytes | None = None) -> Reply | None:
+        """None: no connection, or no reply."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_S)
+        try:
+            connection.request("GET" if body is None else "POST", target, body)
+            reply = connection.getresponse()
+            return Reply(reply.status, dict(reply.getheaders()), reply.read())
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+    def wait_for(self, target: str, status: int, body: bytes | None = None) -> Reply:
+        """Ask until this is the status."""
+        deadline_s = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline_s:
+            reply = self.ask(target, body)
+            if reply is not None and reply.status == status:
+                return reply
+            assert self.process.poll() is None, self.log_path.read_text()
+            time.sleep(0.02)
+        raise AssertionError(f"{self.name} never replied {status}: {self.log_path.read_text()}")
+
+    def ended(self) -> int:
+        return self.process.wait(WAIT_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
+        yield cluster
+
+
+Make = Callable[..., Node]
+
+
+@pytest.fixture
+def make(cluster: NatsCluster, tmp_path: Path) -> Iterator[Make]:
+    """Starts brokers of a cluster of their own."""
+    engine, nodes = cluster.engine(next(CLUSTERS)), list[Node]()
+
+    def start(name: str, *options: str) -> Node:
+        nodes.append(Node(tmp_path, engine, name, *options))
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        node.kill()
+
+
+def owner_and_standby(make: Make) -> tuple[Node, Node]:
+    owner = make("owner")
+    owner.wait_for("/_health", 200)
+    owner.wait_for("/T?cmd=declare&ack=true", 200)
+    standby = make("standby")
+    standby.wait_for("/_health", 503)
+    deadline_s = time.monotonic() + WAIT_S
+    while owner.address.encode() not in standby.wait_for("/_health", 503).body:
+        assert time.monotonic() < deadline_s
+    return owner, standby
+
+
+def test_a_standby_names_the_owner_and_takes_over_when_it_is_killed(make: Make) -> None:
+    owner, standby = owner_and_standby(make)
+    stored = owner.wait_for("/T?cmd=produce", 200, b"first")
+    assert stored.headers["durability"] == "replicated"
+    health = standby.wait_for("/_health/ready", 503)
+    assert json.loads(health.body) == {
+        "status": "standby",
+        "owner": owner.address,
+        "reasons": [f"the owner is {owner.address}"],
+    }
+    refused = standby.wait_for("/T?cmd=produce", 503, b"no")
+    assert (refused.headers["standby"], refused.headers["retry-after"]) == (owner.address, "1")
+    with zbus.connect(f"zbus://{owner.address},{standby.address}", retries=30) as client:
+        client.produce("T", "second")
+        owner.kill()
+        client.produce("T", "third")
+    found = [standby.wait_for("/T?cmd=consume", 200).body for _ in range(3)]
+    assert found == [b"first", b"second", b"third"]
+
+
+def test_after_a_clean_stop_there_is_no_pause(make: Make) -> None:
+    owner, standby = owner_and_standby(make)
+    owner.wait_for("/T?cmd=produce", 200, b"first")
+    owner.process.terminate()
+    assert owner.ended() == 0
+    assert standby.wait_for("/T?cmd=consume", 200).body == b"first"
+    assert "epoch=2" in standby.log_path.read_text()
+
+
+def test_an_owner_that_was_stopped_says_nothing_more(make: Make) -> None:
+    """SIGSTOP, until another one serves: then it ends with 75."""
+    owner, standby = owner_and_standby(make)
+    owner.process.send_signal(signal.SIGSTOP)
+    standby.wait_for("/T?cmd=produce", 200, b"by the next owner")
+    owner.process.send_signal(signal.SIGCONT)
+    reply = owner.ask("/T?cmd=produce", b"by the former one")
+    assert reply is None or reply.status == 503
+    assert owner.ended() == 75
+    assert "another broker has taken over" in owner.log_path.read_text()
+    assert standby.wait_for("/T?cmd=consume", 200).body == b"by the next owner"
+
+
+def test_of_two_standbys_one_takes_over(make: Make) -> None:
+    owner, first = owner_and_standby(make)
+    second = make("second")
+    second.wait_for("/_health", 503)
+    owner.kill()
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        statuses = [reply.status for node in (first, second) if (reply := node.ask("/_health"))]
+        assert statuses != [200, 200]
+        if sorted(statuses) == [200, 503]:
+            break
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+BAD_STARTS = [
+    ("nats://127.0.0.1:1/x", [], "no stream zbus-x-0 within 3000 ms: 127.0.0.1:1: "),
+    ("nats://nobody/x", [], "is not of the form host:port"),
+    ("nats://127.0.0.1:99999/x", [], "is not of the form host:port"),
+    ("nats://127.0.0.1:1/x", ["engine_user_file=none"], "engine_user_file none: "),
+    ("nats://127.0.0.1:1/x", ["engine_ca_file=none"], "engine_ca_file, engine_cert_file"),
+    ("nats://127.0.0.1:1/x", ["engine_cert_file=none"], "engine_cert_file needs engine_ca_file"),
+]
+
+
+@pytest.mark.parametrize(("engine", "options", "text"), BAD_STARTS)
+def test_what_cannot_start_says_why(
+    tmp_path: Path, engine: str, options: list[str], text: str
+) -> None:
+    given = [word for one in ["engine_timeout_ms=3000", *options] for word in ("--set", one)]
+    node = Node(tmp_path, engine, "node", *given)
+    assert node.ended() == 3
+    assert text in node.log_path.read_text()
+
+
+def test_a_password_in_the_address_is_refused(tmp_path: Path) -> None:
+    node = Node(tmp_path, "nats://user:secret@127.0.0.1:1/x", "node")
+    assert node.ended() == 64
+    assert "belong into engine_user_file" in node.log_path.read_text()
+
+
+def test_a_purged_and_a_deleted_stream_end_the_owner(cluster: NatsCluster, make: Make) -> None:
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare", 200)
+    stream = f"zbus-{owner._command[owner._command.index('--engine') + 1].rpartition('/')[2]}-0"
+    cluster.ask(f"STREAM.PURGE.{stream}")
+    assert owner.ended() == 74
+    assert "somebody purged it" in owner.log_path.read_text()
+    owner.start()
+    assert owner.ended() == 3
+    assert "has no message of an owner" in owner.log_path.read_text()
+    cluster.ask(f"STREAM.DELETE.{stream}")
+    owner.start()
+    owner.wait_for("/T?cmd=declare", 200)
+    cluster.ask(f"STREAM.DELETE.{stream}")
+    assert owner.ended() == 74
+    assert "it was deleted" in owner.log_path.read_text()
+
+
+def test_a_foreign_message_is_named(cluster: NatsCluster, make: Make) -> None:
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare", 200)
+    name = owner._command[owner._command.index("--engine") + 1].rpartition("/")[2]
+    cluster.publish(encode_publish(f"zb.{name}.0.o", "", b"hello"))
+    assert owner.ended() == 75
+    owner.start()
+    assert owner.ended() == 3
+    assert "is no message of a broker" in owner.log_path.read_text()
+
+
+def test_a_full_stream_refuses_messages_and_takes_acknowledgements(make: Make) -> None:
+    room = ["engine_bytes_max=200000", "reserve_bytes=100000"]
+    owner = make("owner", *[word for one in room for word in ("--set", one)])
+    owner.wait_for("/T?cmd=declare&ack=true", 200)
+    owner.wait_for("/T?cmd=produce", 507, b"x" * 10_000)
+    message = owner.wait_for("/T?cmd=consume", 200)
+    done = owner.wait_for(f"/T?cmd=ack&offset={message.headers['offset']}", 200)
+    assert done.status == 200
+
+
+def test_servers_that_are_late_for_ever(cluster: NatsCluster, make: Make) -> None:
+    owner = make("owner", "--set", "engine_timeout_ms=3000")
+    owner.wait_for("/T?cmd=declare", 200)
+    try:
+        for number in range(3):
+            cluster.signal(number, signal.SIGSTOP)
+        reply = owner.ask("/T?cmd=produce", b"late")
+        assert reply is not None
+        assert reply.status == 503
+    finally:
+        for number in range(3):
+            cluster.signal(number, signal.SIGCONT)
+    owner.wait_for("/T?cmd=produce", 200, b"again")
+    assert "starting again, as a standby" in owner.log_path.read_text()
