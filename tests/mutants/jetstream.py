@@ -217,7 +217,7 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "a-purge-not-noticed",
-            "            if state.first > self._owner_sequence and not self._committer.stopped:",
+            "            if state.first > self._owner.kept and not self._committer.stopped:",
             "            if False:",
             MODEL,
         ),

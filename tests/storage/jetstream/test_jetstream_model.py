@@ -255,6 +255,8 @@ def test_a_purged_stream_ends_the_owner() -> None:
     bench.run_for(500)
     assert owner.journal.failure is None
     bench.cluster.purged = set(range(1, len(bench.cluster.log) + 1))
+    owner.put(b"b")
+    bench.run_for(3_000)  # it renews its ownership meanwhile
     owner.journal.upkeep(1_000)
     bench.run_for(100)
     assert owner.journal.failure is Failure.WENT_BACK

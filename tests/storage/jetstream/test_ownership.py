@@ -130,6 +130,18 @@ def test_a_stream_that_was_purged_is_not_claimed() -> None:
     assert "zbus-test-0 ends at 44 and has no message of an owner: somebody purged" in str(error)
 
 
+@pytest.mark.parametrize(("first", "claimed"), [(1, True), (30, True), (31, False), (45, False)])
+def test_what_the_owner_kept_must_be_there(first: int, claimed: bool) -> None:
+    """It may have written after it was purged, and before it noticed."""
+    claiming = Claiming()
+    claiming.stream.answer("get", owner_at(40, msgspec.structs.replace(FORMER, kept=30)))
+    claiming.stream.answer("state", StreamState(44, 0, 0, first))
+    if claimed:
+        assert claiming.sent().kept == 30
+    else:
+        assert f"begins at {first}, and its owner kept what begins at 30" in str(claiming.answers)
+
+
 def test_the_reason_of_waiting_is_known() -> None:
     claiming = Claiming()
     claiming.stream.answer("get", Unreachable("no leader"))

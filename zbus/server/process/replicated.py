@@ -64,14 +64,16 @@ class ReplicatedEngine:
         )
         self._journal: JetStreamJournal | None = None
 
-    def claimed(self) -> bool:
-        """Whether the shard is this process's now. Raises CannotStart if that will never be."""
-        if not self._answers:
-            return False
+    @property
+    def is_decided(self) -> bool:
+        """Whether the shard is this process's now, or never will be."""
+        return bool(self._answers)
+
+    def check(self) -> None:
+        """Raises CannotStart if it never will be."""
         if isinstance(answer := self._answers[0], JournalError):
             self._client.close()
             raise CannotStart(str(answer))
-        return True
 
     @property
     def ownership(self) -> Ownership | None:

@@ -61,11 +61,14 @@ class Waiting:
                     nursery.start_soon(self._serve, listening)
                 await self._watch()
                 nursery.cancel_scope.cancel()
-        return not self._stopped
+        if self._stopped:
+            return False
+        self._engine.check()  # here: what is raised in a nursery comes out as a group
+        return True
 
     async def _watch(self) -> None:
         shown = ""
-        while not self._engine.claimed():
+        while not self._engine.is_decided:
             await trio.lowlevel.wait_readable(self._mailbox.receiver)
             self._mailbox.run()
             if (now := self._reason()) != shown and self._engine.standby.owner is not None:

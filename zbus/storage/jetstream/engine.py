@@ -132,7 +132,7 @@ class JetStreamJournal:
         self._purging = False
         self._closed = self._released = False
         self._room = _UNLIMITED  # bytes that messages may still take
-        self._owner_sequence = claimed.sequence  # nothing from there on is ever purged
+        self._owner = claimed.owner
         self._renewals = 0
         self.state = StreamState(claimed.sequence, 0, 0)
         """As it was heard last."""
@@ -370,7 +370,7 @@ class JetStreamJournal:
     def _measured(self, state: StreamState | Unreachable) -> None:
         if isinstance(state, StreamState):
             self.state = state
-            if state.first > self._owner_sequence and not self._committer.stopped:
+            if state.first > self._owner.kept and not self._committer.stopped:
                 text = f"it begins at {state.first}: somebody purged it"
                 self._committer.stop(Failure.WENT_BACK, text)
             free = state.bytes_max - self._reserve_bytes - state.bytes_used
@@ -427,10 +427,10 @@ class JetStreamJournal:
 
     def _renewal(self, sequence: int) -> list[Outgoing]:
         self._renewals += 1
-        self._owner_sequence = sequence
         if self._renewals % RENEWALS_KEPT == 0:
+            self._owner = msgspec.structs.replace(self._owner, kept=sequence)
             self._purge(self._subjects.owner, sequence)
-        return [self._claimed.owner.encode(self._subjects)]
+        return [self._owner.encode(self._subjects)]
 
     def release(self, done: Callable[[], None]) -> None:
         """Give the shard up, so that the next owner need not wait: nothing is said from now on."""
@@ -438,7 +438,7 @@ class JetStreamJournal:
         if self.failure is not None:
             done()
             return
-        left = msgspec.structs.replace(self._claimed.owner, left=True)
+        left = msgspec.structs.replace(self._owner, left=True)
         self._committer.add(_Append(None, lambda _: [left.encode(self._subjects)]))
         self._committer.push()
         self._committer.when_settled(done)

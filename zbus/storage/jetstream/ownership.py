@@ -43,6 +43,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""  # where clients reach it
     random: str = ""
     left: bool = False  # it stopped; whoever comes need not wait
+    kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
 
     def encode(self, subjects: Subjects) -> Outgoing:
         return Outgoing(subjects.owner, {EPOCH: str(self.epoch)}, msgspec.json.encode(self))
@@ -115,9 +116,17 @@ class Claim:
         if self._former is None and state.last > 0:
             self._nameless(state.last)
             return
+        former = self._former
+        if former is not None and state.first > former.kept > 0:
+            text = f"the stream {self._subjects.stream} begins at {state.first}, and its owner"
+            self._done(
+                JournalError(f"{text} kept what begins at {former.kept}: somebody purged it")
+            )
+            return
         epoch = 1 if self._former is None else self._former.epoch + 1
         random = os.urandom(8).hex()
-        self._owner = msgspec.structs.replace(self._owner, epoch=epoch, random=random)
+        kept = former.kept if former is not None and former.kept else state.last + 1
+        self._owner = msgspec.structs.replace(self._owner, epoch=epoch, random=random, kept=kept)
         self._sent_ms = self._stream.now_ms()
         self._stream.publish([self._owner.encode(self._subjects)], state.last, self._answered)
 
