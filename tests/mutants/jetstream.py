@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant, mutants_of
 
 MODEL = "storage/jetstream/test_jetstream_model.py"
 DIALOGUE = "storage/jetstream/test_committer.py"
+ENGINE = "storage/jetstream/test_engine.py"
 OWNERSHIP = "storage/jetstream/test_ownership.py"
 
 JETSTREAM: list[Mutant] = [
@@ -189,13 +190,13 @@ JETSTREAM: list[Mutant] = [
             "purged-before-it-is-stored",
             "        if before > self._committer.last:\n            return",
             "        if False:\n            return",
-            MODEL,
+            ENGINE,
         ),
         (
             "trimmed-comes-back",
             "                if before is not None:  # what",
             "                if False:  # what",
-            MODEL,
+            ENGINE,
         ),
         (
             "certain-for-ever",
