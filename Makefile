@@ -123,6 +123,10 @@ h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com
 trial: $(VENV)/test.stamp ## Three NATS servers, an owner and a standby on this machine, with failures: 40 seconds
 	$(BIN)/python examples/replicated/trial.py
 
+owner-kills: KILLS ?= 50
+owner-kills: $(VENV)/test.stamp ## kill -9 the owner of a replicated cluster under load KILLS=50 times
+	$(BIN)/python -m tests.process.owner_kills --kills $(KILLS) $(ARGS)
+
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times
 	$(BIN)/python -m tests.process.kill_cycles --cycles $(CYCLES) $(ARGS)
