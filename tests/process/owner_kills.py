@@ -138,9 +138,8 @@ def report(books: Books, log: list[str], pauses: list[tuple[float, float]]) -> i
     for name, times in zip(("put", "delivery"), zip(*pauses, strict=True), strict=True):
         ranked = sorted(times)
         at_95 = ranked[int(len(ranked) * 0.95) - 1]
-        print(
-            f"{name}: median {statistics.median(ranked):.2f} s, 95 % {at_95:.2f}, longest {ranked[-1]:.2f}"
-        )
+        middle, longest = statistics.median(ranked), ranked[-1]
+        print(f"{name}: median {middle:.2f} s, 95 % {at_95:.2f} s, longest {longest:.2f} s")
     print(
         f"{len(pauses)} kills, {len(books.stored)} stored, {len(lost)} lost, {twice} twice in the"
         f" log, {len(books.wrong)} delivered after a confirmed acknowledgement"
