@@ -9,6 +9,7 @@ its acknowledgement was confirmed, and how long puts and deliveries paused.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import sys
@@ -23,6 +24,8 @@ from zbus.testing.nats import NatsCluster
 
 TOPIC, GROUP = "Orders", "billing"
 PRODUCERS = 3
+SETTLED_S = 4.0
+"""This long after an owner is healthy, deliveries have begun as well."""
 
 
 class Books:
@@ -72,13 +75,17 @@ class Books:
                 with self.lock:
                     self.acknowledged[body] = time.monotonic()
 
-    def first_after(self, when_s: float) -> tuple[float, float]:
-        """How long until something was stored, and delivered."""
+    def pauses_since(self, when_s: float) -> tuple[float, float]:
+        """The longest time without anything stored, and delivered; 0 if there was nothing yet."""
         with self.lock:
-            stored = min((at for at in self.stored.values() if at > when_s), default=0.0)
-            times = [at for all_times in self.delivered.values() for at in all_times]
-        delivered = min((at for at in times if at > when_s), default=0.0)
-        return stored - when_s, delivered - when_s
+            stored = [at for at in self.stored.values() if at > when_s]
+            delivered = [at for times in self.delivered.values() for at in times if at > when_s]
+        return _longest_gap(when_s, stored), _longest_gap(when_s, delivered)
+
+
+def _longest_gap(begin_s: float, times: list[float]) -> float:
+    places = [begin_s, *sorted(times)]
+    return max([after - before for before, after in itertools.pairwise(places)], default=0.0)
 
 
 def run(kills: int, seed: int, folder: Path) -> int:
@@ -107,9 +114,8 @@ def run(kills: int, seed: int, folder: Path) -> int:
             nodes[owner].kill()
             owner = 1 - owner
             nodes[owner].wait_for("/_health", 200)
-            while min(books.first_after(killed_s)) <= 0:
-                time.sleep(0.05)
-            pauses.append(books.first_after(killed_s))
+            time.sleep(SETTLED_S)
+            pauses.append(books.pauses_since(killed_s))
             print(
                 f"{number + 1}: put {pauses[-1][0]:.2f} s, delivery {pauses[-1][1]:.2f} s",
                 flush=True,
