@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import zbus
+import zbus.client
 from zbus.testing.nats import NatsCluster, free_ports
 
 TOPIC = "Orders"
@@ -65,7 +66,7 @@ def consume(url: str, book: Book) -> None:
                         now_s = time.monotonic()
                         book.longest_gap_s = max(book.longest_gap_s, now_s - last_s)
                         last_s = now_s
-            except zbus.ZbusError as error:
+            except zbus.client.ZbusError as error:
                 book.say(f"the consumer goes on after: {error}")
 
 

@@ -759,9 +759,15 @@ SERVER: list[Mutant] = [
         ),
         (
             "post-without-a-bell",
-            "        self._signalled = self.rang = False\n        try:",
-            "        self.rang = False\n        try:",
-            f"{LOOP} server/test_sync.py",
+            "        self._signalled = self.rang = False\n        for",
+            "        self.rang = False\n        for",
+            "server/test_mailbox.py",
+        ),
+        (
+            "a-byte-is-lost-while-the-flag-is-up",
+            "        try:\n            self.receiver.recv(4096)\n        except BlockingIOError:\n            pass\n        self._signalled = self.rang = False\n",
+            "        self._signalled = self.rang = False\n        try:\n            self.receiver.recv(4096)\n        except BlockingIOError:\n            pass\n",
+            "server/test_mailbox.py",
         ),
     ),
     *mutants_of(

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import zbus
+import zbus.client
 from tests.process.test_standby import Node
 from zbus.testing.nats import NatsCluster
 
@@ -60,7 +61,7 @@ class Books:
             while not self.is_done():
                 try:
                     self._consume(client)
-                except zbus.ZbusError as error:
+                except zbus.client.ZbusError as error:
                     print(f"  the consumer goes on after: {error}", flush=True)
 
     def _consume(self, client: zbus.BlockingClient) -> None:

@@ -39,12 +39,14 @@ class Mailbox:
 
     def run(self) -> None:
         """Run what was posted."""
-        # First the flag, then the byte, then the calls: a post in between signals again. Its byte
-        # may also come after its call was run; then `receiver` is readable for nothing, once.
-        self._signalled = self.rang = False
+        # First the byte, then the flag, then the calls. A post before the flag falls is run below;
+        # one after it signals again, and if it is run below, `receiver` is readable for nothing,
+        # once. The other way round, the byte of a post in between is lost while the flag is up, and
+        # nothing wakes the loop any more.
         try:
             self.receiver.recv(4096)
         except BlockingIOError:
             pass
+        self._signalled = self.rang = False
         for _ in range(len(self._posted)):  # what these post is for the next turn
             self._posted.popleft()()
