@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import trio
 
 import zbus.client
 from tests.examples.broker_process import BrokerProcess
+from tests.limits import WAIT_S
 from zbus.client import Delivery
 
 GROUPS = [pytest.param(False, id="no acks"), pytest.param(True, id="acks")]
@@ -33,15 +35,15 @@ async def _in_time(bus: zbus.client.Client, topic: str, batch: int, limit: Any) 
     """All messages, by pulls each of which is given a millisecond."""
     await bus.produce_many(topic, [str(number) for number in range(MESSAGES)])
     found: list[int] = []
-    empty = 0
-    while len(found) < MESSAGES and empty < 200:
+    last_s = time.monotonic()
+    while len(found) < MESSAGES and time.monotonic() - last_s < WAIT_S:
         got: list[Delivery] = []
         try:
             async with limit():
                 got = await bus.pull(topic, wait_ms=20, batch=batch)
         except TimeoutError:
             pass
-        empty = 0 if got else empty + 1
+        last_s = time.monotonic() if got else last_s
         found += [int(one.text) for one in got]
         if got:
             await bus.ack(topic, None, [one.offset for one in got])
@@ -87,14 +89,14 @@ def _pull_blocking(bus: zbus.client.BlockingClient, topic: str, **options: Any) 
     """All messages, by pulls most of which end before their time."""
     bus.produce_many(topic, [str(number) for number in range(MESSAGES)])
     found: list[int] = []
-    empty = 0
-    while len(found) < MESSAGES and empty < 200:
+    last_s = time.monotonic()
+    while len(found) < MESSAGES and time.monotonic() - last_s < WAIT_S:
         got: list[Delivery] = []
         try:
             got = bus.pull(topic, wait_ms=20, **options)
         except (TimeoutError, KeyboardInterrupt):
             pass
-        empty = 0 if got else empty + 1
+        last_s = time.monotonic() if got else last_s
         if got:
             found += [int(one.text) for one in got]
             bus.ack(topic, None, [one.offset for one in got])
