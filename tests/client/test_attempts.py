@@ -67,11 +67,13 @@ def test_if_all_are_standbys_the_owner_is_named() -> None:
     assert not raised.value.unknown
 
 
-def test_a_503_that_names_no_standby_is_the_answer() -> None:
+def test_a_503_on_a_connection_that_stays_is_the_answer() -> None:
     tracker = RequestTracker(Options(), random.Random(1), 2)
     tracker.connected()
     call = tracker.submit(commands.ping(), 0)
-    answer = b"HTTP/1.1 503 X\r\ncontent-length: 0\r\nid: %b\r\n\r\n" % call.id
+    # Such a line may come from a service: its connection stays.
+    lines = b"id: %b\r\nstandby: of a service\r\n" % call.id
+    answer = b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n%b\r\n" % lines
     assert tracker.receive(answer)
     with pytest.raises(errors.Overloaded):
         call.result()

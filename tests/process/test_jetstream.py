@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from zbus.config import load
+from zbus.server.doctor.engine_checks import engine
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream
@@ -141,3 +143,28 @@ def test_the_stream_is_made_if_there_is_none(cluster: NatsCluster) -> None:
     assert isinstance(second, Claimed)
     assert second.owner.epoch == 2
     assert second.quiet_until_ms > second.sent_ms
+
+
+def test_doctor_looks_at_servers_stream_and_replicas(cluster: NatsCluster) -> None:
+    bench = NatsBench(cluster)
+    config = load(options={"engine": cluster.engine(bench.shard.cluster)})
+    found = list(engine(config, cluster.monitors[0]))
+    assert [one.check for one in found] == ["server", "sync"] * 3 + ["stream"]
+    assert [one.level for one in found if one.check == "server"] == ["ok"] * 3
+    assert [one.level for one in found if one.check == "sync"] == ["ok", "warning", "warning"]
+    assert "there is no stream" in found[-1].text
+    bench.make()
+    *_, stream, replicas = engine(config, cluster.monitors[0])
+    assert (stream.level, replicas.level) == ("ok", "ok")
+    bench.ask(f"STREAM.DELETE.{bench.subjects.stream}", {})
+    bench.make(max_msgs=7)
+    *_, stream = engine(config, cluster.monitors[0])
+    assert (stream.level, "max_msgs is 7" in stream.text) == ("problem", True)
+    bench.ask(f"STREAM.DELETE.{bench.subjects.stream}", {})
+
+
+def test_doctor_names_a_server_that_does_not_answer() -> None:
+    config = load(options={"engine": "nats://127.0.0.1:1/x"})
+    (finding,) = engine(config, 1)
+    assert (finding.check, finding.level) == ("server", "problem")
+    assert "127.0.0.1:1: " in finding.text

@@ -179,7 +179,7 @@ def test_of_two_standbys_one_takes_over(make: Make) -> None:
 
 BAD_STARTS = [
     ("nats://127.0.0.1:1/x", [], "no stream zbus-x-0 within 3000 ms: 127.0.0.1:1: "),
-    ("nats://nobody/x", [], "is not of the form host:port"),
+    ("nats://host-without-port/x", [], "is not of the form host:port"),
     ("nats://127.0.0.1:99999/x", [], "is not of the form host:port"),
     ("nats://127.0.0.1:1/x", ["engine_user_file=none"], "engine_user_file none: "),
     ("nats://127.0.0.1:1/x", ["engine_ca_file=none"], "engine_ca_file, engine_cert_file"),

@@ -217,7 +217,9 @@ class RequestTracker:
         usable = True
         for response in reader.receive(data):
             fields = response.fields
-            if response.status == 503 and b"standby" in fields:
+            closes = fields.get(b"connection") == b"close"
+            # A service's 503 may have any line but that one: its connection stays.
+            if closes and response.status == 503 and b"standby" in fields:
                 self._standby = fields[b"standby"].decode("latin-1") or "not known"
                 return False
             id = fields.get(b"id")
@@ -232,7 +234,7 @@ class RequestTracker:
             elif id is None:
                 self._strange = f"an answer with status {response.status} that names no request"
                 return False
-            if fields.get(b"connection") == b"close":
+            if closes:
                 usable = False
         return usable and reader.error is None
 
