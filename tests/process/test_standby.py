@@ -200,7 +200,7 @@ def test_what_cannot_start_says_why(
 def test_a_password_in_the_address_is_refused(tmp_path: Path) -> None:
     node = Node(tmp_path, "nats://user:secret@127.0.0.1:1/x", "node")
     assert node.ended() == 64
-    assert "belong into engine_user_file" in node.log_path.read_text()
+    assert "belong in engine_user_file" in node.log_path.read_text()
 
 
 def test_a_purged_and_a_deleted_stream_end_the_owner(cluster: NatsCluster, make: Make) -> None:

@@ -20,7 +20,7 @@ class EngineOptions:
         "([replicated](../howto/replicated.md)).",
         r"^(?:files|nats://[^/@\s]{1,1000}/[A-Za-z0-9-]{1,32})\Z",
         "{!r} is neither files nor nats://host:port,host:port,host:port/cluster; user and password "
-        "belong into engine_user_file",
+        "belong in engine_user_file",
     )
     engine_user_file: str = option(
         "",

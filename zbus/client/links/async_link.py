@@ -146,10 +146,12 @@ class AsyncLink:
     async def open(self) -> None:
         """Connect, with one attempt for each address. Raises ConnectionLost."""
         self.require_own()
+        errors = []
         for _ in self._addresses:
             if (why := await self._connect()) is None:
                 return
-        raise ConnectionLost(why or "it has no address")
+            errors.append(why)
+        raise ConnectionLost("; ".join(errors))
 
     async def close(self) -> None:
         self._closed = True

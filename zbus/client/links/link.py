@@ -80,12 +80,13 @@ class Link:
     def open(self) -> None:
         """Connect, with one attempt for each address. Raises ConnectionLost."""
         with self._changed:
+            errors = []
             for _ in self._addresses:
                 error = self._connect(time.monotonic() + self._options.connect_timeout_s)
                 if error is None:
-                    break
-        if error is not None:
-            raise ConnectionLost(error)
+                    return
+                errors.append(error)
+        raise ConnectionLost("; ".join(errors))
 
     def close(self) -> None:
         with self._changed:
