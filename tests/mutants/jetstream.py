@@ -177,6 +177,21 @@ JETSTREAM: list[Mutant] = [
             'decode_segments("")',
             MODEL,
         ),
+        (
+            "damage-of-a-checkpoint-believed",
+            "                        check(message.body)\n",
+            "                        pass\n",
+            MODEL,
+        ),
+    ),
+    *mutants_of(
+        "zbus/storage/format/batch.py",
+        (
+            "damage-of-a-replica-believed",
+            "    if walk.ending is not Ending.CLEAN:\n",
+            "    if False:\n",
+            MODEL,
+        ),
     ),
     *mutants_of(
         "zbus/storage/jetstream/engine.py",

@@ -44,7 +44,12 @@ class Faults:
     later: float = 0.05  # has no answer, and is done later
     away: float = 0.1  # the leader does not answer
     behind: float = 0.2  # a replica that lacks the newest messages answers
+    damaged: float = 0.02  # a replica answers, and a bit of what it has is wrong
     late_ms: int = 5_000  # how much later a copy may arrive
+
+    @classmethod
+    def none(cls) -> Faults:
+        return cls(0, 0, 0, 0, 0, 0)
 
 
 class SimulatedCluster:
@@ -106,6 +111,16 @@ class SimulatedCluster:
         if self.happens(self.faults.behind):
             return max(0, len(self.log) - self.random.randrange(1, 8))
         return len(self.log)
+
+    def spoil(self, found: list[Stored]) -> list[Stored]:
+        """What a replica gives that may have a bad disk."""
+        if not found or not self.happens(self.faults.damaged):
+            return found
+        at = self.random.randrange(len(found))
+        body = bytearray(found[at].body)
+        if body:
+            body[self.random.randrange(len(body))] ^= 1 << self.random.randrange(8)
+        return [*found[:at], found[at]._replace(body=bytes(body)), *found[at + 1 :]]
 
 
 class SimulatedStream:
@@ -171,7 +186,7 @@ class SimulatedStream:
             known = self._cluster.replica()
             last = {one.subject: one for one in self._cluster.present(known)}
             found = [last[subject] for subject in subjects if subject in last]
-            done(Messages(sorted(found), known))
+            done(Messages(self._cluster.spoil(sorted(found)), known))
 
         self._answer(ask)
 
@@ -188,7 +203,7 @@ class SimulatedStream:
                     break
                 found.append(one)
                 left -= len(one.body)
-            done(Messages(found))
+            done(Messages(self._cluster.spoil(found)))
 
         self._answer(ask)
 

@@ -62,7 +62,7 @@ class TestSimulated(JournalContract):
 
     @pytest.fixture(params=range(3))
     def bench(self, request: pytest.FixtureRequest) -> ClusterBench:
-        return ClusterBench(request.param, Faults() if request.param else Faults(0, 0, 0, 0, 0))
+        return ClusterBench(request.param, Faults() if request.param else Faults.none())
 
     @pytest.fixture
     def engine(self, bench: ClusterBench) -> Callable[[], Any]:
@@ -125,7 +125,7 @@ class Broker:
 
 def messages(bench: ClusterBench) -> list[bytes]:
     """What the stream holds, by a new owner that nothing disturbs."""
-    bench.cluster.faults = Faults(0, 0, 0, 0, 0)
+    bench.cluster.faults = Faults.none()
     bench.run_for(SETTLED_MS)  # copies that are under way arrive
     owner = Broker(bench, [])
     owner.open()
@@ -182,7 +182,7 @@ def test_owners_that_take_the_shard_from_each_other(seed: int) -> None:
 
 
 def test_a_stream_that_goes_back_ends_the_owner() -> None:
-    bench = ClusterBench(1, Faults(0, 0, 0, 0, 0))
+    bench = ClusterBench(1, Faults.none())
     owner = Broker(bench, [])
     owner.open()
     owner.put(b"a")
@@ -196,7 +196,7 @@ def test_a_stream_that_goes_back_ends_the_owner() -> None:
 
 
 def test_a_full_stream_refuses_messages_and_goes_on() -> None:
-    bench = ClusterBench(2, Faults(0, 0, 0, 0, 0))
+    bench = ClusterBench(2, Faults.none())
     owner = Broker(bench, [])
     owner.open()
     owner.put(b"a")
@@ -232,13 +232,16 @@ def test_lanes_are_opened_one_by_one() -> None:
     assert split(bench.recovered(journal, [lanes[7]])[lanes[7]][0])
 
 
-def test_a_large_append_is_stored_in_pieces_and_read_whole() -> None:
+LARGE = [b"a", b"b" * 300_000, b"c", b"d" * 64_000, b"e" * 64_300, b"f"]
+
+
+@pytest.mark.parametrize("sent", [LARGE, LARGE[1:]], ids=["later", "first"])
+def test_a_large_append_is_stored_in_pieces_and_read_whole(sent: list[bytes]) -> None:
     """Simulated messages hold 64 KiB."""
     for seed in range(5):
         bench = ClusterBench(seed, Faults())
         owner = Broker(bench, [])
         owner.open()
-        sent = [b"a", b"b" * 300_000, b"c", b"d" * 64_000, b"e" * 64_300, b"f"]
         for body in sent:
             owner.put(body)
         owner.wait_for(len(sent))
@@ -246,7 +249,7 @@ def test_a_large_append_is_stored_in_pieces_and_read_whole() -> None:
 
 
 def test_a_purged_stream_ends_the_owner() -> None:
-    bench = ClusterBench(4, Faults(0, 0, 0, 0, 0))
+    bench = ClusterBench(4, Faults.none())
     owner = Broker(bench, [])
     owner.open()
     owner.put(b"a")
@@ -264,7 +267,7 @@ def test_a_purged_stream_ends_the_owner() -> None:
 
 
 def test_an_owner_stays_certain_without_messages_and_loses_it_with_the_stream() -> None:
-    bench = ClusterBench(5, Faults(0, 0, 0, 0, 0))
+    bench = ClusterBench(5, Faults.none())
     owner = Broker(bench, [])
     owner.open()
     for _ in range(100):

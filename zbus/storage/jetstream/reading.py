@@ -13,9 +13,23 @@ from typing import Final
 import msgspec
 
 from zbus.storage.errors import JournalDamage, JournalError
-from zbus.storage.format.batch import HEADER_BYTES, Kind, iterate, read_header
+from zbus.storage.format.batch import (
+    HEADER_BYTES,
+    Kind,
+    check,
+    headers_of,
+    iterate_whole,
+    read_header,
+)
 from zbus.storage.format.checkpoint import topic_name
-from zbus.storage.jetstream.lane import BEGIN, SEGMENTS, JetLane, Pieces, decode_segments
+from zbus.storage.jetstream.lane import (
+    BEGIN,
+    PIECES,
+    SEGMENTS,
+    JetLane,
+    Pieces,
+    decode_segments,
+)
 from zbus.storage.jetstream.stream import Got, Stored, Stream, Unreachable
 from zbus.storage.jetstream.subjects import CHECKPOINT, DATA, SNAPSHOT, STATE, Subjects
 from zbus.storage.jetstream.wire import decode_number
@@ -86,7 +100,7 @@ class Reading:
     def _take(self, message: Stored) -> bool:
         """Keep what is wanted of it; whether that is enough."""
         first = True
-        for header, raw in iterate(message.body):
+        for header, raw in iterate_whole(message.body):
             if header.kind is not Kind.DATA:
                 continue
             if first:
@@ -161,7 +175,12 @@ class Opening:
             self._again(got.text, self._ask_removed)
             return
         for message in got.found:
-            for topic, partition in msgspec.json.decode(message.body, type=list[Lane]):
+            try:
+                lanes = msgspec.json.decode(message.body, type=list[Lane])
+            except msgspec.MsgspecError as error:
+                self._again(f"sequence {message.sequence}: {error}", self._ask_removed)
+                return
+            for topic, partition in lanes:
                 key = topic, partition
                 self._removed[key] = max(self._removed.get(key, 0), message.sequence)
         self._ask_subjects()
@@ -209,12 +228,19 @@ class Opening:
         if got.known < self._last:
             self._again("a replica is behind", self._ask_newest)
             return
-        self._attempts = 0
         newest: dict[Lane, dict[str, Stored]] = {}
         for message in got.found:
             lane = self._subjects.lane_of(message.subject)
+            kind = self._subjects.kind_of(message.subject)
             if lane is not None and message.sequence > self._removed.get(lane, 0):
-                newest.setdefault(lane, {})[self._subjects.kind_of(message.subject)] = message
+                newest.setdefault(lane, {})[kind] = message
+                if kind == CHECKPOINT and PIECES not in message.headers:
+                    try:
+                        check(message.body)
+                    except JournalDamage as error:
+                        self._again(f"sequence {message.sequence}: {error}", self._ask_newest)
+                        return
+        self._attempts = 0
         for asked in self._questions.popleft():
             there = newest.get((asked[0].lower(), asked[1]), {})
             if CHECKPOINT in there:
@@ -335,7 +361,7 @@ class _LaneOpening:
         if not self._batches:
             self._begin = decode_number(message.headers.get(BEGIN, "0"))
             lane.size = self._begin
-        found = list(iterate(message.body, 0, previous))
+        found = list(iterate_whole(message.body, previous))
         for header, raw in found:
             self._batches.append(raw)
             lane.size += len(raw)
@@ -360,7 +386,16 @@ class _LaneOpening:
             text = got.text if isinstance(got, Unreachable) else "a replica is behind"
             self._again(JournalError(text), self._find_first)
             return
-        first = next(h for h, _ in iterate(got.found[0].body) if h.kind is Kind.DATA)
+        message = got.found[0]
+        try:
+            if PIECES not in message.headers:
+                check(message.body)
+            headers = headers_of(message.body)  # of a piece only the first can be read
+            first = next(one for one in headers if one.kind is Kind.DATA)
+        except (JournalDamage, StopIteration) as error:
+            why = f"sequence {message.sequence} of the stream: {error or 'no messages'}"
+            self._again(JournalDamage(why), self._find_first)
+            return
         self._lane.trim(first.base_offset)
         self._lane.first = self._lane.segments[0].base
         self._finish()
