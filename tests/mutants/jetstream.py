@@ -11,6 +11,33 @@ OWNERSHIP = "storage/jetstream/test_ownership.py"
 
 JETSTREAM: list[Mutant] = [
     *mutants_of(
+        "zbus/storage/copying/lanes.py",
+        (
+            "copied-from-the-beginning-again",
+            "        if place == end:\n            return True\n",
+            "        if place == end:\n            return False\n",
+            "storage/test_copying.py",
+        ),
+        (
+            "another-history-continued",
+            "    if there is not None and not _skip(batches, there):\n",
+            "    if there is not None and not _skip(batches, there) and False:\n",
+            "storage/test_copying.py",
+        ),
+        (
+            "what-the-source-lost-stays",
+            "        target.remove(others)\n",
+            "",
+            "storage/test_copying.py",
+        ),
+        (
+            "a-longer-copy-is-fine",
+            "        if next(copies, None) is not None:",
+            "        if False:",
+            "storage/test_copying.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/storage/jetstream/committer.py",
         (
             "two-batches-in-flight",
@@ -100,6 +127,18 @@ JETSTREAM: list[Mutant] = [
     *mutants_of(
         "zbus/storage/jetstream/ownership.py",
         (
+            "an-owner-of-a-replica-behind-believed",
+            '        elif got.found and got.known < last:\n            self._again("a replica is behind")\n',
+            "",
+            MODEL,
+        ),
+        (
+            "an-unfinished-copy-served",
+            "former.copying != self._owner.copying:",
+            "False:",
+            "storage/test_copying.py",
+        ),
+        (
             "claim-without-reading-again",
             "        else:\n            self._again(answer.text)\n\n    def _claimed",
             "        else:\n            self._claimed(answer.sequence)\n\n    def _claimed",
@@ -172,6 +211,30 @@ JETSTREAM: list[Mutant] = [
             MODEL,
         ),
         (
+            "a-replica-behind-believed-about-removals",
+            '        if isinstance(got, Unreachable) or got.known < self._last:\n            text = got.text if isinstance(got, Unreachable) else "a replica is behind"\n            self._again(text, self._ask_removed)\n',
+            "        if isinstance(got, Unreachable):\n            self._again(got.text, self._ask_removed)\n",
+            MODEL,
+        ),
+        (
+            "a-replica-behind-believed-about-lanes",
+            '        if isinstance(got, Unreachable) or got.known < self._last:\n            text = got.text if isinstance(got, Unreachable) else "a replica is behind"\n            self._again(text, self._ask_subjects)\n',
+            "        if isinstance(got, Unreachable):\n            self._again(got.text, self._ask_subjects)\n",
+            MODEL,
+        ),
+        (
+            "a-damaged-document-believed",
+            "            if lanes is None or not is_intact(message):\n",
+            "            if lanes is None:\n",
+            MODEL,
+        ),
+        (
+            "damage-in-the-last-piece-read-from-there",
+            "                self._sequence = self._pieces.begin_of(message) or self._sequence\n                self._pieces.forget()\n                self._again(JournalDamage(",
+            "                self._pieces.forget()\n                self._again(JournalDamage(",
+            "storage/test_copying.py",
+        ),
+        (
             "segments-before-not-known",
             'decode_segments(checkpoint.headers.get(SEGMENTS, ""))',
             'decode_segments("")',
@@ -206,6 +269,18 @@ JETSTREAM: list[Mutant] = [
             "        if before > self._committer.last:\n            return",
             "        if False:\n            return",
             ENGINE,
+        ),
+        (
+            "removed-before-a-crash-never-purged",
+            "            elif lanes is None and (sequence",
+            "            elif False and (sequence",
+            MODEL,
+        ),
+        (
+            "removals-kept-for-ever",
+            "            self._purge(self._subjects.removed, sequence)  # by",
+            "            # by",
+            MODEL,
         ),
         (
             "trimmed-comes-back",

@@ -34,7 +34,7 @@ PLACES = {
     ),
     **dict.fromkeys(("peek", "why"), "messages.message_admin"),
     **dict.fromkeys(("backup", "restore"), "backup"),
-    **{name: name for name in ("serve", "top", "verify", "completion", "token", "semq")},
+    **{name: name for name in ("serve", "top", "verify", "completion", "copy", "token", "semq")},
     "tail": "messages.tail",
     "doctor": "doctor",
     "bench": "bench.command",

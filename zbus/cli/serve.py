@@ -61,6 +61,24 @@ def _single_option(name: str) -> click.Option:
 Command = Callable[..., None]
 
 
+file_option = click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="ZBUS_CONFIG",
+    show_envvar=True,
+    help="TOML file of options.",
+)
+settings_option = click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="Any option of the configuration; may be repeated.",
+)
+
+
 def configured(function: Command) -> click.Command:
     """A command that is given a broker's configuration, `loaded`, out of a broker's options."""
 
@@ -72,22 +90,8 @@ def configured(function: Command) -> click.Command:
         help="Instead of --host and --port: http://HOST:PORT, https://HOST:PORT or unix:PATH; "
         "may be repeated.",
     )
-    @click.option(
-        "--config",
-        "file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="ZBUS_CONFIG",
-        show_envvar=True,
-        help="TOML file of options.",
-    )
-    @click.option(
-        "--set",
-        "settings",
-        metavar="KEY=VALUE",
-        multiple=True,
-        callback=_settings,
-        help="Any option of the configuration; may be repeated.",
-    )
+    @file_option
+    @settings_option
     @wraps(function)
     def command(
         file: Path | None,

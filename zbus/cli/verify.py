@@ -54,7 +54,7 @@ def verify(data_dir: Path, repair: bool, target: Path | None, as_document: bool)
         raise click.UsageError("--repair works on logs, not on a backup: make the backup again")
     began = time.perf_counter()
     try:
-        with _Bar() as bar:
+        with Bar() as bar:
             if target is not None:
                 result: Checkup | BackupCheckup = check_backup(OsFiles(), target, bar.add)
             else:
@@ -80,8 +80,8 @@ def verify(data_dir: Path, repair: bool, target: Path | None, as_document: bool)
     sys.exit(EXIT_DAMAGED if result.damaged else 0)
 
 
-class _Bar:
-    """How much is read, shown on a terminal only; for a `with`."""
+class Bar:
+    """How much is done, shown on a terminal only; for a `with`."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -97,7 +97,7 @@ class _Bar:
         )
         self._task = self._bar.add_task("", total=None)
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         self._bar.start()
         return self
 

@@ -27,6 +27,7 @@ from zbus.storage.jetstream.stream import (
     Published,
     Stored,
     StreamState,
+    SubjectNames,
     Unreachable,
 )
 
@@ -207,10 +208,12 @@ class SimulatedStream:
 
         self._answer(ask)
 
-    def subjects(self, pattern: str, done: Callable[[list[str] | Unreachable], None]) -> None:
+    def subjects(self, pattern: str, done: Callable[[SubjectNames | Unreachable], None]) -> None:
         def ask() -> None:
-            there = self._cluster.present(len(self._cluster.log))
-            done(sorted({one.subject for one in there if fnmatchcase(one.subject, pattern)}))
+            known = self._cluster.replica()
+            there = self._cluster.present(known)
+            names = {one.subject for one in there if fnmatchcase(one.subject, pattern)}
+            done(SubjectNames(sorted(names), known))
 
         self._answer(ask)
 

@@ -232,6 +232,32 @@ def test_lanes_are_opened_one_by_one() -> None:
     assert split(bench.recovered(journal, [lanes[7]])[lanes[7]][0])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_removed_lanes_stay_removed_and_give_their_space_back(seed: int) -> None:
+    """Their owner dies before it comes to purging them; a replica that is behind knows them."""
+    bench = ClusterBench(seed, Faults(behind=0.5))
+    journal = bench.claim()
+    lanes: list[Lane] = [("topic", number) for number in range(6)]
+    for lane in lanes:
+        writer = Writer(lane)
+        writer.append(journal, writer.checkpoint)
+    assert bench.commit(journal, *lanes) == {}
+    done: list[bool] = []
+    for lane in lanes[:5]:
+        journal.remove([lane], lambda: done.append(True))
+    bench.run_until(lambda: len(done) == 5)
+    journal = bench.claim()
+    assert sorted(bench.recovered(journal)) == lanes[5:]
+    journal.remove([lanes[5]], lambda: done.append(True))
+    for now_ms in range(0, 30_000, 1_000):
+        journal.upkeep(now_ms)
+        bench.run_for(1_000)
+    subjects = [one.subject for one in bench.cluster.present(len(bench.cluster.log))]
+    assert [one for one in subjects if ".l." in one] == []
+    assert subjects.count("zb.test.0.x") == 1
+    assert bench.recovered(bench.claim()) == {}
+
+
 LARGE = [b"a", b"b" * 300_000, b"c", b"d" * 64_000, b"e" * 64_300, b"f"]
 
 

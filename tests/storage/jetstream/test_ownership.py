@@ -51,13 +51,13 @@ class Claiming:
 
 def owner_at(sequence: int, owner: Owner) -> Messages:
     message: Outgoing = owner.encode(SUBJECTS)
-    return Messages([Stored(sequence, message.subject, message.headers, message.body)])
+    return Messages([Stored(sequence, message.subject, message.headers, message.body)], 1 << 40)
 
 
 def test_an_empty_stream_is_claimed_at_once() -> None:
     claiming = Claiming()
-    assert claiming.stream.answer("get", Messages([])) == (SUBJECTS.owner,)
     claiming.stream.answer("state", StreamState(0, 0, 0))
+    assert claiming.stream.answer("newest", Messages([])) == ([SUBJECTS.owner],)
     assert claiming.sent().epoch == 1
     assert claiming.stream.answer("publish", Published(1))[1] == 0
     (claimed,) = claiming.answers
@@ -68,8 +68,8 @@ def test_an_empty_stream_is_claimed_at_once() -> None:
 @pytest.mark.parametrize(("left", "quiet_ms"), [(False, QUIET_MS), (True, 0)])
 def test_a_claim_takes_the_place_behind_the_newest_message(left: bool, quiet_ms: int) -> None:
     claiming = Claiming()
-    claiming.stream.answer("get", owner_at(40, msgspec.structs.replace(FORMER, left=left)))
     claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(40, msgspec.structs.replace(FORMER, left=left)))
     assert (claiming.sent().epoch, claiming.sent().address) == (8, "a:1")
     assert claiming.stream.answer("publish", Published(45))[1] == 44
     (claimed,) = claiming.answers
@@ -79,31 +79,33 @@ def test_a_claim_takes_the_place_behind_the_newest_message(left: bool, quiet_ms:
 
 def test_an_owner_that_is_there_stays() -> None:
     claiming = Claiming(free=False)
-    claiming.stream.answer("get", owner_at(40, FORMER))
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(40, FORMER))
     assert (claiming.answers, claiming.stream.open) == ([FORMER], [])
 
 
 def test_a_claim_that_was_refused_looks_again() -> None:
     """Something was stored meanwhile: by the owner, or by another one that claimed it."""
     claiming = Claiming()
-    claiming.stream.answer("get", owner_at(40, FORMER))
     claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(40, FORMER))
     claiming.stream.answer("publish", Published(0, Outcome.WRONG_SEQUENCE, "wrong"))
     assert claiming.answers == []
     claiming.stream.wait(PAUSE_MS)
-    claiming.stream.answer("get", owner_at(45, msgspec.structs.replace(FORMER, epoch=8)))
     claiming.stream.answer("state", StreamState(45, 0, 0))
+    claiming.stream.answer("newest", owner_at(45, msgspec.structs.replace(FORMER, epoch=8)))
     assert claiming.sent().epoch == 9
 
 
 def test_a_claim_whose_answer_was_lost_is_known_again() -> None:
     claiming = Claiming()
-    claiming.stream.answer("get", owner_at(40, FORMER))
     claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(40, FORMER))
     mine = claiming.sent()
     claiming.stream.answer("publish", Published(0, Outcome.UNKNOWN, "no answer"))
     claiming.stream.wait(PAUSE_MS)
-    claiming.stream.answer("get", owner_at(45, mine))
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(45, mine))
     (claimed,) = claiming.answers
     assert isinstance(claimed, Claimed)
     assert (claimed.owner, claimed.sequence) == (mine, 45)
@@ -112,7 +114,8 @@ def test_a_claim_whose_answer_was_lost_is_known_again() -> None:
 
 def test_a_foreign_message_in_place_of_the_owner_is_named() -> None:
     claiming = Claiming()
-    claiming.stream.answer("get", Messages([Stored(9, SUBJECTS.owner, {}, b"hello")]))
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", Messages([Stored(9, SUBJECTS.owner, {}, b"hello")], 44))
     (error,) = claiming.answers
     assert isinstance(error, JournalError)
     assert "sequence 9 of the stream zbus-test-0 is no message of a broker" in str(error)
@@ -123,8 +126,8 @@ def test_a_stream_that_was_purged_is_not_claimed() -> None:
     claiming = Claiming()
     for _ in range(NAMELESS_TIMES):
         assert claiming.answers == []
-        claiming.stream.answer("get", Messages([]))
         claiming.stream.answer("state", StreamState(44, 0, 0))
+        claiming.stream.answer("newest", Messages([]))
         claiming.stream.wait(PAUSE_MS)
     (error,) = claiming.answers
     assert "zbus-test-0 ends at 44 and has no message of an owner: somebody purged" in str(error)
@@ -134,8 +137,8 @@ def test_a_stream_that_was_purged_is_not_claimed() -> None:
 def test_what_the_owner_kept_must_be_there(first: int, claimed: bool) -> None:
     """It may have written after it was purged, and before it noticed."""
     claiming = Claiming()
-    claiming.stream.answer("get", owner_at(40, msgspec.structs.replace(FORMER, kept=30)))
     claiming.stream.answer("state", StreamState(44, 0, 0, first))
+    claiming.stream.answer("newest", owner_at(40, msgspec.structs.replace(FORMER, kept=30)))
     if claimed:
         assert claiming.sent().kept == 30
     else:
@@ -144,7 +147,7 @@ def test_what_the_owner_kept_must_be_there(first: int, claimed: bool) -> None:
 
 def test_the_reason_of_waiting_is_known() -> None:
     claiming = Claiming()
-    claiming.stream.answer("get", Unreachable("no leader"))
+    claiming.stream.answer("state", Unreachable("no leader"))
     assert (claiming.claim.problem, claiming.answers) == ("no leader", [])
 
 

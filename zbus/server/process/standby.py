@@ -95,6 +95,8 @@ class Waiting:
             return f"no answer of {self._engine.where}: {standby.problem}"
         if standby.owner is None:
             return "the owner is not known yet"
+        if standby.owner.copying:
+            return f"{standby.owner.node} fills the stream with a copy"
         return f"the owner is {standby.owner.address}"
 
     def _reply(self, head: bytes) -> bytes:

@@ -307,13 +307,13 @@ def iterate(buffer: bytes, position: int = 0, previous_crc: int | None = None) -
     return Walk(buffer, position, previous_crc)
 
 
-def iterate_whole(buffer: bytes, previous_crc: int | None = None) -> Iterator[Batch]:
-    """Walk over bytes that hold whole batches and nothing else. Raises JournalDamage behind the
-    last good one if they do not."""
+def split_whole(buffer: bytes, previous_crc: int | None = None) -> list[Batch]:
+    """Give all batches of bytes that hold whole ones and nothing else. Raises JournalDamage."""
     walk = iterate(buffer, 0, previous_crc)
-    yield from walk
+    batches = list(walk)
     if walk.ending is not Ending.CLEAN:
         raise JournalDamage(f"batch at byte {walk.position}: {walk.reason}")
+    return batches
 
 
 def batch_follows(

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from zbus.storage.format.batch import Batch, Kind, require_link
+from zbus.storage.format.batch import Batch, BatchHeader, Kind, require_link
 from zbus.storage.jetstream.committer import Committer, Entry, Failure
 from zbus.storage.jetstream.lane import (
     BEGIN,
@@ -30,13 +30,22 @@ from zbus.storage.jetstream.lane import (
     PIECE,
     PIECES,
     SEGMENTS,
+    TOPIC,
     JetLane,
     encode_segments,
+    make_document,
 )
 from zbus.storage.jetstream.ownership import CERTAIN_MS, Claimed
 from zbus.storage.jetstream.reading import Opening, Reading
 from zbus.storage.jetstream.stream import Outcome, Outgoing, Stream, StreamState, Unreachable
-from zbus.storage.jetstream.subjects import CHECKPOINT, DATA, SNAPSHOT, STATE, Subjects
+from zbus.storage.jetstream.subjects import (
+    CHECKPOINT,
+    DATA,
+    SNAPSHOT,
+    STATE,
+    Subjects,
+    encode_name,
+)
 from zbus.storage.port import (
     Found,
     JournalError,
@@ -173,6 +182,19 @@ class JetStreamJournal:
         count = sum([-(-_size(part) // most) for _, part in parts])
         self._committer.add(_Append(known, make, batches, count))
 
+    def continue_lane(self, lane: Lane, header: BatchHeader) -> None:
+        """Let the lane take this batch next, which begins a segment: a log is copied, and what the
+        batch follows is not there."""
+        known = self._lanes.get(_key(lane))
+        if known is None:
+            known = self._lanes[_key(lane)] = JetLane(lane)
+            known.first = header.base_offset
+        known.last_crc = header.previous_crc
+
+    def lanes(self) -> dict[Lane, JetLane]:
+        """All lanes, by names as they are written."""
+        return {lane.name: lane for lane in self._lanes.values()}
+
     def _messages(
         self, lane: JetLane, parts: Sequence[tuple[str, Sequence[Batch]]], most: int, sequence: int
     ) -> list[Outgoing]:
@@ -182,6 +204,7 @@ class JetStreamJournal:
             headers = {EPOCH: self._epoch}
             header = part[0].header
             if kind == CHECKPOINT:
+                headers[TOPIC] = encode_name(lane.name[0])
                 headers[SEGMENTS] = encode_segments(lane.segments_before(header.base_offset))
                 lane.begin_segment(header.base_offset, sequence + len(made), header.time_ms)
             elif kind == SNAPSHOT:
@@ -291,13 +314,17 @@ class JetStreamJournal:
                     known.trim(before.first)
                     known.first = max(known.first, before.first)
                 self._lanes[_key(lane)] = known
+            elif lanes is None and (sequence := self._removed.get(_key(lane), 0)):
+                self._purge(
+                    self._subjects.lane(lane, "*"), sequence
+                )  # its owner did not come to it
             self.verdicts.pop(lane, None)
 
         if lanes is None:
             self.verdicts.clear()
             self._lanes.clear()
-        removed = dict(self._removed)
         last = self._committer.last
+        removed = self._removed
         Opening(self._stream, self._subjects, last, removed, opened, found, done).start(lanes)
 
     # -- removing -----------------------------------------------------------------------------
@@ -335,7 +362,8 @@ class JetStreamJournal:
             for lane in lanes:
                 self._removed[_key(lane)] = sequence
                 self._purge(self._subjects.lane(lane, "*"), sequence)
-            return [Outgoing(self._subjects.removed, {EPOCH: self._epoch}, body)]
+            self._purge(self._subjects.removed, sequence)  # by then all before it are purged
+            return [make_document(self._subjects.removed, self._epoch, body)]
 
         self._committer.add(_Append(None, make))
 
@@ -432,13 +460,15 @@ class JetStreamJournal:
             self._purge(self._subjects.owner, sequence)
         return [self._owner.encode(self._subjects)]
 
-    def release(self, done: Callable[[], None]) -> None:
-        """Give the shard up, so that the next owner need not wait: nothing is said from now on."""
+    def release(self, done: Callable[[], None], *, is_complete: bool = True) -> None:
+        """Give the shard up, so that the next owner need not wait: nothing is said from now on. Of
+        a copy: whether everything is there."""
         self._released = True
         if self.failure is not None:
             done()
             return
-        left = msgspec.structs.replace(self._owner, left=True)
+        copying = "" if is_complete else self._owner.copying
+        left = msgspec.structs.replace(self._owner, left=True, copying=copying)
         self._committer.add(_Append(None, lambda _: [left.encode(self._subjects)]))
         self._committer.push()
         self._committer.when_settled(done)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from typing import Final, NamedTuple
+from zlib import crc32
 
-from zbus.storage.jetstream.stream import Stored
+from zbus.storage.jetstream.stream import Outgoing, Stored
 from zbus.storage.jetstream.wire import decode_number
 from zbus.storage.port import Lane, StoredSegment
 
 EPOCH: Final = "Zb"
+CHECKSUM: Final = "Zb-Crc"
 SEGMENTS: Final = "Zb-Segments"
+TOPIC: Final = "Zb-Topic"
+"""Of a checkpoint: its topic as it is written, which a subject does not tell."""
 BEGIN: Final = "Zb-Begin"
 """Of a snapshot: the bytes of its segment before it."""
 
@@ -128,10 +132,11 @@ class Pieces:
         self._first: Stored | None = None
         self._missing = 0
 
-    @property
-    def sequence(self) -> int:
-        """Where what is not complete begins; 0 if all is."""
-        return 0 if self._first is None else self._first.sequence
+    def begin_of(self, message: Stored | None) -> int:
+        """Where to read again what turned out to be bad: this whole message, or what is not
+        complete; 0 if there is neither."""
+        first = self._first if message is None else message
+        return 0 if first is None else first.sequence
 
     def add(self, message: Stored) -> Stored | None:
         """The whole message that ends with this one, if it does. Raises ValueError for a piece that
@@ -155,6 +160,17 @@ class Pieces:
     def forget(self) -> None:
         """Begin anew."""
         self._bodies, self._first, self._missing = [], None, 0
+
+
+def make_document(subject: str, epoch: int | str, body: bytes) -> Outgoing:
+    """A message that is JSON and no batch, with a checksum of its own."""
+    return Outgoing(subject, {EPOCH: str(epoch), CHECKSUM: f"{crc32(body):08x}"}, body)
+
+
+def is_intact(document: Stored) -> bool:
+    """Whether it is what was written; one without a checksum may be."""
+    checksum = document.headers.get(CHECKSUM)
+    return checksum is None or checksum == f"{crc32(document.body):08x}"
 
 
 def encode_segments(segments: list[SegmentPlace]) -> str:

@@ -23,6 +23,7 @@ from zbus.storage.jetstream.stream import (
     Published,
     Stored,
     StreamState,
+    SubjectNames,
     Unreachable,
 )
 from zbus.storage.jetstream.wire import (
@@ -135,8 +136,9 @@ class NatsStream:
         question = {"seq": max(1, sequence), "next_by_subj": subject, "batch": count}
         self._direct({**question, "max_bytes": size}, done)
 
-    def subjects(self, pattern: str, done: Callable[[list[str] | Unreachable], None]) -> None:
+    def subjects(self, pattern: str, done: Callable[[SubjectNames | Unreachable], None]) -> None:
         found: list[str] = []
+        known: list[int] = []
 
         def ask() -> None:
             question = {"subjects_filter": pattern, "offset": len(found)}
@@ -148,10 +150,11 @@ class NatsStream:
                 return
             page = list(answer.state.subjects or ())
             found.extend(page)
+            known.append(answer.state.last_seq)
             if page and len(found) < answer.total:
                 ask()
             else:
-                done(found)
+                done(SubjectNames(found, min(known)))
 
         ask()
 

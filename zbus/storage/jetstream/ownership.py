@@ -16,13 +16,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from zbus.storage.jetstream.lane import EPOCH
+from zbus.storage.jetstream.lane import is_intact, make_document
 from zbus.storage.jetstream.stream import (
     Got,
     Outgoing,
     Published,
+    Stored,
     Stream,
     StreamState,
+    SubjectNames,
     Unreachable,
 )
 from zbus.storage.jetstream.subjects import Subjects
@@ -43,10 +45,11 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""  # where clients reach it
     random: str = ""
     left: bool = False  # it stopped; whoever comes need not wait
+    copying: str = ""  # the data of which a copy is not complete: nobody serves it
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
 
     def encode(self, subjects: Subjects) -> Outgoing:
-        return Outgoing(subjects.owner, {EPOCH: str(self.epoch)}, msgspec.json.encode(self))
+        return make_document(subjects.owner, self.epoch, msgspec.json.encode(self))
 
 
 class Claimed(NamedTuple):
@@ -70,53 +73,95 @@ class Claim:
         address: str,
         is_free: Callable[[Owner | None], bool],
         done: Callable[[Claimed | Owner | JournalError | None], None],
+        copying: str = "",
     ) -> None:
         """`is_free` decides whether the shard may be taken from its owner. `done` gets that owner
         if not: another one may have come first. It gets a JournalError for a stream that is not
-        as a broker left it."""
+        as a broker left it. `copying`: it is claimed to be filled with a copy of this data."""
         self._stream = stream
         self._subjects = subjects
         self._is_free = is_free
         self._done = done
         self._former: Owner | None = None
-        self._owner = Owner(0, node, address)
+        self._state = StreamState(0, 0, 0)
+        self._owner = Owner(0, node, address, copying=copying)
         self._sent_ms = 0
         self._nameless_times = 0
         self.problem = ""
         """Why it is tried again."""
 
     def start(self) -> None:
-        self._stream.get(self._subjects.owner, self._found)
-
-    def _found(self, got: Got) -> None:
-        if isinstance(got, Unreachable):
-            self._again(got.text)
-            return
-        former = None
-        if got.found:
-            try:
-                former = msgspec.json.decode(got.found[0].body, type=Owner)
-            except msgspec.MsgspecError as error:
-                place = f"sequence {got.found[0].sequence} of the stream {self._subjects.stream}"
-                self._done(JournalError(f"{place} is no message of a broker: {error}"))
-                return
-            if former.random and former.random == self._owner.random:
-                self._claimed(got.found[0].sequence)  # the answer to the claim was lost
-                return
-        if not self._is_free(former):
-            self._done(former)
-            return
-        self._former = former
+        # First how far the stream is, then who owns it as far as that: what comes behind it makes
+        # the claim fail.
         self._stream.state(self._heard)
 
     def _heard(self, state: StreamState | Unreachable) -> None:
         if isinstance(state, Unreachable):
             self._again(state.text)
+        else:
+            self._state = state
+            self._stream.newest([self._subjects.owner], self._found)
+
+    def _found(self, got: Got) -> None:
+        last = self._state.last
+        if isinstance(got, Unreachable):
+            self._again(got.text)
+        elif not got.found and last:
+            self._nameless(last)
+        elif got.found and got.known < last:
+            self._again("a replica is behind")
+        elif got.found:
+            self._read(got.found[0])
+        else:
+            self._judge(None)
+
+    def _read(self, found: Stored) -> None:
+        if not is_intact(found):
+            self._again(f"sequence {found.sequence} of the stream is damaged in a replica")
             return
-        if self._former is None and state.last > 0:
-            self._nameless(state.last)
+        try:
+            former = msgspec.json.decode(found.body, type=Owner)
+        except msgspec.MsgspecError as error:
+            place = f"sequence {found.sequence} of the stream {self._subjects.stream}"
+            self._done(JournalError(f"{place} is no message of a broker: {error}"))
             return
-        former = self._former
+        if former.random and former.random == self._owner.random:
+            self._claimed(found.sequence)  # the answer to the claim was lost
+        else:
+            self._judge(former)
+
+    def _judge(self, former: Owner | None) -> None:
+        self._former = former
+        if not self._is_free(former):
+            self._done(former)
+        elif former is not None and former.copying != self._owner.copying:
+            self._check_copy(former)
+        else:
+            self._publish()
+
+    def _check_copy(self, former: Owner) -> None:
+        """What is not complete is not served, and nothing is copied to what others have filled."""
+        stream = self._subjects.stream
+        if former.copying:
+            text = f"the stream {stream} holds an unfinished copy"
+            advice = "run the same `zbus copy` again, or delete the stream"
+            self._done(JournalError(f"{text} of {former.copying}: {advice}"))
+        else:
+            self._stream.subjects(self._subjects.checkpoints, self._found_lanes)
+
+    def _found_lanes(self, found: SubjectNames | Unreachable) -> None:
+        if isinstance(found, Unreachable):
+            self._again(found.text)
+        elif found.known < self._state.last:
+            self._again("a replica is behind")
+        elif found.names:
+            text = f"the stream {self._subjects.stream} holds messages already"
+            self._done(JournalError(f"{text}; a copy needs a new one: choose another name"))
+        else:
+            self._publish()
+
+    def _publish(self) -> None:
+        former, state = self._former, self._state
         if former is not None and state.first > former.kept > 0:
             text = f"the stream {self._subjects.stream} begins at {state.first}, and its owner"
             self._done(

@@ -17,21 +17,29 @@ from zbus.storage.format.batch import (
     HEADER_BYTES,
     Kind,
     check,
-    headers_of,
-    iterate_whole,
     read_header,
+    split_whole,
 )
 from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.jetstream.lane import (
     BEGIN,
     PIECES,
     SEGMENTS,
+    TOPIC,
     JetLane,
     Pieces,
     decode_segments,
+    is_intact,
 )
-from zbus.storage.jetstream.stream import Got, Stored, Stream, Unreachable
-from zbus.storage.jetstream.subjects import CHECKPOINT, DATA, SNAPSHOT, STATE, Subjects
+from zbus.storage.jetstream.stream import Got, Stored, Stream, SubjectNames, Unreachable
+from zbus.storage.jetstream.subjects import (
+    CHECKPOINT,
+    DATA,
+    SNAPSHOT,
+    STATE,
+    Subjects,
+    decode_topic,
+)
 from zbus.storage.jetstream.wire import decode_number
 from zbus.storage.port import Found, Lane, StoredLane
 
@@ -77,11 +85,12 @@ class Reading:
             self._again(got.text)
             return
         for piece in got.found:
+            message = None
             try:
                 message = self._pieces.add(piece)
                 full = message is not None and self._take(message)
             except (JournalDamage, ValueError) as error:
-                self._sequence = self._pieces.sequence or self._sequence
+                self._sequence = self._pieces.begin_of(message) or self._sequence
                 self._pieces.forget()
                 self._again(f"sequence {piece.sequence} of the stream: {error}")
                 return
@@ -100,7 +109,7 @@ class Reading:
     def _take(self, message: Stored) -> bool:
         """Keep what is wanted of it; whether that is enough."""
         first = True
-        for header, raw in iterate_whole(message.body):
+        for header, raw in split_whole(message.body):
             if header.kind is not Kind.DATA:
                 continue
             if first:
@@ -154,11 +163,10 @@ class Opening:
         self._wanted: deque[_LaneOpening] = deque()
         self._open = 0
         self._asking = False
-        self._wants_all = False
+        self._removed_last = self._removed_read = 0
 
     def start(self, lanes: Collection[Lane] | None) -> None:
         if lanes is None:
-            self._wants_all = True
             self._ask_removed()
         else:
             self._plan(list(lanes))
@@ -166,33 +174,54 @@ class Opening:
     # -- which there are ----------------------------------------------------------------------
 
     def _ask_removed(self) -> None:
-        self._stream.read(
-            self._subjects.removed, 1, PORTION_MESSAGES, PORTION_BYTES, self._got_removed
-        )
+        self._removed_read = 0
+        subjects = [self._subjects.removed, self._subjects.owner]
+        self._stream.newest(subjects, self._got_newest_removed)
+
+    def _got_newest_removed(self, got: Got) -> None:
+        if isinstance(got, Unreachable) or got.known < self._last:
+            text = got.text if isinstance(got, Unreachable) else "a replica is behind"
+            self._again(text, self._ask_removed)
+            return
+        removed = [one.sequence for one in got.found if one.subject == self._subjects.removed]
+        self._removed_last = max(removed, default=0)
+        self._read_removed()
+
+    def _read_removed(self) -> None:
+        if self._removed_read >= self._removed_last:
+            self._ask_subjects()
+            return
+        subject, sequence = self._subjects.removed, self._removed_read + 1
+        self._stream.read(subject, sequence, PORTION_MESSAGES, PORTION_BYTES, self._got_removed)
 
     def _got_removed(self, got: Got) -> None:
-        if isinstance(got, Unreachable):
-            self._again(got.text, self._ask_removed)
+        if isinstance(got, Unreachable) or not got.found:
+            text = got.text if isinstance(got, Unreachable) else "a replica is behind"
+            self._again(text, self._ask_removed)
             return
         for message in got.found:
             try:
                 lanes = msgspec.json.decode(message.body, type=list[Lane])
-            except msgspec.MsgspecError as error:
-                self._again(f"sequence {message.sequence}: {error}", self._ask_removed)
+            except msgspec.MsgspecError:
+                lanes = None
+            if lanes is None or not is_intact(message):
+                self._again(f"sequence {message.sequence} is damaged", self._ask_removed)
                 return
+            self._removed_read = message.sequence
             for topic, partition in lanes:
                 key = topic, partition
                 self._removed[key] = max(self._removed.get(key, 0), message.sequence)
-        self._ask_subjects()
+        self._read_removed()
 
     def _ask_subjects(self) -> None:
         self._stream.subjects(self._subjects.checkpoints, self._got_subjects)
 
-    def _got_subjects(self, got: list[str] | Unreachable) -> None:
-        if isinstance(got, Unreachable):
-            self._again(got.text, self._ask_subjects)
+    def _got_subjects(self, got: SubjectNames | Unreachable) -> None:
+        if isinstance(got, Unreachable) or got.known < self._last:
+            text = got.text if isinstance(got, Unreachable) else "a replica is behind"
+            self._again(text, self._ask_subjects)
             return
-        lanes = [self._subjects.lane_of(subject) for subject in got]
+        lanes = [self._subjects.lane_of(subject) for subject in got.names]
         self._plan(sorted([lane for lane in lanes if lane is not None]))
 
     def _plan(self, lanes: Sequence[Lane]) -> None:
@@ -328,7 +357,9 @@ class _LaneOpening:
     def _start(self) -> None:
         checkpoint, lane = self._checkpoint, self._lane
         header = read_header(checkpoint.body)
-        name = topic_name(memoryview(checkpoint.body)[HEADER_BYTES:])
+        name = decode_topic(checkpoint.headers.get(TOPIC, ""))
+        if not name:  # early brokers did not write it
+            name = topic_name(memoryview(checkpoint.body)[HEADER_BYTES:])
         if name is not None:
             lane.name = name, self._name[1]
         lane.segments = decode_segments(checkpoint.headers.get(SEGMENTS, ""))
@@ -339,11 +370,13 @@ class _LaneOpening:
             self._again(JournalError(got.text))
             return
         for piece in got.found:
+            message = None
             try:
-                if (message := self._pieces.add(piece)) is not None:
+                message = self._pieces.add(piece)
+                if message is not None:
                     self._take(message)
             except (JournalDamage, ValueError) as error:
-                self._sequence = self._pieces.sequence or self._sequence
+                self._sequence = self._pieces.begin_of(message) or self._sequence
                 self._pieces.forget()
                 self._again(JournalDamage(f"sequence {piece.sequence} of the stream: {error}"))
                 return
@@ -361,7 +394,7 @@ class _LaneOpening:
         if not self._batches:
             self._begin = decode_number(message.headers.get(BEGIN, "0"))
             lane.size = self._begin
-        found = list(iterate_whole(message.body, previous))
+        found = split_whole(message.body, previous)
         for header, raw in found:
             self._batches.append(raw)
             lane.size += len(raw)
@@ -390,10 +423,9 @@ class _LaneOpening:
         try:
             if PIECES not in message.headers:
                 check(message.body)
-            headers = headers_of(message.body)  # of a piece only the first can be read
-            first = next(one for one in headers if one.kind is Kind.DATA)
-        except (JournalDamage, StopIteration) as error:
-            why = f"sequence {message.sequence} of the stream: {error or 'no messages'}"
+            first = read_header(message.body)  # of STATE in front of DATA it is the same offset
+        except JournalDamage as error:
+            why = f"sequence {message.sequence} of the stream: {error}"
             self._again(JournalDamage(why), self._find_first)
             return
         self._lane.trim(first.base_offset)

@@ -63,7 +63,9 @@ class Standby:
         address: str,
         timeout_ms: int,
         done: Callable[[Claimed | JournalError], None],
+        copying: str = "",
     ) -> None:
+        self._copying = copying
         self._client = client
         self._stream = stream
         self._shard = shard
@@ -157,6 +159,7 @@ class Standby:
                 self._me.address,
                 self._is_free,
                 self._claimed,
+                self._copying,
             )
             self._claim.start()
         else:

@@ -69,6 +69,13 @@ class Messages(NamedTuple):
     known: int = 0  # sequence up to which the answering server knows the stream, if it says so
 
 
+class SubjectNames(NamedTuple):
+    """Subjects that have messages."""
+
+    names: list[str]
+    known: int  # sequence up to which the answering server knows the stream
+
+
 Got: TypeAlias = "Messages | Unreachable"
 
 
@@ -101,8 +108,8 @@ class Stream(Protocol):
         """Messages of this subject (`*` and `>` stand for tokens) from `sequence` on, at most
         `count`, and as many as fit into `size` bytes but at least one. A replica may answer."""
 
-    def subjects(self, pattern: str, done: Callable[[list[str] | Unreachable], None]) -> None:
-        """All subjects of this pattern that have messages."""
+    def subjects(self, pattern: str, done: Callable[[SubjectNames | Unreachable], None]) -> None:
+        """All subjects of this pattern that have messages. A leader that is cut off may answer."""
 
     def purge(self, subject: str, before: int, done: Callable[[bool], None]) -> None:
         """Remove messages of a subject that are older than sequence `before`; whether that was

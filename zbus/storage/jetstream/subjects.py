@@ -61,7 +61,11 @@ def is_cluster_name(text: str) -> bool:
 
 
 def encode_topic(topic: str) -> str:
-    return b32encode(topic.lower().encode()).decode().rstrip("=").lower()
+    return encode_name(topic.lower())
+
+
+def encode_name(name: str) -> str:
+    return b32encode(name.encode()).decode().rstrip("=").lower()
 
 
 def decode_topic(token: str) -> str | None:

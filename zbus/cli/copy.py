@@ -1,0 +1,198 @@
+"""`zbus copy`: move an installation between a data directory and the NATS servers of a cluster."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from zbus import config
+from zbus.cli.serve import file_option, settings_option
+from zbus.cli.verify import Bar
+from zbus.cli.words import Cannot, Damaged, counted
+from zbus.server.process.engines import CannotStart
+from zbus.server.process.replicated import read_access
+from zbus.storage.copying.directories import DirectorySource, DirectoryTarget
+from zbus.storage.copying.lanes import Copied, Source, Target, compare, copy_lanes
+from zbus.storage.copying.streams import StreamSource, StreamTarget
+from zbus.storage.jetstream.client import NatsClient
+from zbus.storage.jetstream.nats import NatsStream
+from zbus.storage.jetstream.ownership import Claimed
+from zbus.storage.jetstream.settings import Shard
+from zbus.storage.jetstream.standby import Standby
+from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.local.files import OsFiles, reason
+from zbus.storage.port import JournalDamage, JournalError
+
+ENGINE_SCHEME: Final = "nats://"
+_AGAIN: Final = "Stop it, and run this command again"
+_CLAIM_S: Final = 5.0
+"""A copy that was killed counts as the stream's owner for two seconds."""
+_TURN_S: Final = 0.2
+
+
+@click.command()
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@file_option
+@settings_option
+def copy(source: str, target: str, file: Path | None, settings: dict[str, str]) -> None:
+    """Copy all topics FROM a data directory TO the NATS servers of an engine, or back.
+
+    An engine is written as for `zbus serve --engine`: nats://host:port,host:port,host:port/cluster.
+    Every batch stays what it is, and is read again and compared at the end. An interrupted copy
+    goes on where it ended. Of a broker that is running what is there is copied: stop it, and copy
+    again what came since.
+    """
+
+    def load(engine: str) -> config.Config:
+        try:
+            return config.load(file, os.environ, {"engine": engine}, settings)
+        except config.ConfigError as error:
+            raise click.UsageError(str(error)) from None
+
+    is_engine = [text.startswith(ENGINE_SCHEME) for text in (source, target)]
+    if not any(is_engine):
+        raise click.UsageError("for two directories use `zbus backup` and `zbus restore`")
+    began_s = time.perf_counter()
+    try:
+        if is_engine[0]:
+            with _connected(load(source)) as servers:
+                note = _from_engine(servers, load, target)
+        else:
+            note = _from_directory(Path(source), load(target))
+    except JournalDamage as error:
+        raise Damaged(str(error)) from None
+    except (JournalError, CannotStart) as error:
+        raise Cannot(str(error)) from None
+    except OSError as error:
+        raise Cannot(reason(error)) from None
+    click.echo(f"{note} ({time.perf_counter() - began_s:.1f} s)")
+
+
+def _from_directory(directory: Path, loaded: config.Config) -> str:
+    source = DirectorySource(OsFiles(), directory)
+    try:
+        is_stopped = source.lock()
+        with _connected(loaded) as servers:
+            stream = servers.claim(source.identity())
+            _copy(source, stream, compared=is_stopped)
+            stream.finish(is_complete=is_stopped)
+    finally:
+        source.close()
+    if not is_stopped:
+        raise Cannot(f"not complete: a broker uses {directory}. {_AGAIN}")
+    return f"complete: start the brokers with --engine {loaded.engine}"
+
+
+def _from_engine(servers: _Servers, load: Callable[[str], config.Config], target: str) -> str:
+    source = servers.source()
+    owner = source.owner()
+    if owner is None:
+        raise JournalError(f"there is no stream {servers.subjects.stream}, or it is empty")
+    if owner.copying:
+        raise JournalError(
+            f"{servers.subjects.stream} holds an unfinished copy of {owner.copying} itself"
+        )
+    if target.startswith(ENGINE_SCHEME):
+        with _connected(load(target)) as others:
+            stream = others.claim(servers.subjects.stream)
+            _copy(source, stream, compared=owner.left)
+            stream.finish(is_complete=owner.left)
+        if not owner.left:
+            raise Cannot(f"not complete: {owner.node} serves {servers.subjects.stream}. {_AGAIN}")
+        return f"complete: start the brokers with --engine {target}"
+    directory = DirectoryTarget(OsFiles(), Path(target))
+    try:
+        _copy(source, directory, compared=True)
+        directory.finish()
+    finally:
+        directory.close()
+    text = f"complete: start a broker with --data-dir {target}"
+    if not owner.left:
+        text += f"; {owner.node} still serves the cluster, and what it takes from now on is missing"
+    return text
+
+
+def _copy(source: Source, target: Target, *, compared: bool) -> None:
+    lanes = source.lanes()
+    with Bar() as bar:
+        copied = copy_lanes(source, lanes, target, bar.add)
+    _report(copied)
+    if compared:
+        with Bar() as bar:
+            compare(source, lanes, target, bar.add)
+        click.echo(f"compared: {counted(bar.read, 'byte')} are the same")
+
+
+def _report(copied: Copied) -> None:
+    text = (
+        f"{counted(copied.partitions, 'partition')}: {counted(copied.messages, 'message')} copied"
+    )
+    if copied.removed:
+        text += f", {counted(copied.removed, 'partition')} of another history removed"
+    click.echo(f"{text} ({counted(copied.bytes, 'byte')})")
+
+
+class _Servers:
+    """A connection to the NATS servers, and the stream of a cluster."""
+
+    def __init__(self, loaded: config.Config) -> None:
+        access, cluster = read_access(loaded)
+        self._loaded = loaded
+        self._shard = Shard(cluster, loaded.engine_replicas, loaded.engine_bytes_max)
+        self.subjects = Subjects(cluster)
+        self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._client = NatsClient(access, self._posted.put)
+        self._stream = NatsStream(self._client, self.subjects.stream)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def source(self) -> StreamSource:
+        timeout_ms = self._loaded.engine_timeout_ms
+        return StreamSource(self._stream, self.subjects, self._run, timeout_ms)
+
+    def claim(self, copying: str) -> StreamTarget:
+        """Own the stream, made if it is missing, to fill it with a copy of this data."""
+        answers: list[Claimed | JournalError] = []
+        node, timeout_ms = f"zbus copy on {socket.gethostname()}", self._loaded.engine_timeout_ms
+        standby = Standby(
+            self._client, self._stream, self._shard, node, "", timeout_ms, answers.append, copying
+        )
+        standby.start()
+        began_s = time.monotonic()
+        while not answers:
+            owner = standby.owner
+            if owner is not None and time.monotonic() - began_s > _CLAIM_S:
+                where = f"{owner.node} {owner.address}".rstrip()
+                raise JournalError(
+                    f"{where} owns {self.subjects.stream}: stop all brokers of this cluster first"
+                )
+            self._run()
+        claimed = answers[0]
+        if isinstance(claimed, JournalError):
+            raise claimed
+        return StreamTarget(self._stream, self.subjects, claimed, self._run, timeout_ms)
+
+    def _run(self) -> None:
+        try:
+            self._posted.get(timeout=_TURN_S)()
+        except queue.Empty:
+            pass
+
+
+@contextmanager
+def _connected(loaded: config.Config) -> Iterator[_Servers]:
+    servers = _Servers(loaded)
+    try:
+        yield servers
+    finally:
+        servers.close()

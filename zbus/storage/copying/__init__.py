@@ -1,0 +1,1 @@
+"""Logs copied from one place to another, batch by batch: `zbus copy`."""

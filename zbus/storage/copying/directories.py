@@ -1,0 +1,194 @@
+"""Logs in the files of a data directory, to be copied and made by a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from zbus.storage.copying.lanes import Position
+from zbus.storage.format.batch import HEADER_BYTES, Batch, Kind
+from zbus.storage.format.checkpoint import topic_name
+from zbus.storage.local import naming
+from zbus.storage.local.directory import remove_tree, take_directory
+from zbus.storage.local.engine import LocalJournal
+from zbus.storage.local.files import Files
+from zbus.storage.local.identity import make_identity, read_identity, refuse_backup
+from zbus.storage.local.segment import BadBatch, walk_file
+from zbus.storage.port import JournalError, Lane
+from zbus.storage.replay import recover
+from zbus.storage.tools.verify import find_directories
+
+COPYING_SUFFIX: Final = ".copying"
+
+
+class DirectorySource:
+    """A data directory. Without its lock a broker may be writing to it."""
+
+    _is_target = False
+
+    def __init__(self, files: Files, data_dir: Path) -> None:
+        self._files = files
+        self._data_dir = data_dir
+        self._directories: dict[Lane, Path] = {}
+        self._ends: dict[Lane, Position] = {}
+        self._lock: int | None = None
+
+    def lock(self) -> bool:
+        """Keep brokers away from it, and cut off what a crash left unfinished, as a start does;
+        False if a broker is using it. Raises JournalError for what is no data directory."""
+        refuse_backup(self._files, self._data_dir)
+        try:
+            names = self._files.list(self._data_dir)
+        except OSError as error:
+            raise JournalError(f"cannot open {self._data_dir}: {error.strerror}") from error
+        if naming.LOCK not in names:
+            raise JournalError(f"{self._data_dir} is not a data directory of zbus")
+        path = self._data_dir / naming.LOCK
+        try:
+            self._files.close(self._files.open(path, "lock"))
+            self._start()
+            self._lock = self._files.open(path, "lock")
+        except BlockingIOError:
+            return False
+        return True
+
+    def _start(self) -> None:
+        failures: list[str] = []
+        journal = LocalJournal(self._data_dir, lambda call: call(), failures.append, self._files)
+        try:
+            recover(journal)
+        finally:
+            journal.close()
+        if failures:
+            raise JournalError(failures[0])
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._files.close(self._lock)
+            self._lock = None
+
+    def identity(self) -> str:
+        """The random id of the data, or its path: early versions made none."""
+        return read_identity(self._files, self._data_dir) or str(self._data_dir.resolve())
+
+    def lanes(self) -> Mapping[Lane, Position]:
+        self._ends = {}
+        for directory, number in find_directories(self._files, self._data_dir)[0]:
+            for base in reversed(self._bases(directory)):  # the newest may be just being made
+                path = directory / naming.segment_name(base)
+                topic, end = self._look(path)
+                if end.size:
+                    lane = topic, number
+                    self._directories[lane] = directory
+                    self._ends[lane] = end
+                    break
+        return self._ends
+
+    def batches(self, lane: Lane, base: int) -> Iterator[Batch]:
+        directory, end = self._directories[lane], self._ends[lane]
+        bases = [one for one in self._bases(directory) if one <= end.base]
+        first = max([one for one in bases if one <= base], default=bases[0])
+        for one in bases:
+            if one >= first:
+                limit = end.size if one == end.base else None
+                path = directory / naming.segment_name(one)
+                for _, header, raw in walk_file(self._files, path, 0, limit):
+                    yield Batch(header, raw)
+
+    def _bases(self, directory: Path) -> list[int]:
+        names = self._files.list(directory)
+        return sorted(base for name in names if (base := naming.segment_base(name)) is not None)
+
+    def _look(self, path: Path) -> tuple[str, Position]:
+        """The topic of the newest segment, and where its last whole batch ends: what follows is not
+        finished."""
+        topic, end = "", Position()
+        try:
+            for _, header, raw in walk_file(self._files, path):
+                if end.size == 0:
+                    name = topic_name(memoryview(raw)[HEADER_BYTES:])
+                    topic = name or naming.topic_of(path.parent.parent.name) or ""
+                end = end.behind(header)
+        except BadBatch:
+            if self._lock is not None and not self._is_target:
+                raise  # a start has cut off what was not finished
+        return topic, end
+
+
+class DirectoryTarget(DirectorySource):
+    """A data directory that is made. It takes its name when it is complete."""
+
+    _is_target = True
+
+    def __init__(self, files: Files, data_dir: Path) -> None:
+        """Raises JournalError if the directory is not empty, or another copy to it is under way."""
+        with suppress(FileNotFoundError):
+            if files.list(data_dir):
+                raise JournalError(f"{data_dir} is not empty; a copy makes a new directory")
+        super().__init__(files, data_dir.with_name(data_dir.name + COPYING_SUFFIX))
+        self._named = data_dir
+        self._lock = take_directory(files, self._data_dir)
+        make_identity(files, self._data_dir)
+        self._segment: Path | None = None  # which is written
+        self._file = -1
+
+    def lanes(self) -> Mapping[Lane, Position]:
+        self.flush()
+        return super().lanes()
+
+    def remove(self, lanes: Collection[Lane]) -> None:
+        self.flush()
+        for lane in lanes:
+            remove_tree(self._files, self._directories.pop(lane))
+            del self._ends[lane]
+
+    def append(self, lane: Lane, batches: Sequence[Batch]) -> None:
+        files, header = self._files, batches[0].header
+        end = self._ends.get(lane, Position())
+        if header.kind is Kind.CHECKPOINT:
+            self.flush()
+            self._begin(lane, header.base_offset)
+            end = Position()
+        elif self._segment != self._path(lane, end.base):
+            self.flush()
+            self._open(self._path(lane, end.base))
+            files.truncate(self._file, end.size)
+        files.write(self._file, b"".join([batch.raw for batch in batches]), end.size)
+        for batch in batches:
+            end = end.behind(batch.header)
+        self._ends[lane] = end
+
+    def _path(self, lane: Lane, base: int) -> Path:
+        return self._directories[lane] / naming.segment_name(base)
+
+    def _begin(self, lane: Lane, base: int) -> None:
+        files, topic = self._files, self._data_dir / naming.topic_directory(lane[0])
+        directory = self._directories.setdefault(lane, topic / str(lane[1]))
+        for made in (topic, directory):
+            if files.make_directory(made):
+                files.sync_directory(made.parent)
+        path = self._path(lane, base)
+        with suppress(FileNotFoundError):
+            files.remove(path)
+        self._segment, self._file = path, files.open(path, "create")
+        files.sync_directory(directory)
+
+    def _open(self, path: Path) -> None:
+        self._segment, self._file = path, self._files.open(path, "write")
+
+    def flush(self) -> None:
+        if self._segment is not None:
+            self._segment = None
+            self._files.sync(self._file)
+            self._files.close(self._file)
+
+    def finish(self) -> None:
+        """Take the name: the copy is complete."""
+        self.flush()
+        self.close()
+        with suppress(FileNotFoundError):
+            self._files.remove(self._named)  # it is empty
+        self._files.rename(self._data_dir, self._named)
+        self._files.sync_directory(self._named.parent)

@@ -1,0 +1,239 @@
+"""Logs in a stream of the replicated engine, to be copied and made by a copy.
+
+A stream that is filled is owned by the copy, and its owner's message says that it is not complete:
+no broker serves it before (`zbus.storage.jetstream.ownership`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from zbus.storage.copying.lanes import Position
+from zbus.storage.errors import JournalDamage
+from zbus.storage.format.batch import Batch, Kind, split_whole
+from zbus.storage.jetstream.engine import TIMEOUT_MS, JetStreamJournal
+from zbus.storage.jetstream.lane import JetLane, Pieces
+from zbus.storage.jetstream.ownership import Claimed, Owner
+from zbus.storage.jetstream.reading import ATTEMPTS, PAUSE_MS, Opening
+from zbus.storage.jetstream.stream import (
+    Messages,
+    Stream,
+    Unreachable,
+)
+from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.port import JournalError, JournalFull, Lane, Verdict, Verdicts
+
+COMMIT_BYTES: Final = 4 << 20
+_PORTION_BYTES: Final = 4 << 20
+_PORTION_MESSAGES: Final = 1_000
+
+_T = TypeVar("_T")
+Ask: TypeAlias = Callable[[Callable[["_T | Unreachable"], None]], None]
+
+Run = Callable[[], None]
+"""Waits for something to happen, and runs what was posted."""
+
+
+class StreamSource:
+    """A stream. Brokers may go on writing to it."""
+
+    def __init__(
+        self, stream: Stream, subjects: Subjects, run: Run, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """A question may be asked again for `timeout_ms`."""
+        self._timeout_ms = timeout_ms
+        self._stream = stream
+        self._subjects = subjects
+        self._run = run
+        self._lanes: dict[Lane, JetLane] = {}
+
+    def owner(self) -> Owner | None:
+        """Who owns the stream, or did. Raises JournalError for what is no owner's message."""
+        ask: Ask[Messages] = partial(self._stream.get, self._subjects.owner)
+        got = self._asked(ask)  # the leader is asked: nothing is decided by it
+        if not got.found:
+            return None
+        try:
+            return msgspec.json.decode(got.found[0].body, type=Owner)
+        except msgspec.MsgspecError as error:
+            raise JournalError(f"{self._subjects.stream} is not of zbus: {error}") from None
+
+    def lanes(self) -> Mapping[Lane, Position]:
+        last = self._asked(self._stream.state).last
+        self._lanes = {}
+        ended: list[JournalError | None] = []
+
+        def opened(lane: Lane, known: JetLane | None) -> None:
+            if known is not None:
+                self._lanes[known.name] = known
+
+        stream, subjects = self._stream, self._subjects
+        Opening(stream, subjects, last, {}, opened, lambda stored: None, ended.append).start(None)
+        self._wait(ended)
+        if ended[0] is not None:
+            raise ended[0]
+        return self._ends()
+
+    def _ends(self) -> Mapping[Lane, Position]:
+        return {name: _end(lane) for name, lane in self._lanes.items()}
+
+    def batches(self, lane: Lane, base: int) -> Iterator[Batch]:
+        known = self._lanes[lane]
+        end = _end(known)
+        bases = [place.base for place in known.segments]
+        number = max([number for number, one in enumerate(bases) if one <= base], default=0)
+        sequence, followers = known.segments[number].sequence, known.segments[number + 1 :]
+        place = Position()
+        replaced = False
+        for at, batches in self._messages(lane, sequence):
+            if followers and at >= followers[0].sequence:
+                followers, replaced = followers[1:], False
+            for batch in batches:
+                if batch.header.kind is Kind.CHECKPOINT and followers:
+                    replaced = batch.header.base_offset == followers[0].base
+                if replaced:  # the next segment begins with the same offset: this one is empty
+                    continue
+                place = place.behind(batch.header)
+                yield batch
+                if place == end:
+                    return
+        raise JournalDamage(f"{_name(lane)} has no end where it should be")
+
+    def _messages(self, lane: Lane, sequence: int) -> Iterator[tuple[int, list[Batch]]]:
+        """All from there on: sequences and what they hold. Raises JournalError if there are no
+        more, and were expected; JournalDamage for one that no replica has whole."""
+        subject, pieces, attempts, problem = self._subjects.lane(lane, "*"), Pieces(), 0, ""
+        while attempts < ATTEMPTS:
+            found = self._asked(self._portion(subject, sequence)).found
+            if attempts and not problem:
+                self._pause()
+            attempts += 1
+            for piece in found:
+                whole = None
+                try:
+                    whole = pieces.add(piece)
+                    batches = [] if whole is None else split_whole(whole.body)
+                except (JournalDamage, ValueError) as error:
+                    problem = f"sequence {piece.sequence} of the stream: {error}"
+                    sequence = pieces.begin_of(whole) or piece.sequence
+                    pieces.forget()
+                    break
+                sequence, attempts, problem = piece.sequence + 1, 0, ""
+                if whole is not None:
+                    yield whole.sequence, batches
+        if problem:
+            raise JournalDamage(problem)
+        raise JournalError(f"{_name(lane)} changed while it was copied: try again")
+
+    def _portion(self, subject: str, sequence: int) -> Ask[Messages]:
+        return lambda done: self._stream.read(
+            subject, sequence, _PORTION_MESSAGES, _PORTION_BYTES, done
+        )
+
+    def _asked(self, ask: Ask[_T]) -> _T:
+        """Ask until there is an answer. Raises JournalError if that takes too long."""
+        end_ms = self._stream.now_ms() + self._timeout_ms
+        while True:
+            answers: list[_T | Unreachable] = []
+            ask(answers.append)
+            self._wait(answers)
+            answer = answers[0]
+            if not isinstance(answer, Unreachable):
+                return answer
+            if self._stream.now_ms() >= end_ms:
+                name = self._subjects.stream
+                raise JournalError(
+                    f"{name} gives no answer in {self._timeout_ms} ms: {answer.text}"
+                )
+            self._pause()
+
+    def _pause(self) -> None:
+        over: list[bool] = []
+        self._stream.later(PAUSE_MS, lambda: over.append(True))
+        self._wait(over)
+
+    def _wait(self, answers: Collection[object]) -> None:
+        while not answers:
+            self._run()
+
+
+class StreamTarget(StreamSource):
+    """A stream that is filled. The shard has been claimed for that."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        subjects: Subjects,
+        claimed: Claimed,
+        run: Run,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        super().__init__(stream, subjects, run, timeout_ms)
+        self._failures: list[str] = []
+        self._journal = JetStreamJournal(
+            stream, subjects, claimed, self._failures.append, timeout_ms=timeout_ms
+        )
+        self._pending: dict[Lane, int] = {}  # bytes that are appended and not committed
+
+    def lanes(self) -> Mapping[Lane, Position]:
+        self.flush()
+        ended: list[JournalError | None] = []
+        self._journal.open(None, lambda stored: None, ended.append)
+        self._wait(ended)
+        if ended[0] is not None:
+            raise ended[0]
+        self._lanes = self._journal.lanes()
+        return self._ends()
+
+    def remove(self, lanes: Collection[Lane]) -> None:
+        done: list[bool] = []
+        self._journal.remove(lanes, lambda: done.append(True))
+        self._wait(done)
+
+    def append(self, lane: Lane, batches: Sequence[Batch]) -> None:
+        header = batches[0].header
+        if header.kind is Kind.CHECKPOINT:
+            # What it follows may be gone: it was trimmed, or an empty segment was replaced.
+            self._journal.continue_lane(lane, header)
+        self._journal.append(lane, header.previous_crc, batches)
+        self._pending[lane] = self._pending.get(lane, 0) + sum([len(one.raw) for one in batches])
+        if sum(self._pending.values()) >= COMMIT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        lanes, self._pending = list(self._pending), {}
+        if not lanes:
+            return
+        answers: list[Verdicts] = []
+        self._journal.commit(lanes, True, answers.append)
+        self._wait(answers)
+        verdicts = set(answers[0].values())
+        if Verdict.FULL in verdicts:
+            raise JournalFull(f"the stream {self._subjects.stream} is full")
+        if verdicts:
+            raise JournalError(f"{self._subjects.stream}: {verdicts.pop().value}")
+        self._journal.upkeep(0)  # how full it is now
+
+    def finish(self, *, is_complete: bool) -> None:
+        """Give the shard up. If the copy is complete, brokers serve it from now on."""
+        done: list[bool] = []
+        self._journal.release(lambda: done.append(True), is_complete=is_complete)
+        self._wait(done)
+
+    def _wait(self, answers: Collection[object]) -> None:
+        while not answers:
+            if self._failures:
+                raise JournalError(self._failures[0])
+            self._run()
+
+
+def _end(lane: JetLane) -> Position:
+    return Position(lane.segments[-1].base, lane.size, lane.last_crc)
+
+
+def _name(lane: Lane) -> str:
+    return f"partition {lane[1]} of {lane[0]}"
