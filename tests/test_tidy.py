@@ -110,6 +110,7 @@ FLOORS: dict[str, list[str]] = {
         "port",
         "jetstream local memory replay",
         "tools writer",
+        "copying",
     ],
     "semq": ["protocol", "endpoint", "program", "app"],
 }

@@ -130,7 +130,7 @@ JETSTREAM: list[Mutant] = [
             "an-owner-of-a-replica-behind-believed",
             '        elif got.found and got.known < last:\n            self._again("a replica is behind")\n',
             "",
-            MODEL,
+            OWNERSHIP,
         ),
         (
             "an-unfinished-copy-served",

@@ -145,8 +145,10 @@ def test_there_and_back_with_interruptions(seed: int, tmp_path: Path) -> None:
     assert pending(back) == pending(data_dir)
 
 
-def filled(data_dir: Path, messages: int = 40, body: bytes = b"x") -> DirectorySource:
-    disk = Disk(data_dir)
+def filled(
+    data_dir: Path, messages: int = 40, body: bytes = b"x", segment_bytes: int = 4096
+) -> DirectorySource:
+    disk = Disk(data_dir, segment_bytes)
     disk.get("/t?cmd=declare")
     for number in range(messages):
         disk.get("/t?cmd=produce", f"id: {number}", body=body * 200)

@@ -33,7 +33,7 @@ from zbus.storage.port import JournalDamage, JournalError
 
 ENGINE_SCHEME: Final = "nats://"
 _AGAIN: Final = "Stop it, and run this command again"
-_CLAIM_S: Final = 5.0
+_CLAIM_S: Final = 3.5
 """A copy that was killed counts as the stream's owner for two seconds."""
 _TURN_S: Final = 0.2
 

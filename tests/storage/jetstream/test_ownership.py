@@ -77,6 +77,17 @@ def test_a_claim_takes_the_place_behind_the_newest_message(left: bool, quiet_ms:
     assert (claimed.sequence, claimed.quiet_until_ms) == (45, quiet_ms)
 
 
+def test_an_owner_that_a_replica_behind_names_is_not_believed() -> None:
+    claiming = Claiming()
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(30, FORMER)._replace(known=43))
+    assert (claiming.stream.open, claiming.answers) == ([], [])
+    claiming.stream.wait(PAUSE_MS)
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(40, FORMER)._replace(known=44))
+    assert claiming.sent().epoch == 8
+
+
 def test_an_owner_that_is_there_stays() -> None:
     claiming = Claiming(free=False)
     claiming.stream.answer("state", StreamState(44, 0, 0))
