@@ -234,8 +234,8 @@ def test_lanes_are_opened_one_by_one() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_removed_lanes_stay_removed_and_give_their_space_back(seed: int) -> None:
-    """Their owner dies before it comes to purging them; a replica that is behind knows them."""
-    bench = ClusterBench(seed, Faults(behind=0.5))
+    """Their owner dies before it comes to purging them. Replicas are behind, and damaged."""
+    bench = ClusterBench(seed, Faults(behind=0.5, damaged=0.2))
     journal = bench.claim()
     lanes: list[Lane] = [("topic", number) for number in range(6)]
     for lane in lanes:
