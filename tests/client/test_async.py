@@ -306,6 +306,8 @@ def test_a_service_and_its_callers(play: Play, url: str) -> None:
     [
         (b"not JSON", "JSON is malformed"),
         (b"[]", "a call is"),
+        (b'{"method":"\xff"}', "can't decode byte"),
+        (b"[" * 100_000, "recursion"),
         (b'{"method":1}', "method and module are texts"),
         (b'{"method":"m","params":{}}', "params is a list"),
         (b'{"method":"m","module":"x"}', "x:m method not found"),

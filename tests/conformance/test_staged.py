@@ -138,6 +138,8 @@ BAD = {
     "the other way round": (f"{COMMIT}&topic=Out&offset=5-1", b"", 400, "numbers and ranges"),
     "both": (f"{COMMIT}&topic=Out&offset=0", b'{"stages":[]}', 400, "give one"),
     "no JSON": (COMMIT, b"{", 400, "txn_commit: "),
+    "no UTF-8": (COMMIT, b'{"stages":[{"topic":"\xff"}]}', 400, "txn_commit: "),
+    "JSON too deep": (COMMIT, b'{"more":' + b"[" * 100_000, 400, "txn_commit: "),
     "other JSON": (COMMIT, b'{"stages":[{"topic":"Out"}]}', 400, "txn_commit: "),
     "JSON with more": (COMMIT, b'{"stages":[],"more":1}', 400, "txn_commit: "),
     "no topic of that name": (

@@ -12,6 +12,7 @@ from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.remote import Remote, Reply, json_option, url_option
 from zbus.cli.units import DURATION, LOSS, SIZE
 from zbus.cli.words import print_time
+from zbus.documents import NOT_JSON
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 NON_NEGATIVE = click.IntRange(min=0)
@@ -274,5 +275,5 @@ def _print_json(reply: Reply, as_json: bool) -> None:
         return
     try:
         click.echo(msgspec.json.format(reply.body, indent=2))
-    except msgspec.DecodeError:
+    except NOT_JSON:
         click.echo(reply.body)

@@ -15,6 +15,7 @@ from zbus.client.messages import (
     number,
     read_container,
 )
+from zbus.documents import NOT_JSON
 from zbus.wire.heads.fields import TOKEN
 from zbus.wire.heads.header_names import OF_CONNECTION, PREFIX, is_credential, is_of_way, steers
 from zbus.wire.responses import Response
@@ -269,7 +270,7 @@ def document_of(kind: type[T]) -> Callable[[Response], T]:
     def parse(response: Response) -> T:
         try:
             return decode(response.body)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise ProtocolError(f"the broker's answer is no {kind.__name__}: {error}") from None
 
     return parse
@@ -319,7 +320,7 @@ def parse_result(response: Response) -> Any:  # noqa: ANN401  # whatever the ser
     if response.fields.get(b"content-type", b"").startswith(b"application/json"):
         try:
             return msgspec.json.decode(response.body)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise ProtocolError(f"the service's answer is not JSON: {error}") from None
     return response.body
 

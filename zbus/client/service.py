@@ -44,6 +44,7 @@ from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.request_tracker import Call
 from zbus.client.messages import Delivery
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options, resolve
+from zbus.documents import NOT_JSON
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -318,7 +319,7 @@ class Service:
     def _find(self, body: bytes) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         try:
             request = msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise ValueForCaller(str(error)) from None
         if not isinstance(request, dict):
             raise ValueForCaller('a call is {"method": …, "params": […], "named": {…}}')

@@ -21,6 +21,7 @@ from zbus.client.requests import (
     optional,
     parse_count,
 )
+from zbus.documents import NOT_JSON
 from zbus.wire.responses import Response
 
 Document = dict[str, Any]
@@ -197,7 +198,7 @@ def _named(offsets: Offsets | None, id: str | None, partition: int) -> bytes:
 def _parse_listed(response: Response) -> Listed:
     try:
         found = msgspec.json.decode(response.body, type=list[Document])
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise ProtocolError(f"the broker's answer is not a listing: {error}") from None
     after = response.fields.get(b"next", b"").decode("latin-1")
     return Listed(found, after, number(response.fields, b"unseen"))

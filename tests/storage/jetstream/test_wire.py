@@ -71,6 +71,8 @@ BAD = [
     b"HMSG a 1 14 14\r\nNATS/1.0 x\r\n\r\n\r\n",
     b"INFO {\r\n",
     b"INFO []\r\n",
+    b'INFO {"server_name":"\xff"}\r\n',
+    b'INFO {"more":' + b"[" * 50_000 + b"\r\n",
     b'INFO {"max_payload":"x"}\r\n',
     b"M" * (LINE_BYTES_MAX + 1),
     b"MSG " + b"a" * LINE_BYTES_MAX + b" 1 1\r\nx\r\n",

@@ -20,6 +20,7 @@ from zbus import client
 from zbus.cli.words import Failed, counted
 from zbus.client import Delivery, Message
 from zbus.client.messages import FRAMING
+from zbus.documents import NOT_JSON
 from zbus.wire.responses import Response, ResponseReader
 
 STDIN = "-"
@@ -82,7 +83,7 @@ def read_units(file: IO[bytes], form: str) -> Iterator[Unit]:
                     continue
                 try:
                     msgspec.json.decode(body, type=msgspec.Raw)
-                except msgspec.DecodeError as error:
+                except NOT_JSON as error:
                     raise BadFile(f"line {number} is not JSON: {error}") from None
             yield Message(body, headers=headers), len(line)
 

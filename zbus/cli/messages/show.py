@@ -12,6 +12,7 @@ import msgspec
 
 from zbus.client import Delivery
 from zbus.client.messages import FRAMING
+from zbus.documents import NOT_JSON
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,7 +135,7 @@ class Reader:
             try:
                 msgspec.json.decode(message.body)
                 return msgspec.json.format(message.body, indent=2).decode(), True
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except NOT_JSON:
                 pass
         return _printable(message.body.decode("utf-8", "backslashreplace"), keep="\n\t"), False
 

@@ -15,6 +15,7 @@ import msgspec
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import BY_WORD, PUSHES
 from zbus.dialects.adf.line import AdfOrder
+from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
 from zbus.edge.websocket import planned
 from zbus.wire.errors import WireError
@@ -142,7 +143,7 @@ class JsonFrames(Frames):
             if not found.timeout and (body is not None or BY_WORD.get(action) not in PUSHES):
                 head = self._heads.get(action, found.queue.encode())
                 return head, found.requestid.encode(), b"" if body is None else body.encode()
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        except NOT_JSON:
             pass
         return self._read_with_care(message)
 

@@ -32,6 +32,7 @@ from zbus.dialects.mqcloud.settings import (
     CONSUME_TIMEOUT_MS_MIN,
     PULL_SIZE_MAX,
 )
+from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
 from zbus.edge.params import INT_MAX, LONG_MAX, BadParameter, Params
 
@@ -169,7 +170,7 @@ def configure(request: Request, params: Params, peer: Connection, body: bytes) -
     """`/mq/consumer/config`: each setting that is named, and nothing if one is bad."""
     try:
         wanted = _read_settings(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadParameter(f"the body must be JSON with a consumer: {error}") from error
     for name, low, high in _RANGES:
         value = getattr(wanted, name)

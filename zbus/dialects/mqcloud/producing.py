@@ -24,6 +24,7 @@ from zbus.core.api import (
 from zbus.dialects.mqcloud.context import BROKER, Context, Request
 from zbus.dialects.mqcloud.ids import queue_of
 from zbus.dialects.mqcloud.replies import FAILED, OK, Reply
+from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
 from zbus.edge.params import LONG_MAX, BadParameter, Params
 from zbus.wire.target import has_controls
@@ -239,7 +240,7 @@ def _bodies(text: bytes, most: int) -> list[bytes]:
     try:
         items = msgspec.json.decode(text, type=list[msgspec.Raw])
         bodies = [_body(bytes(item)) for item in items]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadParameter("messages must be a JSON array") from error
     if not bodies:
         raise BadParameter("messages must not be empty")

@@ -32,6 +32,7 @@ from zbus.core.api import (
     topic_unknown,
 )
 from zbus.dialects.mqcloud.settings import MqcloudSettings
+from zbus.documents import NOT_JSON
 from zbus.option import listed
 
 WINDOW: Final = 1 << 31
@@ -138,7 +139,7 @@ class Registry:
         if known is None or known[0] is not text:
             try:
                 notes = _decode(text)
-            except msgspec.MsgspecError:  # another program wrote it
+            except NOT_JSON:  # another program wrote it
                 notes = NO_NOTES
             known = self._read[key] = text, notes
         return known[1]

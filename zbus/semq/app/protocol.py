@@ -24,6 +24,7 @@ import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError, refusal
+from zbus.documents import NOT_JSON
 from zbus.semq.endpoint.events import Frame
 from zbus.semq.protocol import Level, Mid, Stream, read_locator, read_number
 
@@ -209,7 +210,7 @@ def as_received(answer: Frame, take: str) -> Received | None:
 def as_document(answer: Frame) -> Any:  # noqa: ANN401 - whatever JSON has
     try:
         return msgspec.json.decode(checked(answer).body)
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         raise ProtocolError("the endpoint did not answer with JSON") from None
 
 

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from zbus.documents import NOT_JSON
 from zbus.storage.copying.lanes import Position
 from zbus.storage.errors import JournalDamage
 from zbus.storage.format.batch import Batch, Kind, split_whole
@@ -59,7 +60,7 @@ class StreamSource:
             return None
         try:
             return msgspec.json.decode(got.found[0].body, type=Owner)
-        except msgspec.MsgspecError as error:
+        except NOT_JSON as error:
             raise JournalError(f"{self._subjects.stream} is not of zbus: {error}") from None
 
     def lanes(self) -> Mapping[Lane, Position]:

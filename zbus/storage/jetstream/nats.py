@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from zbus.documents import NOT_JSON
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.stream import (
     Got,
@@ -203,7 +204,7 @@ def _document(answer: list[Delivered] | str) -> Document | Unreachable:
         return Unreachable(f"status {message.status} of the server: no leader, or no JetStream")
     try:
         return msgspec.json.decode(message.body, type=Document)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         return Unreachable(f"the server answered something else: {error}")
 
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from zbus.documents import NOT_JSON
 from zbus.storage.jetstream.lane import is_intact, make_document
 from zbus.storage.jetstream.stream import (
     Got,
@@ -121,7 +122,7 @@ class Claim:
             return
         try:
             former = msgspec.json.decode(found.body, type=Owner)
-        except msgspec.MsgspecError as error:
+        except NOT_JSON as error:
             place = f"sequence {found.sequence} of the stream {self._subjects.stream}"
             self._done(JournalError(f"{place} is no message of a broker: {error}"))
             return

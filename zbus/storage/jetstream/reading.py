@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from zbus.documents import NOT_JSON
 from zbus.storage.errors import JournalDamage, JournalError
 from zbus.storage.format.batch import (
     HEADER_BYTES,
@@ -202,7 +203,7 @@ class Opening:
         for message in got.found:
             try:
                 lanes = msgspec.json.decode(message.body, type=list[Lane])
-            except msgspec.MsgspecError:
+            except NOT_JSON:
                 lanes = None
             if lanes is None or not is_intact(message):
                 self._again(f"sequence {message.sequence} is damaged", self._ask_removed)

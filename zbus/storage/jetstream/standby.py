@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from zbus.documents import NOT_JSON
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
@@ -143,7 +144,7 @@ class Standby:
     def _heard(self, body: bytes) -> None:
         try:
             owner = msgspec.json.decode(body, type=Owner)
-        except msgspec.MsgspecError:
+        except NOT_JSON:
             return
         self._presence.hear(owner, self._stream.now_ms())
 

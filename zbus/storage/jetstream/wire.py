@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from zbus.documents import NOT_JSON
+
 LINE_BYTES_MAX: Final = 4 << 10
 INFO_BYTES_MAX: Final = 64 << 10
 """INFO lists the servers of a cluster, so it may be longer than other lines."""
@@ -146,7 +148,7 @@ class Reader:
         if word == b"INFO":
             try:
                 return (msgspec.json.decode(rest, type=Info),)
-            except msgspec.MsgspecError as error:
+            except NOT_JSON as error:
                 raise ProtocolError(f"INFO is not what it should be: {error}") from None
         if word == b"-ERR":
             return (Refused(rest.strip().strip(b"'").decode("utf-8", "replace")),)

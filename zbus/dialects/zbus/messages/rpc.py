@@ -13,6 +13,7 @@ from zbus.dialects.zbus.replies import CallReply
 from zbus.dialects.zbus.request.legacy_flags import RPC, topic_mask
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.stored import RequestLines
+from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
 
 
@@ -61,7 +62,7 @@ def _argument(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
     if text in ("true", "false", "null") or text[:1] in tuple("-0123456789[{"):
         try:
             msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError):
+        except NOT_JSON:
             return text
         return msgspec.Raw(text.encode())  # as written: digits are the caller's business
     return text

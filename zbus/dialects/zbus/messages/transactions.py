@@ -20,6 +20,7 @@ from zbus.dialects.zbus.messages.produce import Produce
 from zbus.dialects.zbus.replies import CountReply, NativeReply
 from zbus.dialects.zbus.request.batch_formats import JSON
 from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
 from zbus.wire.numbers import parse_ranges
 
@@ -196,7 +197,7 @@ def _stages(body: bytes) -> list[Stage]:
     """Of a body `{"stages": [{"topic": "orders", "offsets": "0-9,12"}]}`."""
     try:
         decoded = _decode(body)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise BadRequest(400, f"400: Bad Format, txn_commit: {error}") from error
     stages = []
     for topic, offsets in ((each.topic, each.offsets) for each in decoded.stages):

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from zbus.dialects.zbus.request.header_lines import split_lines, text_of
+from zbus.documents import NOT_JSON
 from zbus.wire.errors import WireError
 from zbus.wire.heads.fields import TOKEN, VISIBLE
 from zbus.wire.heads.heads import Heads
@@ -67,7 +68,7 @@ def read_request(frame: bytes, heads: Heads, shapes: Sequence[Shape] = ()) -> Re
         members = _OBJECT.decode(frame)
         raw = bytes(members.pop("headers", b"null"))
         headers = {} if raw == b"null" else _OBJECT.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         text = ascii(str(error) or "nested too deeply")[1:-1]
         raise BadFrame(f"the frame is not a JSON object: {text}", b"") from None
     raw_id = bytes(members.get("id") or headers.get("id") or b"")
@@ -211,5 +212,5 @@ def quoted(value: bytes) -> bytes:
 def _value(body: bytes, text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
     try:
         return _ANY.decode(body)  # as written: digits are the producer's business
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         return text
