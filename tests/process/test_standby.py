@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import zbus
 from tests.limits import WAIT_S
@@ -145,6 +146,26 @@ def test_a_standby_names_the_owner_and_takes_over_when_it_is_killed(make: Make) 
         client.produce("T", "third")
     found = [standby.wait_for("/T?cmd=consume", 200).body for _ in range(3)]
     assert found == [b"first", b"second", b"third"]
+
+
+def test_what_watches_over_brokers_tells_owner_and_standby_apart(make: Make) -> None:
+    """Neither is down, and a supervisor must not restart the one that waits."""
+    for number, node in enumerate(owner_and_standby(make)):
+        text = node.wait_for("/_metrics", 200).body.decode()
+        (family,) = [
+            one for one in text_string_to_metric_families(text) if one.name == "zbus_engine_standby"
+        ]
+        assert [sample.value for sample in family.samples] == [number]
+        node.wait_for("/_health/live", 200)
+
+
+def test_stats_and_home_page_name_the_engine(make: Make) -> None:
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare", 200)
+    engine = owner._command[owner._command.index("--engine") + 1]
+    found = json.loads(owner.wait_for("/_stats", 200).body)["engine"]
+    assert (found["address"], found["epoch"], found["inDoubt"]) == (engine, 1, False)
+    assert b"<td>replicated</td>" in owner.wait_for("/", 200).body
 
 
 def test_an_owner_stops_while_no_server_answers(cluster: NatsCluster, make: Make) -> None:

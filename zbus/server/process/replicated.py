@@ -128,7 +128,7 @@ class ReplicatedEngine:
 
     def figures(self) -> dict[str, Any]:
         journal = self._journal
-        return {} if journal is None else {"engine": journal.figures()}
+        return {} if journal is None else {"engine": {"address": self.where, **journal.figures()}}
 
     def when_quiet_ends(self, call: Callable[[], None]) -> bool:
         assert self._journal is not None
