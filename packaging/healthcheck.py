@@ -1,4 +1,5 @@
-"""Exit code 0 if the broker of this container is ready for work, over http or https.
+"""Exit code 0 if the broker of this container is ready for work, over http or https. With the
+argument `live` it need not be ready: a standby of replicated messages is not.
 
 It listens on port 15555 or ZBUS_PORT. Which of both it speaks stands in options that may come from
 anywhere, so both are tried; https first, since a plain port says nothing of that in the log. The
@@ -12,7 +13,8 @@ import ssl
 import sys
 import urllib.request
 
-URL = f"://127.0.0.1:{os.environ.get('ZBUS_PORT') or 15555}/_health/ready"
+CHECK = sys.argv[1] if len(sys.argv) > 1 else "ready"
+URL = f"://127.0.0.1:{os.environ.get('ZBUS_PORT') or 15555}/_health/{CHECK}"
 
 
 def main() -> int:

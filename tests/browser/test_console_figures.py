@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.console import Console, ask, console_of
 from tests.process.broker import BrokerProcess
+from zbus.testing.nats import NatsCluster, find_program
 
 UNKNOWN = "\u2013"
 
@@ -58,6 +59,30 @@ def test_what_nobody_asked_for_waits_for_nobody(console: Console, broker: Broker
     console.move()
     expect(tile(console, "Backlog")).to_have_text("29")
     ask(broker, "remove", topic="unread")
+
+
+@pytest.mark.skipif(find_program() is None, reason="needs nats-server: the extra `replicated`")
+def test_a_stream_has_a_tile_instead_of_the_disk(
+    browser: Browser, console: Console, tmp_path: Path
+) -> None:
+    tiles = console.page.locator(".tile")
+    expect(tiles.filter(has_text="Disk free")).to_have_count(1)
+    expect(tiles.filter(has_text="Stream")).to_have_count(0)
+    with NatsCluster(tmp_path / "nats") as cluster:
+        engine = cluster.engine("console")
+        with (
+            BrokerProcess(tmp_path / "data", "--engine", engine) as broker,
+            console_of(browser, broker.port) as other,
+        ):
+            ask(broker, "declare", topic="orders")
+            other.open()
+            tiles = other.page.locator(".tile")
+            expect(tiles.filter(has_text="Stream")).to_contain_text("epoch 1")
+            expect(tiles.filter(has_text="Disk free")).to_have_count(0)
+            other.shows(engine.replace(",", ", "))
+            assert other.violations() == []
+            other.move("topics", "orders")
+            other.shows("replicated")
 
 
 def test_many_warnings_do_not_hide_the_figures(console: Console, broker: BrokerProcess) -> None:

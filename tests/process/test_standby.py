@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import zbus
 from tests.limits import WAIT_S
@@ -76,6 +77,13 @@ class Node:
             assert self.process.poll() is None, self.log_path.read_text()
             time.sleep(0.02)
         raise AssertionError(f"{self.name} never replied {status}: {self.log_path.read_text()}")
+
+    def wait_for_log(self, text: str) -> None:
+        """Until a line of its log has this."""
+        deadline_s = time.monotonic() + WAIT_S
+        while text not in self.log_path.read_text():
+            assert time.monotonic() < deadline_s, self.log_path.read_text()
+            time.sleep(0.02)
 
     def ended(self) -> int:
         return self.process.wait(WAIT_S)
@@ -140,13 +148,51 @@ def test_a_standby_names_the_owner_and_takes_over_when_it_is_killed(make: Make) 
     assert found == [b"first", b"second", b"third"]
 
 
+def test_what_watches_over_brokers_tells_owner_and_standby_apart(make: Make) -> None:
+    """Neither is down, and a supervisor must not restart the one that waits."""
+    for number, node in enumerate(owner_and_standby(make)):
+        text = node.wait_for("/_metrics", 200).body.decode()
+        (family,) = [
+            one for one in text_string_to_metric_families(text) if one.name == "zbus_engine_standby"
+        ]
+        assert [sample.value for sample in family.samples] == [number]
+        node.wait_for("/_health/live", 200)
+
+
+def test_stats_and_home_page_name_the_engine(make: Make) -> None:
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare", 200)
+    engine = owner._command[owner._command.index("--engine") + 1]
+    found = json.loads(owner.wait_for("/_stats", 200).body)["engine"]
+    assert (found["address"], found["epoch"], found["inDoubt"]) == (engine, 1, False)
+    assert b"<td>replicated</td>" in owner.wait_for("/", 200).body
+
+
+def test_an_owner_stops_while_no_server_answers(cluster: NatsCluster, make: Make) -> None:
+    """It cannot give its ownership up, and does not wait for that."""
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare", 200)
+    try:
+        for number in range(3):
+            cluster.signal(number, signal.SIGSTOP)
+        owner.wait_for_log("ownership not confirmed")
+        owner.process.terminate()
+        assert owner.ended() == 0
+    finally:
+        for number in range(3):
+            cluster.signal(number, signal.SIGCONT)
+    assert "WARNING ownership not given up" in owner.log_path.read_text()
+
+
 def test_after_a_clean_stop_there_is_no_pause(make: Make) -> None:
     owner, standby = owner_and_standby(make)
     owner.wait_for("/T?cmd=produce", 200, b"first")
     owner.process.terminate()
     assert owner.ended() == 0
     assert standby.wait_for("/T?cmd=consume", 200).body == b"first"
-    assert "epoch=2" in standby.log_path.read_text()
+    assert "INFO ownership given up" in owner.log_path.read_text()
+    log = standby.log_path.read_text()
+    assert log.index(f"INFO standby why=the owner is {owner.address}") < log.index("epoch=2")
 
 
 def test_an_owner_that_was_stopped_says_nothing_more(make: Make) -> None:
@@ -251,8 +297,21 @@ def test_servers_that_are_late_for_ever(cluster: NatsCluster, make: Make) -> Non
         reply = owner.ask("/T?cmd=produce", b"late")
         assert reply is not None
         assert reply.status == 503
+        owner.wait_for_log("ownership not given up")
     finally:
         for number in range(3):
             cluster.signal(number, signal.SIGCONT)
     owner.wait_for("/T?cmd=produce", 200, b"again")
-    assert "starting again, as a standby" in owner.log_path.read_text()
+    lines = [line.partition(" ")[2] for line in owner.log_path.read_text().splitlines()]
+    told = [line for line in lines if line.startswith(("INFO owner ", "WARNING", "ERROR"))]
+    wanted = [
+        "INFO owner epoch=1",
+        "WARNING ownership not confirmed",
+        "WARNING write in doubt",
+        "ERROR the engine does not answer; starting again, as a standby",
+        "WARNING ownership not given up",
+        "INFO owner epoch=2",
+    ]
+    assert sorted(wanted) == sorted(
+        [start for line in told for start in wanted if line.startswith(start)]
+    )

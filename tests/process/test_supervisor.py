@@ -108,10 +108,10 @@ def test_the_page_makes_what_the_unit_needs() -> None:
     assert f"```ini\n{unit}```" in page
 
 
-def healthy(port: int) -> tuple[bool, str]:
+def healthy(port: int, *check: str) -> tuple[bool, str]:
     """What the image's health check says of a broker at this port."""
     ended = subprocess.run(
-        [sys.executable, str(ROOT / "packaging/healthcheck.py")],
+        [sys.executable, str(ROOT / "packaging/healthcheck.py"), *check],
         env={**os.environ, "ZBUS_PORT": str(port)},
         capture_output=True,
         text=True,
@@ -125,7 +125,8 @@ def test_the_health_check_of_the_image(tmp_path: Path) -> None:
     """Over http and over https, whatever the options say of tokens."""
     with TlsBroker(tmp_path, listen=(TLS, PLAIN)) as broker:
         assert healthy(broker.plain_port) == (True, "")
-        assert healthy(broker.port) == (True, "")
+        assert healthy(broker.port) == healthy(broker.port, "live") == (True, "")
+        assert not healthy(broker.port, "unknown")[0]
     good, why = healthy(broker.port)
     assert not good
     assert "refused" in why

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from tests.storage.jetstream.scripted import ScriptedStream
@@ -89,6 +91,35 @@ def test_an_answer_that_was_lost_after_it_was_stored() -> None:
     desk.answer("state", StreamState(11, 0, 0))
     assert desk.answer("get", stored(11, b"a")) == (11,)
     assert (desk.settled, desk.committer.last, desk.committer.in_doubt) == (["a"], 11, False)
+
+
+def test_a_doubt_and_its_end_are_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "zbus")
+    desk = Desk()
+    desk.put(b"a")
+    desk.answer("publish", WRONG)
+    for answer in (Messages([]), Messages([])):
+        desk.answer("get", answer)
+        desk.stream.wait(DOUBT_MS)
+        desk.answer("state", StreamState(11, 0, 0))
+    desk.answer("get", stored(11, b"a"))
+    desk.put(b"b")
+    desk.answer("publish", Published(12))
+    desk.put(b"c")
+    desk.answer("publish", LOST)
+    desk.stream.wait(DOUBT_MS)
+    desk.answer("state", StreamState(12, 0, 0))
+    desk.answer("publish", Published(0, Outcome.NO_ROOM, "no"))
+    lines = [(each.getMessage(), *map(vars(each).get, FIELDS)) for each in caplog.records]
+    assert lines == [
+        ("write in doubt", 11, "another copy of it is under way", None),
+        ("write settled", None, None, 2 * DOUBT_MS),
+        ("write in doubt", 13, "no answer", None),
+        ("write settled", None, None, DOUBT_MS),
+    ]
+
+
+FIELDS = ("sequence", "why", "after_ms")
 
 
 def test_what_was_not_stored_is_sent_again_under_the_same_condition() -> None:

@@ -2,7 +2,7 @@
 
 import { Button, Card, Empty, Head, Tile, Tiles, html, link, useState } from "../ui.js"
 import { Chart } from "../chart.js"
-import { away, bytes, moment, plural, rate, short, span } from "../format.js"
+import { away, bytes, count, moment, plural, rate, short, span } from "../format.js"
 import { ratesOf, useLive } from "../live.js"
 
 const BUSIEST = 8
@@ -12,6 +12,7 @@ export function Overview() {
   if (!doc) return html`<${Empty}>Waiting for the first figures …<//>`
   const topics = Object.entries(doc.topics)
   const known = sees !== "none"
+  const low = doc.diskFreeBytes < 2 * (doc.diskFreeMinBytes ?? 0)
   return html`
     <${Head} title="Overview"/>
     ${
@@ -35,17 +36,21 @@ export function Overview() {
       ${doc.connectionCount != null && html`<${Tile} label="Connections" value=${short(doc.connectionCount)}/>`}
       ${doc.syncMs && html`<${Tile} label="Sync, 99 %" value=${span(doc.syncMs.p99)} note=${`median ${span(doc.syncMs.p50)}`}/>`}
       ${
-        doc.diskFreeBytes != null &&
-        html`<${Tile} label="Disk free" value=${bytes(doc.diskFreeBytes)} note=${`of ${bytes(doc.diskTotalBytes)}`}
-        kind=${doc.diskFreeBytes < 2 * (doc.diskFreeMinBytes ?? 0) ? "low" : ""}/>`
+        doc.engine
+          ? html`<${Tile} label="Stream" value=${bytes(doc.engine.bytes)} note=${noteOf(doc.engine)} kind=${low || doc.engine.inDoubt ? "low" : ""}/>`
+          : doc.diskFreeBytes != null &&
+            html`<${Tile} label="Disk free" value=${bytes(doc.diskFreeBytes)} note=${`of ${bytes(doc.diskTotalBytes)}`} kind=${low ? "low" : ""}/>`
       }
       ${doc.memoryBytes != null && html`<${Tile} label="Memory" value=${bytes(doc.memoryBytes)} note=${doc.memoryTotalBytes && `of ${bytes(doc.memoryTotalBytes)}`}/>`}
     <//>
     ${known && html`<${Moving} topics=${topics} history=${history}/>`}
     <p class="dim foot">${doc.startTime && `Up since ${moment(doc.startTime).slice(0, 16)}, ${away(doc.startTime, doc.time)}. `}${
       doc.draining ? "It is draining: it will stop. " : ""
-    }${doc.cpuMs != null && doc.startTime ? `Processor: ${Math.round((100 * doc.cpuMs) / Math.max(1, doc.time - doc.startTime))} % on average.` : ""}</p>`
+    }${doc.engine ? `Messages are kept in ${doc.engine.address.replaceAll(",", ", ")}. ` : ""}${doc.cpuMs != null && doc.startTime ? `Processor: ${Math.round((100 * doc.cpuMs) / Math.max(1, doc.time - doc.startTime))} % on average.` : ""}</p>`
 }
+
+const noteOf = ({ bytesMax, epoch, inDoubt, sequence }) =>
+  `${bytesMax ? `of ${bytes(bytesMax)}, ` : ""}epoch ${count(epoch)}, ${inDoubt ? "a write is in doubt" : `message ${count(sequence)}`}`
 
 const Moving = ({ topics, history }) => html`
     <div class="two">

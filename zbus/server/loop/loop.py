@@ -168,6 +168,7 @@ class Loop:
                 yielded = now = time.monotonic()
             self.now_ms = int(now * 1000)
             if self.silence is not None and self.silence.needed:
+                self.silence.begin(self.now_ms)
                 await trio.sleep(PAUSE_S)
                 self._stay_silent(self.silence)
                 if self.stopping:
@@ -227,7 +228,7 @@ class Loop:
         if self.failure:
             return
         if not silence.needed:
-            silence.end()
+            silence.end(self.now_ms)
             return
         for link in silence.give_up(self.links):
             self.drop(link)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import select
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -105,11 +106,10 @@ class ReplicatedEngine:
     def _run_posted(self) -> None:
         self._wait(None)
 
-    def _wait(self, timeout_s: float | None) -> bool:
-        """Run what is posted; False if there was nothing in time."""
-        ready, _, _ = select.select([self._mailbox.receiver], [], [], timeout_s)
+    def _wait(self, timeout_s: float | None) -> None:
+        """Run what is posted, once there is something or this time is over."""
+        select.select([self._mailbox.receiver], [], [], timeout_s)
         self._mailbox.run()
-        return bool(ready)
 
     def clock(self, time_ms: int) -> Clock:
         """Not before the latest time in the log, whatever this machine's clock shows."""
@@ -128,7 +128,7 @@ class ReplicatedEngine:
 
     def figures(self) -> dict[str, Any]:
         journal = self._journal
-        return {} if journal is None else {"engine": journal.figures()}
+        return {} if journal is None else {"engine": {"address": self.where, **journal.figures()}}
 
     def when_quiet_ends(self, call: Callable[[], None]) -> bool:
         assert self._journal is not None
@@ -151,11 +151,21 @@ class ReplicatedEngine:
         if journal is not None:
             released: list[bool] = []
             journal.release(lambda: released.append(True))
-            while not released and self._wait(_LEAVE_S):
-                pass
-            if released and journal.failure is None:
-                self.standby.leave()
+            until_s = time.monotonic() + _LEAVE_S
+            while not released and (left_s := until_s - time.monotonic()) > 0:
+                self._wait(left_s)
+            if journal.failure is None:
+                self._left(bool(released))
         self._client.close()
+
+    def _left(self, released: bool) -> None:
+        """The shard is not this broker's any more, whether the servers have confirmed it or not."""
+        if released:
+            self.standby.leave()
+            log.info("ownership given up", extra={"engine": self.where})
+        else:
+            why = f"no confirmation within {_LEAVE_S:g} s: a standby waits until it has expired"
+            log.warning("ownership not given up", extra={"engine": self.where, "why": why})
 
 
 def read_access(config: Config) -> tuple[Access, str]:

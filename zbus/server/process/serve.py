@@ -451,7 +451,8 @@ def run(config: Config) -> int:
         log.critical("the journal failed; nothing more is acknowledged", extra={"why": failure})
         return server.engine.exit_code()
     if server.loop.is_over:  # it was late
-        log.error("the engine does not answer; starting again, as a standby")
+        where = {"engine": server.engine.where}
+        log.error("the engine does not answer; starting again, as a standby", extra=where)
         os.execv(sys.executable, sys.orig_argv)
     log.info("stopped")
     return EXIT_OK

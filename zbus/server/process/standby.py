@@ -1,5 +1,6 @@
-"""A broker whose data another one owns: it waits, and answers every request with 503 and the
-owner's address, so that a load balancer or a client with several addresses goes on to that one."""
+"""A broker whose data another one owns: it waits, and answers requests with 503 and the owner's
+address, so that a load balancer or a client with several addresses goes on to that one. To what
+watches over it, it says that it lives and is a standby."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from typing import Final
 import msgspec
 import trio
 
+from zbus.dialects.zbus.documents.metrics import standby_text
+from zbus.dialects.zbus.documents.openmetrics import CONTENT_TYPE
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sockets import Listening
 from zbus.server.process.certificates import Certificates
@@ -103,16 +106,21 @@ class Waiting:
         """To a request with this head. The line `standby` says to clients who answers instead."""
         owner = self._engine.standby.owner
         address = "" if owner is None else owner.address
-        if b" /_health" in head.partition(b"\r\n")[0]:
-            kind = b"application/json"
+        first, status = head.partition(b"\r\n")[0], b"503 Service Unavailable"
+        kind = b"content-type: application/json\r\n"
+        if b" /_metrics" in first:
+            status, kind, body = b"200 OK", CONTENT_TYPE, standby_text()
+        elif b" /_health" in first:
+            if b" /_health/live" in first:
+                status = b"200 OK"
             document = {"status": "standby", "owner": address, "reasons": [self._reason()]}
             body = msgspec.json.encode(document)
         else:
-            kind = b"text/plain"
+            kind = b"content-type: text/plain\r\n"
             body = f"503: this broker is a standby; {self._reason()}".encode()
         lines = [
-            b"HTTP/1.1 503 Service Unavailable",
-            b"content-type: " + kind,
+            b"HTTP/1.1 " + status,
+            kind[:-2],
             b"content-length: %d" % len(body),
             b"standby: " + address.encode("ascii", "replace"),
             b"retry-after: 1",

@@ -11,6 +11,7 @@ the doubt is the stream's last sequence, as a leader says it that heard of a rep
 from __future__ import annotations
 
 import enum
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -33,6 +34,8 @@ DOUBT_MS: Final = 100
 """How often a leader is asked how far the stream is."""
 DELETED_TIMES: Final = 30
 """A server that has just started may not know a stream yet; this often in a row is no mistake."""
+
+log = logging.getLogger("zbus")
 
 
 class Failure(enum.Enum):
@@ -156,7 +159,7 @@ class Committer:
         elif answer.outcome is Outcome.WRONG_SEQUENCE:
             self._look()
         elif answer.outcome is Outcome.UNKNOWN:
-            self.in_doubt = True
+            self._doubt(answer.text)
             self._stream.later(DOUBT_MS, self._ask)
         else:
             flying = self._land()
@@ -173,7 +176,10 @@ class Committer:
         self.push()
 
     def _land(self) -> list[Entry]:
-        flying, self._flying, self._sent, self.in_doubt = self._flying, [], [], False
+        flying, self._flying, self._sent = self._flying, [], []
+        if self.in_doubt:
+            self.in_doubt = False
+            log.info("write settled", extra={"after_ms": self._stream.now_ms() - self._sent_ms})
         return flying
 
     def _report(self) -> None:
@@ -182,6 +188,12 @@ class Committer:
             self._waiting.popleft()[1]()
 
     # -- doubt ------------------------------------------------------------------------------
+
+    def _doubt(self, why: str) -> None:
+        """It is not known whether the batch in flight is stored, or will be."""
+        if not self.in_doubt:
+            self.in_doubt = True
+            log.warning("write in doubt", extra={"sequence": self.last + 1, "why": why})
 
     def _ask(self) -> None:
         if not self.stopped:
@@ -212,7 +224,7 @@ class Committer:
         if isinstance(got, Unreachable):
             self._stream.later(DOUBT_MS, self._look)
         elif not got.found:
-            self.in_doubt = True
+            self._doubt("another copy of it is under way")
             self._stream.later(AGAIN_MS, self._ask)
         else:
             there, mine = got.found[0], self._sent[0]

@@ -45,6 +45,7 @@ FIGURES = {
     ),
     "diskTotalBytes": _family("disk_size_bytes", "gauge", "Size of the disk.", unit="bytes"),
 }
+STANDBY = _family("engine_standby", "gauge", "1 while another broker owns the stream.")
 ENGINE = {
     "epoch": _family(
         "engine_epoch", "gauge", "Number of this ownership of the stream; each takeover adds one."
@@ -112,6 +113,7 @@ FAMILIES = (
     TOPICS,
     WARNINGS,
     *FIGURES.values(),
+    STANDBY,
     *ENGINE.values(),
     HELD,
     PROCESS_CPU,
@@ -157,8 +159,9 @@ def respond_server(text: Text, document: dict[str, Any], timings: Timings | None
     for name, family in (*FIGURES.items(), *PROCESS.items()):
         if name in document:
             text.one(family, document[name])
-    for name, family in ENGINE.items():
-        if "engine" in document:
+    if "engine" in document:
+        text.one(STANDBY, 0)
+        for name, family in ENGINE.items():
             text.one(family, document["engine"][name])
     for kind, size in document.get("heldBytes", {}).items():
         text.one(HELD, size, kind)
@@ -170,6 +173,13 @@ def respond_server(text: Text, document: dict[str, Any], timings: Timings | None
         text.histogram(TURN, timings.turn)
         for command, found in sorted(timings.replies.items()):
             text.histogram(REPLY, found, command)
+
+
+def standby_text() -> bytes:
+    """Of a broker that waits until the stream is its own: it has nothing else to say."""
+    text = Text()
+    text.one(STANDBY, 1)
+    return text.encode()
 
 
 class _Tables:

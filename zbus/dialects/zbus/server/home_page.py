@@ -10,6 +10,7 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.params import Params
+from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
 from zbus.edge.connection import Connection
 from zbus.edge.guard import PAGE
@@ -102,22 +103,23 @@ class Home:
             address=address,
             url=f"http{'s' * settings.tls}://{address}",
             token="" if self._dialect.rights.access is None else " -H 'token: ...'",
-            topics=_topics(visible_topics(self._dialect.broker, grant), grant),
+            topics=_topics(visible_topics(self._dialect.broker, grant), grant, settings),
             who=who,
         )
         lines = b"content-type: text/html; charset=utf-8\r\n"
         NativeReply(self._dialect, self._params, peer, id).respond(200, lines, page.encode())
 
 
-def _topics(topics: list[Topic], grant: Grant | None) -> str:
+def _topics(topics: list[Topic], grant: Grant | None, settings: ZbusSettings) -> str:
     if not topics:
         return "<p>There are none yet.</p>\n"
-    table = _TABLE.format(rows="".join(_row(topic, grant) for topic in topics[:_ROWS_MAX]))
+    rows = [_row(topic, grant, settings) for topic in topics[:_ROWS_MAX]]
+    table = _TABLE.format(rows="".join(rows))
     more = len(topics) - _ROWS_MAX
     return table + (f'<p>And <a href="/?cmd=server">{more} more</a>.</p>\n' if more > 0 else "")
 
 
-def _row(topic: Topic, grant: Grant | None) -> str:
+def _row(topic: Topic, grant: Grant | None, settings: ZbusSettings) -> str:
     name, link = html.escape(topic.name), quote(topic.name, safe="")
     groups = visible_groups(topic, grant)
     group_lines = [
@@ -128,7 +130,8 @@ def _row(topic: Topic, grant: Grant | None) -> str:
     return (
         f'<tr><td><a href="/?cmd=query&amp;topic={link}">{name}</a></td>'
         f'<td class="n"><a href="/?cmd=read&amp;topic={link}&amp;count=20">{topic.depth()}</a></td>'
-        f"<td>{'<br>'.join(group_lines)}</td><td>{topic.options.durability}</td></tr>\n"
+        f"<td>{'<br>'.join(group_lines)}</td>"
+        f"<td>{settings.effective_durability(topic.options.durability)}</td></tr>\n"
     )
 
 
