@@ -26,11 +26,21 @@ ARROWS: dict[str, set[str]] = {
     "version": {"client"},  # only when a program asks for it
     "option": set(),  # how one is declared
     "units": set(),
+    "documents": set(),  # what decoding one raises
     "core": {"option"},
     "wire": {"option"},
-    "storage": {"core"},
+    "storage": {"core", "documents"},
     "edge": {"wire", "core", "option"},
-    "dialects": {"edge", "wire", "core", "option", "units", "version", "semq.protocol"},
+    "dialects": {
+        "edge",
+        "wire",
+        "core",
+        "option",
+        "units",
+        "version",
+        "documents",
+        "semq.protocol",
+    },
     "config": {"core", "wire", "edge", "dialects", "option", "units"},  # options are declared there
     "server": {
         "config",
@@ -42,8 +52,8 @@ ARROWS: dict[str, set[str]] = {
         "option",
         "version",
     },
-    "client": {"wire", "version"},
-    "semq": {"client", "wire", "version"},
+    "client": {"wire", "version", "documents"},
+    "semq": {"client", "wire", "version", "documents"},
     "spark": {  # it reads what is stored, from files too
         "client",
         "wire",
@@ -72,6 +82,7 @@ ARROWS: dict[str, set[str]] = {
         "spark",
         "version",
         "units",
+        "documents",
     },
     "__main__": {"cli"},
     "testing": {"*"},

@@ -72,7 +72,6 @@ def measure_puts(folder: Path, engine: str, seconds: float, rounds: int) -> None
         BrokerProcess(folder / "disk", "--durability", "disk") as files,
         BrokerProcess(folder / "replicated", "--engine", engine) as replicated,
     ):
-        time.sleep(3)  # until a new owner delivers
         for connections in (1, 128):
             found: dict[str, list[Load]] = {"disk": [], "replicated": []}
             for number in range(rounds):

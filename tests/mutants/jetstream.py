@@ -133,6 +133,12 @@ JETSTREAM: list[Mutant] = [
             OWNERSHIP,
         ),
         (
+            "a-shorter-copy-wins",
+            "        elif state.last < self._confirmed():\n",
+            "        elif False:\n",
+            OWNERSHIP,
+        ),
+        (
             "an-unfinished-copy-served",
             "former.copying != self._owner.copying:",
             "False:",

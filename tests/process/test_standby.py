@@ -18,6 +18,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import zbus
 from tests.limits import WAIT_S
+from zbus.storage.jetstream.settings import Shard, make_settings
+from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.jetstream.wire import encode_publish
 from zbus.testing.nats import NatsCluster, find_program, free_ports
 
@@ -265,6 +267,27 @@ def test_a_purged_and_a_deleted_stream_end_the_owner(cluster: NatsCluster, make:
     cluster.ask(f"STREAM.DELETE.{stream}")
     assert owner.ended() == 74
     assert "it was deleted" in owner.log_path.read_text()
+
+
+def test_a_stream_with_less_than_was_confirmed_is_served_by_nobody(
+    cluster: NatsCluster, make: Make
+) -> None:
+    """A standby that heard of more does not go on with less."""
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare", 200)
+    standby = make("standby")
+    standby.wait_for("/_health", 503)
+    for number in range(20):
+        owner.wait_for(f"/T?cmd=produce&body={number}", 200)
+    time.sleep(2)  # until a heartbeat says so
+    name = owner._command[owner._command.index("--engine") + 1].rpartition("/")[2]
+    owner.process.send_signal(signal.SIGSTOP)
+    cluster.ask(f"STREAM.DELETE.zbus-{name}-0")
+    cluster.ask(f"STREAM.CREATE.zbus-{name}-0", make_settings(Shard(name), Subjects(name)))
+    assert standby.ended() == 74
+    assert "and its owner had confirmed" in standby.log_path.read_text()
+    owner.process.send_signal(signal.SIGCONT)
+    assert owner.ended() == 74
 
 
 def test_a_foreign_message_is_named(cluster: NatsCluster, make: Make) -> None:

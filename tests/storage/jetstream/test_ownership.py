@@ -13,6 +13,7 @@ from zbus.storage.jetstream.ownership import (
     Claim,
     Claimed,
     Owner,
+    WentBack,
 )
 from zbus.storage.jetstream.standby import GONE_MS, Presence
 from zbus.storage.jetstream.stream import (
@@ -34,11 +35,17 @@ FORMER = Owner(7, "other", "b:2", "random")
 class Claiming:
     """A claim under way."""
 
-    def __init__(self, free: bool = True) -> None:
+    def __init__(self, free: bool = True, confirmed: int = 0) -> None:
         self.stream = ScriptedStream()
         self.answers: list[Claimed | Owner | JournalError | None] = []
         self.claim = Claim(
-            self.stream, SUBJECTS, "node", "a:1", lambda owner: free, self.answers.append
+            self.stream,
+            SUBJECTS,
+            "node",
+            "a:1",
+            lambda owner: free,
+            self.answers.append,
+            confirmed=lambda: confirmed,
         )
         self.claim.start()
 
@@ -86,6 +93,29 @@ def test_an_owner_that_a_replica_behind_names_is_not_believed() -> None:
     claiming.stream.answer("state", StreamState(44, 0, 0))
     claiming.stream.answer("newest", owner_at(40, FORMER)._replace(known=44))
     assert claiming.sent().epoch == 8
+
+
+@pytest.mark.parametrize(("confirmed", "claimed"), [(44, True), (45, False)])
+def test_a_stream_that_is_shorter_than_it_was_is_not_claimed(confirmed: int, claimed: bool) -> None:
+    """A new leader may not know all yet."""
+    claiming = Claiming(confirmed=confirmed)
+    for _ in range(NAMELESS_TIMES if not claimed else 1):
+        assert claiming.answers == []
+        claiming.stream.answer("state", StreamState(44, 0, 0))
+        claiming.stream.wait(PAUSE_MS)
+    if claimed:
+        assert claiming.stream.open == ["newest"]
+    else:
+        (error,) = claiming.answers
+        assert isinstance(error, WentBack)
+        assert "zbus-test-0 ends at 44, and its owner had confirmed 45; messages may" in str(error)
+
+
+def test_owners_say_how_much_is_confirmed() -> None:
+    presence = Presence()
+    for sequence in (3, 9, 4):
+        presence.hear(msgspec.structs.replace(FORMER, sequence=sequence), 0)
+    assert presence.confirmed == 9
 
 
 def test_an_owner_that_is_there_stays() -> None:

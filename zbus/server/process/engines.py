@@ -24,6 +24,7 @@ from zbus.storage.local.identity import read_identity
 from zbus.storage.port import Journal, JournalError
 from zbus.storage.replay import recover
 
+EXIT_CANNOT_START: Final = 3  # the address or the data cannot be had
 EXIT_FAILED: Final = 1  # the journal failed while serving
 
 _WARMERS: Final = 8
@@ -33,6 +34,10 @@ Fail = Callable[[str], None]
 
 class CannotStart(Exception):
     """Says what stands in the way, and what to do about it."""
+
+    def __init__(self, text: str, exit_code: int = EXIT_CANNOT_START) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 class Engine(Protocol):

@@ -24,7 +24,7 @@ from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.committer import Failure
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream
-from zbus.storage.jetstream.ownership import Claimed
+from zbus.storage.jetstream.ownership import Claimed, WentBack
 from zbus.storage.jetstream.settings import Shard, read_identity
 from zbus.storage.jetstream.standby import Standby
 from zbus.storage.port import Journal, JournalError
@@ -74,6 +74,8 @@ class ReplicatedEngine:
         """Raises CannotStart if it never will be."""
         if isinstance(answer := self._answers[0], JournalError):
             self._client.close()
+            if isinstance(answer, WentBack):
+                raise CannotStart(str(answer), EXIT_WENT_BACK)
             raise CannotStart(str(answer))
 
     @property
@@ -140,6 +142,8 @@ class ReplicatedEngine:
     def upkeep(self, now_ms: int) -> None:
         assert self._journal is not None
         self._journal.upkeep(now_ms)
+        if self._journal.is_certain:
+            self.standby.confirm(self._journal.sequence)
 
     def exit_code(self) -> int:
         failure = None if self._journal is None else self._journal.failure

@@ -54,7 +54,6 @@ from zbus.storage.local.files import Files
 from zbus.storage.port import Journal
 
 EXIT_OK = 0
-EXIT_CANNOT_START = 3  # the address or the data directory cannot be had
 
 log = logging.getLogger("zbus")
 
@@ -423,7 +422,7 @@ def run(config: Config) -> int:
         server = Server(config)
     except CannotStart as error:
         print(f"zbus: {error}", file=sys.stderr)
-        return EXIT_CANNOT_START
+        return error.exit_code
     except Stopped:
         log.info("stopped")
         return EXIT_OK

@@ -407,6 +407,11 @@ class JetStreamJournal:
     # -- ownership ----------------------------------------------------------------------------
 
     @property
+    def sequence(self) -> int:
+        """Of the newest message that is confirmed."""
+        return self._committer.last
+
+    @property
     def unconfirmed_ms(self) -> int:
         """How long ago the last append was sent that is confirmed."""
         return self._stream.now_ms() - self._committer.confirmed_ms
@@ -429,7 +434,7 @@ class JetStreamJournal:
         """What an operator wants to know of it."""
         return {
             "epoch": self._claimed.owner.epoch,
-            "sequence": self._committer.last,
+            "sequence": self.sequence,
             "unconfirmedMs": self.unconfirmed_ms,
             "inDoubt": self._committer.in_doubt,
             "bytes": self.state.bytes_used,

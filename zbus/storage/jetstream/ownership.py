@@ -47,10 +47,15 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     random: str = ""
     left: bool = False  # it stopped; whoever comes need not wait
     copying: str = ""  # the data of which a copy is not complete: nobody serves it
+    sequence: int = 0  # of the newest message that is confirmed; only heartbeats say it
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
 
     def encode(self, subjects: Subjects) -> Outgoing:
         return make_document(subjects.owner, self.epoch, msgspec.json.encode(self))
+
+
+class WentBack(JournalError):
+    """The stream has less than its owner said was confirmed."""
 
 
 class Claimed(NamedTuple):
@@ -75,19 +80,22 @@ class Claim:
         is_free: Callable[[Owner | None], bool],
         done: Callable[[Claimed | Owner | JournalError | None], None],
         copying: str = "",
+        confirmed: Callable[[], int] = lambda: 0,
     ) -> None:
         """`is_free` decides whether the shard may be taken from its owner. `done` gets that owner
         if not: another one may have come first. It gets a JournalError for a stream that is not
-        as a broker left it. `copying`: it is claimed to be filled with a copy of this data."""
+        as a broker left it. `copying`: it is claimed to be filled with a copy of this data. It is
+        not claimed if it ends before what `confirmed` gives: a shorter copy must not win."""
         self._stream = stream
         self._subjects = subjects
         self._is_free = is_free
+        self._confirmed = confirmed
         self._done = done
         self._former: Owner | None = None
         self._state = StreamState(0, 0, 0)
         self._owner = Owner(0, node, address, copying=copying)
         self._sent_ms = 0
-        self._nameless_times = 0
+        self._nameless_times = self._shorter_times = 0
         self.problem = ""
         """Why it is tried again."""
 
@@ -99,6 +107,8 @@ class Claim:
     def _heard(self, state: StreamState | Unreachable) -> None:
         if isinstance(state, Unreachable):
             self._again(state.text)
+        elif state.last < self._confirmed():
+            self._shorter(state.last)
         else:
             self._state = state
             self._stream.newest([self._subjects.owner], self._found)
@@ -175,6 +185,16 @@ class Claim:
         self._owner = msgspec.structs.replace(self._owner, epoch=epoch, random=random, kept=kept)
         self._sent_ms = self._stream.now_ms()
         self._stream.publish([self._owner.encode(self._subjects)], state.last, self._answered)
+
+    def _shorter(self, last: int) -> None:
+        """A leader that was chosen just now may not know all yet."""
+        self._shorter_times += 1
+        text = f"the stream {self._subjects.stream} ends at {last}, and its owner had confirmed"
+        text = f"{text} {self._confirmed()}; messages may be lost"
+        if self._shorter_times < NAMELESS_TIMES:
+            self._again(text)
+        else:
+            self._done(WentBack(text))
 
     def _nameless(self, last: int) -> None:
         """It has messages, and none says who owns it. Another one may claim it just now."""

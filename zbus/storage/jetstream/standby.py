@@ -34,8 +34,11 @@ class Presence:
 
     def __init__(self) -> None:
         self._heard_ms: dict[str, int] = {}
+        self.confirmed = 0
+        """Sequence up to which an owner said that all is confirmed."""
 
     def hear(self, owner: Owner, now_ms: int) -> None:
+        self.confirmed = max(self.confirmed, owner.sequence)
         if owner.left:
             self._heard_ms[owner.random] = now_ms - GONE_MS
         else:
@@ -96,6 +99,10 @@ class Standby:
         """The shard was given up: whoever waits for it need not wait longer."""
         left = msgspec.structs.replace(self._owned, left=True)
         self._client.publish(self.subjects.heartbeat(self._me.random), msgspec.json.encode(left))
+
+    def confirm(self, sequence: int) -> None:
+        """Let the others know how much is confirmed, so that none of them owns less."""
+        self._beat(msgspec.structs.replace(self._owned, sequence=sequence))
 
     def start(self) -> None:
         self._client.subscribe(self.subjects.heartbeat("*"), self._heard)
@@ -161,6 +168,7 @@ class Standby:
                 self._is_free,
                 self._claimed,
                 self._copying,
+                lambda: self._presence.confirmed,
             )
             self._claim.start()
         else:
