@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import attrs
+
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.stream import Unreachable
@@ -56,12 +58,20 @@ def free_ports(count: int) -> list[int]:
 
 
 class NatsCluster:
-    """See above. `more` are lines for each server's configuration."""
+    """See above. `more` are lines for each server's configuration, and `login` is what its clients
+    need then; the servers in it are replaced."""
 
     def __init__(
-        self, folder: Path, servers: int = 3, *, sync: str = "always", more: str = ""
+        self,
+        folder: Path,
+        servers: int = 3,
+        *,
+        sync: str = "always",
+        more: str = "",
+        login: Access | None = None,
     ) -> None:
         self.folder = folder
+        self._login = login or Access([])
         ports = free_ports(3 * servers)
         self.ports, self.monitors = ports[:servers], ports[servers : 2 * servers]
         self._routes = ports[2 * servers :]
@@ -93,7 +103,7 @@ class NatsCluster:
         return f"nats://{servers}/{cluster}"
 
     def access(self) -> Access:
-        return Access([("127.0.0.1", port) for port in self.ports])
+        return attrs.evolve(self._login, servers=[("127.0.0.1", port) for port in self.ports])
 
     def start(self, number: int) -> None:
         """Start a server, again if it was killed."""
