@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -309,6 +310,19 @@ def test_a_full_stream_refuses_messages_and_takes_acknowledgements(make: Make) -
     message = owner.wait_for("/T?cmd=consume", 200)
     done = owner.wait_for(f"/T?cmd=ack&offset={message.headers['offset']}", 200)
     assert done.status == 200
+
+
+def test_a_message_that_is_larger_than_the_servers_take(make: Make) -> None:
+    """Their `max_payload` is 8 MB: it is stored in pieces, and as the first message of all."""
+    owner = make("owner")
+    owner.wait_for("/T?cmd=declare&ack=true", 200)
+    body = random.Random(1).randbytes(15_000_000)
+    owner.wait_for("/T?cmd=produce", 200, body)
+    owner.wait_for("/T?cmd=produce", 200, b"next")
+    owner.kill()
+    owner.start()
+    assert owner.wait_for("/T?cmd=consume", 200).body == body
+    assert owner.wait_for("/T?cmd=consume", 200).body == b"next"
 
 
 def test_servers_that_are_late_for_ever(cluster: NatsCluster, make: Make) -> None:
