@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.process.client_books import Books, longest_gap, read_topic
 from tests.process.nats_faults import (
@@ -124,9 +124,17 @@ def _show(pauses: dict[str, list[tuple[float, float]]]) -> None:
 # -- two owners -------------------------------------------------------------------------------
 
 
+class Fault(NamedTuple):
+    """One that was made, until the stream was healthy again and a little longer."""
+
+    kind: str
+    begun_s: float
+    ended_s: float
+
+
 def owners(given: argparse.Namespace, folder: Path) -> int:
     """The exit code: 1 if a law is broken."""
-    chance, made = Random(given.seed), Counter[str]()
+    chance, made = Random(given.seed), list[Fault]()
     with FaultyCluster(folder / "nats", BROKERS, CLUSTER, chance) as cluster:
         question = make_settings(Shard(CLUSTER), cluster.subjects)
         cluster.ask(f"STREAM.CREATE.{cluster.subjects.stream}", question)
@@ -142,9 +150,11 @@ def owners(given: argparse.Namespace, folder: Path) -> int:
             cluster.make(kind)
             cluster.wait_until_healthy()
             time.sleep(chance.uniform(0.5, 3.0))
-            made[kind] += 1
-            pause_s = longest_gap(begun_s, [at for at in _times(rivals) if at > begun_s])
-            print(f"{made.total()}: {kind}: {pause_s:.2f} s nothing confirmed", flush=True)
+            made.append(Fault(kind, begun_s, time.monotonic()))
+            # A pause that goes on counts as well, as far as it has come.
+            times = [*[at for at in _times(rivals) if at > begun_s], made[-1].ended_s]
+            pause_s = longest_gap(begun_s, times)
+            print(f"{len(made)}: {kind}: {pause_s:.2f} s nothing confirmed", flush=True)
         for rival in rivals:
             rival.stopped.set()
         for thread in [watcher, *[rival.thread for rival in rivals]]:
@@ -158,24 +168,26 @@ def _times(rivals: Sequence[Rival]) -> list[float]:
     return sorted(itertools.chain.from_iterable([list(rival.confirmed_s) for rival in rivals]))
 
 
-def _judge(rivals: Sequence[Rival], made: Counter[str], replicas: Sequence[list[Stored]]) -> int:
+def _judge(rivals: Sequence[Rival], made: Sequence[Fault], replicas: Sequence[list[Stored]]) -> int:
     wrong = [text for rival in rivals for text in rival.wrong] + differences(replicas)
     there, strays = read_lanes(replicas[0], Subjects(CLUSTER), wrong)
     confirmed = [one for rival in rivals for one in rival.confirmed]
     lost = set(confirmed) - there.keys()
     doubled = [one for one, count in there.items() if count > 1]
     counts: Counter[str] = sum([rival.counts for rival in rivals], Counter())
-    times = _times(rivals)
-    pauses = [b - a for a, b in itertools.pairwise(times)]
+    pauses = [(b - a, a, b) for a, b in itertools.pairwise(_times(rivals))]
+    longest_s, begun_s, ended_s = max(pauses, default=(0.0, 0.0, 0.0))
+    within = [one.kind for one in made if one.begun_s < ended_s and begun_s < one.ended_s]
+    kinds = Counter([one.kind for one in made])
     for text in wrong:
         print(f"BROKEN: {text}")
-    print(", ".join([f"{kind} {count}" for kind, count in sorted(made.items())]))
+    print(", ".join([f"{kind} {count}" for kind, count in sorted(kinds.items())]))
     print(", ".join([f"{what} {count}" for what, count in sorted(counts.items())]))
     print(
-        f"{made.total()} faults, {counts['claims']} claims, {counts['doubts']} doubts,"
+        f"{len(made)} faults, {counts['claims']} claims, {counts['doubts']} doubts,"
         f" {len(confirmed)} confirmed, {len(lost)} lost, {len(doubled)} twice, {strays} strays,"
-        f" {len([one for one in pauses if one > PAUSE_S])} pauses over {PAUSE_S:.0f} s, longest"
-        f" {max(pauses, default=0.0):.2f} s"
+        f" {len([one for one in pauses if one[0] > PAUSE_S])} pauses over {PAUSE_S:.0f} s, longest"
+        f" {longest_s:.2f} s ({', '.join(within)})"
     )
     return 1 if wrong or lost or doubled or strays else 0
 
