@@ -19,7 +19,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
   tests/process/test_idle_connections.py tests/bench/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-matrix lint docs bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
+.PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
   bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
   stock-clients stock-python clean system-packages load-generators other-brokers
 
@@ -127,6 +127,13 @@ trial: $(VENV)/test.stamp ## Three NATS servers, an owner and a standby on this 
 owner-kills: KILLS ?= 50
 owner-kills: $(VENV)/test.stamp ## kill -9 the owner of a replicated cluster under load KILLS=50 times
 	$(BIN)/python -m tests.process.owner_kills --kills $(KILLS) $(ARGS)
+
+engine-faults: KILLS ?= 30
+engine-faults: LOSSES ?= 10
+engine-faults: SECONDS ?= 600
+engine-faults: $(VENV)/test.stamp ## Faults of NATS servers and connections under load, then under two owners: 20 minutes
+	$(BIN)/python -m tests.process.engine_faults servers --leader-kills $(KILLS) --majority-losses $(LOSSES) --seed $(SEED)
+	$(BIN)/python -m tests.process.engine_faults owners --seconds $(SECONDS) --seed $(SEED)
 
 crash: CYCLES ?= 1000
 crash: $(VENV)/test.stamp ## kill -9 a broker under load CYCLES=1000 times

