@@ -11,6 +11,36 @@ OWNERSHIP = "storage/jetstream/test_ownership.py"
 
 JETSTREAM: list[Mutant] = [
     *mutants_of(
+        "zbus/storage/copying/streams.py",
+        (
+            "a-hole-in-a-copy",
+            "                follows = header.previous_crc == place.crc\n",
+            "                follows = True\n",
+            "storage/test_copying.py",
+        ),
+        (
+            "segments-with-a-hole-between",
+            "                follows = next_offset in (-1, header.base_offset)\n",
+            "                follows = True\n",
+            "storage/test_copying.py",
+        ),
+        (
+            "replaced-segments-copied",
+            "                if not held or held[0].header.base_offset != header.base_offset:\n",
+            "                if True:\n",
+            "storage/test_copying.py",
+        ),
+    ),
+    *mutants_of(
+        "zbus/storage/jetstream/nats.py",
+        (
+            "one-of-five-is-enough",
+            "len(fresh) < replicas // 2",
+            "not fresh",
+            "storage/jetstream/test_nats.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/storage/copying/lanes.py",
         (
             "copied-from-the-beginning-again",
@@ -47,7 +77,7 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "doubt-taken-as-stored",
-            "        elif answer.outcome is Outcome.UNKNOWN:\n            self.in_doubt = True\n            self._stream.later(DOUBT_MS, self._ask)\n",
+            "        elif answer.outcome is Outcome.UNKNOWN:\n            self._doubt(answer.text)\n            self._stream.later(DOUBT_MS, self._ask)\n",
             "        elif answer.outcome is Outcome.UNKNOWN:\n            self._done()\n",
             MODEL,
         ),
@@ -83,7 +113,7 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "nothing-there-is-another-owner",
-            "        elif not got.found:\n            self.in_doubt = True\n            self._stream.later(AGAIN_MS, self._ask)\n",
+            '        elif not got.found:\n            self._doubt("another copy of it is under way")\n            self._stream.later(AGAIN_MS, self._ask)\n',
             '        elif not got.found:\n            self.stop(Failure.TAKEN, "")\n',
             DIALOGUE,
         ),
@@ -158,8 +188,8 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "own-claim-not-known",
-            "            if former.random and former.random == self._owner.random:",
-            "            if False:",
+            "        if former.random and former.random == self._owner.random:",
+            "        if False:",
             OWNERSHIP,
         ),
         (
@@ -170,8 +200,8 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "purged-and-claimed",
-            "        if self._former is None and state.last > 0:",
-            "        if False:",
+            "        elif not got.found and last:\n            self._nameless(last)\n",
+            "",
             OWNERSHIP,
         ),
         (
@@ -272,14 +302,38 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "purged-before-it-is-stored",
-            "        if before > self._committer.last:\n            return",
-            "        if False:\n            return",
-            ENGINE,
+            "        self._committer.add(_Append(None, lambda _: [document], stored=stored, again=True))\n",
+            "        self._committer.add(\n            _Append(None, lambda at: stored(at) or [document], again=True)\n        )\n",
+            MODEL,
+        ),
+        (
+            "a-removal-not-sent-again",
+            "stored=stored, again=True)",
+            "stored=stored)",
+            MODEL,
+        ),
+        (
+            "purged-for-a-renewal-that-is-not-stored",
+            "            owner = msgspec.structs.replace(owner, kept=sequence)\n",
+            "            owner = msgspec.structs.replace(owner, kept=sequence)\n            self._purge(self._subjects.owner, sequence)\n",
+            MODEL,
+        ),
+        (
+            "left-without-being-stored",
+            "done(bool(answers))",
+            "done(True)",
+            MODEL,
+        ),
+        (
+            "a-lane-made-again-not-purged-before",
+            "            if lanes is None and (sequence",
+            "            if known is None and lanes is None and (sequence",
+            MODEL,
         ),
         (
             "removed-before-a-crash-never-purged",
-            "            elif lanes is None and (sequence",
-            "            elif False and (sequence",
+            "            if lanes is None and (sequence",
+            "            if False and (sequence",
             MODEL,
         ),
         (
@@ -302,8 +356,8 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "an-idle-owner-forgets-to-renew",
-            "        elif unconfirmed_ms >= RENEW_MS:",
-            "        elif False:",
+            "        if unconfirmed_ms >= RENEW_MS:",
+            "        if False:",
             MODEL,
         ),
         (

@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.process.nats_faults import FaultyCluster
 from zbus.storage.errors import JournalDamage
-from zbus.storage.format.batch import Kind, decode_chunk, iterate
+from zbus.storage.format.batch import Kind, decode_chunk, iterate, split_whole
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.lane import EPOCH
@@ -183,7 +183,7 @@ def read_lanes(
         if lane is None:
             continue
         try:
-            for batch in iterate(message.body, 0, ends[lane]):
+            for batch in split_whole(message.body, ends[lane]):
                 ends[lane] = batch.header.crc
                 if batch.header.kind is Kind.DATA:
                     there.update([(lane, body) for body in decode_chunk(batch).bodies])

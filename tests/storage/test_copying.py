@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -18,6 +19,8 @@ from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.local.files import OsFiles
 from zbus.storage.port import JournalDamage, JournalError, JournalFull
+from zbus.storage.tools.checkup import check_up
+from zbus.testing.engines import Writer, split
 from zbus.testing.jetstream import Faults, SimulatedCluster
 
 FILES = OsFiles()
@@ -226,6 +229,86 @@ def test_damage_in_the_source_ends_the_copy(tmp_path: Path) -> None:
     source.lock()
     with pytest.raises(JournalDamage, match="checksum is wrong"):
         copy(source, cluster_of(0).claim("d"))
+
+
+def test_a_source_that_is_trimmed_meanwhile_is_not_copied_with_a_hole(tmp_path: Path) -> None:
+    source, cluster = filled(tmp_path / "data", 100, b"x" * 500), cluster_of(0)
+    target = cluster.claim("d")
+    copy(source, target)
+    stream = cluster.source()
+    (lane,) = stream.lanes()
+    batches = stream.batches(lane, 0)
+    for _ in range(3):
+        next(batches)
+    newest = max(one.sequence for one in cluster.log if one.subject.endswith(".c"))
+    done: list[bool] = []
+    cluster.connect().purge(SUBJECTS.lane(lane, "*"), newest, done.append)
+    while not done:
+        cluster.run()
+    with pytest.raises(JournalError, match="partition 0 of t changed while it was copied: run the"):
+        list(batches)
+    assert len([batch for batch in stream.batches(lane, 0) if batch.header.records]) < 100
+
+
+def test_a_directory_that_is_trimmed_meanwhile_is_to_be_copied_again(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "data")
+    disk.get("/t?cmd=declare")
+    for _ in range(60):
+        disk.get("/t?cmd=produce", body=b"x" * 200)
+    source = DirectorySource(FILES, tmp_path / "data")
+    assert not source.lock()
+    (lane,) = source.lanes()
+    for name in sorted((tmp_path / "data/t/0").glob("*.log")):
+        with suppress(JournalError):
+            list(source.batches(lane, 0))
+        name.unlink()
+    with pytest.raises(JournalError, match="changed while it was copied: run the command again"):
+        list(source.batches(lane, 0))
+    disk.close()
+
+
+def test_thousands_of_segments_some_of_which_were_replaced(tmp_path: Path) -> None:
+    """The engine names neighbours as one segment then."""
+    cluster = cluster_of(0)
+    target = cluster.claim("d")
+    writer = Writer(("t", 0))
+    for number in range(1_010):
+        for _ in range(1 + (number % 100 == 3)):
+            target.append(("t", 0), split(writer.checkpoint()))
+        target.append(("t", 0), split(writer.data(b"x")))
+    target.flush()
+    target.finish(is_complete=True)
+    source, made = cluster.source(), DirectoryTarget(FILES, tmp_path / "made")
+    ends = source.lanes()
+    copy_lanes(source, ends, made, lambda _: None)
+    compare(source, ends, made, lambda _: None)
+    made.finish()
+    assert len(in_logs(tmp_path / "made")) == 1_010
+    assert not check_up(FILES, tmp_path / "made").damaged
+
+
+def test_a_stream_that_is_full_at_the_end_is_not_complete(tmp_path: Path) -> None:
+    source, cluster = filled(tmp_path / "data"), cluster_of(0)
+    target = cluster.claim("d")
+    copy(source, target)
+    cluster.bytes_max = 1
+    with pytest.raises(JournalFull):
+        target.finish(is_complete=True)
+    cluster.bytes_max = 0
+    with pytest.raises(JournalError, match="holds an unfinished copy of d"):
+        cluster.claim("")
+
+
+def test_who_owns_a_stream_is_known_as_far_as_it_goes() -> None:
+    cluster = cluster_of(0)
+    target = cluster.claim("d")
+    began = cluster.source().standing()
+    assert (began.is_still, began.last) == (False, 1)
+    target.finish(is_complete=True)
+    left = cluster.source().standing()
+    assert (left.is_still, left.last) == (True, 2)
+    cluster.claim("")
+    assert cluster.source().standing() != left
 
 
 def test_a_full_stream_says_so(tmp_path: Path) -> None:

@@ -94,20 +94,20 @@ def _from_directory(directory: Path, loaded: config.Config) -> str:
 
 def _from_engine(servers: _Servers, load: Callable[[str], config.Config], target: str) -> str:
     source = servers.source()
-    owner = source.owner()
-    if owner is None:
-        raise JournalError(f"there is no stream {servers.subjects.stream}, or it is empty")
-    if owner.copying:
-        raise JournalError(
-            f"{servers.subjects.stream} holds an unfinished copy of {owner.copying} itself"
-        )
+    began = source.standing()
+    name = servers.subjects.stream
+    if began.owner is None:
+        raise JournalError(f"the stream {name} is empty")
+    if began.owner.copying:
+        raise JournalError(f"{name} holds an unfinished copy of {began.owner.copying} itself")
     if target.startswith(ENGINE_SCHEME):
         with _connected(load(target)) as others:
-            stream = others.claim(servers.subjects.stream)
-            _copy(source, stream, compared=owner.left)
-            stream.finish(is_complete=owner.left)
-        if not owner.left:
-            raise Cannot(f"not complete: {owner.node} serves {servers.subjects.stream}. {_AGAIN}")
+            stream = others.claim(name)
+            _copy(source, stream, compared=began.is_still)
+            is_complete = began.is_still and source.standing() == began
+            stream.finish(is_complete=is_complete)
+        if not is_complete:
+            raise Cannot(f"not complete: a broker serves {name}. {_AGAIN}")
         return f"complete: start the brokers with --engine {target}"
     directory = DirectoryTarget(OsFiles(), Path(target))
     try:
@@ -116,8 +116,8 @@ def _from_engine(servers: _Servers, load: Callable[[str], config.Config], target
     finally:
         directory.close()
     text = f"complete: start a broker with --data-dir {target}"
-    if not owner.left:
-        text += f"; {owner.node} still serves the cluster, and what it takes from now on is missing"
+    if not began.is_still or source.standing() != began:
+        text += f"; a broker serves {name}, and what it takes from now on is missing"
     return text
 
 
@@ -168,14 +168,17 @@ class _Servers:
             self._client, self._stream, self._shard, node, "", timeout_ms, answers.append, copying
         )
         standby.start()
-        began_s = time.monotonic()
+        began_s, owned_s = time.monotonic(), 0.0
         while not answers:
-            owner = standby.owner
-            if owner is not None and time.monotonic() - began_s > _CLAIM_S:
+            now_s, owner = time.monotonic(), standby.owner
+            owned_s = owned_s or (now_s if owner is not None else 0.0)
+            if owner is not None and now_s - owned_s > _CLAIM_S:
                 where = f"{owner.node} {owner.address}".rstrip()
                 raise JournalError(
                     f"{where} owns {self.subjects.stream}: stop all brokers of this cluster first"
                 )
+            if now_s - began_s > timeout_ms / 1_000 + 2 * _CLAIM_S:
+                raise JournalError(f"cannot own {self.subjects.stream}: {standby.problem}")
             self._run()
         claimed = answers[0]
         if isinstance(claimed, JournalError):

@@ -4,6 +4,7 @@ or doubled, and a former owner confirms nothing after the next one has read."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.limits import checked
 from zbus.storage.format.batch import iterate
 from zbus.storage.jetstream.committer import Failure
-from zbus.storage.jetstream.engine import TIMEOUT_MS, JetStreamJournal
+from zbus.storage.jetstream.engine import RENEWALS_KEPT, TIMEOUT_MS, JetStreamJournal
 from zbus.storage.jetstream.ownership import CERTAIN_MS, Claim, Claimed, Owner
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError, Lane, StoredLane, Verdict, Verdicts
@@ -257,6 +258,86 @@ def test_removed_lanes_stay_removed_and_give_their_space_back(seed: int) -> None
     assert [one for one in subjects if ".l." in one] == []
     assert subjects.count("zb.test.0.x") == 1
     assert bench.recovered(bench.claim()) == {}
+
+
+def written(journal: JetStreamJournal, bench: ClusterBench, lane: Lane, *sizes: int) -> Writer:
+    """A lane of segments with these numbers of messages."""
+    writer = Writer(lane)
+    for size in sizes:
+        writer.append(journal, writer.checkpoint)
+        for _ in range(size):
+            writer.append(journal, partial(writer.data, b"x"))
+    assert bench.commit(journal, lane) == {}
+    return writer
+
+
+def test_a_lane_that_was_made_again_keeps_its_beginning() -> None:
+    """What an owner that was killed had removed is purged before the word of it is."""
+    bench = ClusterBench(1, Faults.none())
+    first = bench.claim()
+    written(first, bench, ("a", 0), 4, 4)
+    first.trim(("a", 0), 4)
+    bench.run_for(2_000)
+    done: list[bool] = []
+    first.remove([("a", 0)], lambda: done.append(True))
+    written(first, bench, ("a", 0), 3, 3)
+    first.close()
+    second = bench.claim()
+    bench.recovered(second)
+    written(second, bench, ("b", 0), 1)
+    second.remove([("b", 0)], lambda: done.append(True))
+    for now_ms in range(0, 5_000, 1_000):
+        second.upkeep(now_ms)
+        bench.run_for(1_000)
+    assert len(done) == 2
+    third = bench.claim()
+    (stored,) = bench.stored(third)
+    assert (stored.first_offset, [one.base for one in stored.segments]) == (0, [0, 3])
+    assert len(bodies(bench.read(third, ("a", 0), 0))) == 6
+
+
+def test_a_renewal_that_is_refused_purges_nothing() -> None:
+    bench = ClusterBench(1, Faults.none())
+    journal = bench.claim()
+    writer = written(journal, bench, ("a", 0), 1)
+    bench.run_for((RENEWALS_KEPT + 1) * 1_250)
+    bench.cluster.bytes_max = 1
+    bench.run_for(8_000)
+    bench.cluster.bytes_max = 0
+    writer.append(journal, writer.state)
+    assert bench.commit(journal, ("a", 0)) == {}
+    for now_ms in range(0, 5_000, 1_000):
+        journal.upkeep(now_ms)
+        bench.run_for(1_000)
+    assert journal.failure is None
+    assert list(bench.recovered(bench.claim())) == [("a", 0)]
+
+
+def test_a_removal_that_is_refused_is_done_when_there_is_room() -> None:
+    bench = ClusterBench(1, Faults.none())
+    journal = bench.claim()
+    written(journal, bench, ("a", 0), 1)
+    bench.cluster.bytes_max = 1
+    done: list[bool] = []
+    journal.remove([("a", 0)], lambda: done.append(True))
+    journal.remove([("a", 0)], lambda: done.append(True))
+    bench.run_for(10_000)
+    assert done == []
+    bench.cluster.bytes_max = 0
+    bench.run_for(2_000)
+    assert done == [True, True]
+    assert bench.recovered(bench.claim()) == {}
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_who_gives_the_shard_up_hears_whether_that_is_stored(room: int) -> None:
+    bench = ClusterBench(1, Faults.none())
+    journal = bench.claim()
+    bench.cluster.bytes_max = room
+    answers: list[bool] = []
+    journal.release(answers.append)
+    bench.run_until(lambda: answers)
+    assert answers == [not room]
 
 
 LARGE = [b"a", b"b" * 300_000, b"c", b"d" * 64_000, b"e" * 64_300, b"f"]

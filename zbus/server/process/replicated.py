@@ -154,12 +154,12 @@ class ReplicatedEngine:
         journal = self._journal
         if journal is not None:
             released: list[bool] = []
-            journal.release(lambda: released.append(True))
+            journal.release(released.append)
             until_s = time.monotonic() + _LEAVE_S
             while not released and (left_s := until_s - time.monotonic()) > 0:
                 self._wait(left_s)
             if journal.failure is None:
-                self._left(bool(released))
+                self._left(released == [True])
         self._client.close()
 
     def _left(self, released: bool) -> None:

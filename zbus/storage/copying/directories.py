@@ -46,11 +46,16 @@ class DirectorySource:
         if naming.LOCK not in names:
             raise JournalError(f"{self._data_dir} is not a data directory of zbus")
         path = self._data_dir / naming.LOCK
+        is_known = bool(read_identity(self._files, self._data_dir))
         try:
             self._files.close(self._files.open(path, "lock"))
             self._start()
             self._lock = self._files.open(path, "lock")
         except BlockingIOError:
+            if not is_known:
+                raise JournalError(
+                    f"{self._data_dir} is used by a broker of an early version: stop it first"
+                ) from None
             return False
         return True
 
@@ -58,6 +63,7 @@ class DirectorySource:
         failures: list[str] = []
         journal = LocalJournal(self._data_dir, lambda call: call(), failures.append, self._files)
         try:
+            make_identity(self._files, self._data_dir)
             recover(journal)
         finally:
             journal.close()
@@ -70,8 +76,8 @@ class DirectorySource:
             self._lock = None
 
     def identity(self) -> str:
-        """The random id of the data, or its path: early versions made none."""
-        return read_identity(self._files, self._data_dir) or str(self._data_dir.resolve())
+        """The random id of the data."""
+        return read_identity(self._files, self._data_dir)
 
     def lanes(self) -> Mapping[Lane, Position]:
         self._ends = {}
@@ -87,8 +93,19 @@ class DirectorySource:
         return self._ends
 
     def batches(self, lane: Lane, base: int) -> Iterator[Batch]:
+        try:
+            yield from self._walk(lane, base)
+        except (BadBatch, FileNotFoundError) as error:
+            if self._lock is not None:
+                raise
+            text = f"{self._directories[lane]} changed while it was copied: run the command again"
+            raise JournalError(f"{text} ({error})") from None
+
+    def _walk(self, lane: Lane, base: int) -> Iterator[Batch]:
         directory, end = self._directories[lane], self._ends[lane]
         bases = [one for one in self._bases(directory) if one <= end.base]
+        if not bases:
+            raise FileNotFoundError("its segments are gone")
         first = max([one for one in bases if one <= base], default=bases[0])
         for one in bases:
             if one >= first:
@@ -124,9 +141,12 @@ class DirectoryTarget(DirectorySource):
 
     def __init__(self, files: Files, data_dir: Path) -> None:
         """Raises JournalError if the directory is not empty, or another copy to it is under way."""
+        data_dir = data_dir.resolve()
         with suppress(FileNotFoundError):
             if files.list(data_dir):
                 raise JournalError(f"{data_dir} is not empty; a copy makes a new directory")
+            if data_dir.is_mount():
+                raise JournalError(f"{data_dir} is a mount point: name a directory in it")
         super().__init__(files, data_dir.with_name(data_dir.name + COPYING_SUFFIX))
         self._named = data_dir
         self._lock = take_directory(files, self._data_dir)

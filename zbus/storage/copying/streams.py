@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from zbus.storage.copying.lanes import Position
 from zbus.storage.errors import JournalDamage
 from zbus.storage.format.batch import Batch, Kind, split_whole
 from zbus.storage.jetstream.engine import TIMEOUT_MS, JetStreamJournal
-from zbus.storage.jetstream.lane import JetLane, Pieces
+from zbus.storage.jetstream.lane import JetLane, Pieces, is_intact
 from zbus.storage.jetstream.ownership import Claimed, Owner
 from zbus.storage.jetstream.reading import ATTEMPTS, PAUSE_MS, Opening
 from zbus.storage.jetstream.stream import (
@@ -29,6 +29,9 @@ from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError, JournalFull, Lane, Verdict, Verdicts
 
 COMMIT_BYTES: Final = 4 << 20
+WAIT_TIMES: Final = 4
+"""So many timeouts it may take to open a stream, or to settle what is in doubt."""
+_NEVER_MS: Final = 1 << 62
 _PORTION_BYTES: Final = 4 << 20
 _PORTION_MESSAGES: Final = 1_000
 
@@ -37,6 +40,18 @@ Ask: TypeAlias = Callable[[Callable[["_T | Unreachable"], None]], None]
 
 Run = Callable[[], None]
 """Waits for something to happen, and runs what was posted."""
+
+
+class Standing(NamedTuple):
+    """Whose a stream is, and where it ends."""
+
+    owner: Owner | None
+    last: int
+
+    @property
+    def is_still(self) -> bool:
+        """Whether no broker serves it."""
+        return self.owner is None or self.owner.left
 
 
 class StreamSource:
@@ -52,16 +67,23 @@ class StreamSource:
         self._run = run
         self._lanes: dict[Lane, JetLane] = {}
 
-    def owner(self) -> Owner | None:
-        """Who owns the stream, or did. Raises JournalError for what is no owner's message."""
-        ask: Ask[Messages] = partial(self._stream.get, self._subjects.owner)
-        got = self._asked(ask)  # the leader is asked: nothing is decided by it
-        if not got.found:
-            return None
+    def standing(self) -> Standing:
+        """Who owns the stream, or did, and where it ends. Raises JournalError for what is no
+        owner's message."""
+        while True:
+            state = self._asked(self._stream.state)
+            ask: Ask[Messages] = partial(self._stream.newest, [self._subjects.owner])
+            got = self._asked(ask)
+            if not got.found:
+                return Standing(None, state.last)
+            if got.known >= state.last and is_intact(got.found[0]):
+                break
+            self._pause()
         try:
-            return msgspec.json.decode(got.found[0].body, type=Owner)
+            owner = msgspec.json.decode(got.found[0].body, type=Owner)
         except NOT_JSON as error:
             raise JournalError(f"{self._subjects.stream} is not of zbus: {error}") from None
+        return Standing(owner, state.last)
 
     def lanes(self) -> Mapping[Lane, Position]:
         last = self._asked(self._stream.state).last
@@ -87,31 +109,42 @@ class StreamSource:
         end = _end(known)
         bases = [place.base for place in known.segments]
         number = max([number for number, one in enumerate(bases) if one <= base], default=0)
-        sequence, followers = known.segments[number].sequence, known.segments[number + 1 :]
-        place = Position()
-        replaced = False
-        for at, batches in self._messages(lane, sequence):
-            if followers and at >= followers[0].sequence:
-                followers, replaced = followers[1:], False
-            for batch in batches:
-                if batch.header.kind is Kind.CHECKPOINT and followers:
-                    replaced = batch.header.base_offset == followers[0].base
-                if replaced:  # the next segment begins with the same offset: this one is empty
-                    continue
-                place = place.behind(batch.header)
+        place, next_offset = Position(), -1
+        held: list[Batch] = []  # of a segment without messages: another one may replace it
+        for batch in self._all(lane, known.segments[number].sequence):
+            header = batch.header
+            if header.kind is Kind.CHECKPOINT:
+                if not held or held[0].header.base_offset != header.base_offset:
+                    yield from held
+                held = []
+                follows = next_offset in (-1, header.base_offset)
+            else:
+                follows = header.previous_crc == place.crc
+            if not follows:
+                raise _changed(lane)
+            place, next_offset = place.behind(header), header.end_offset
+            if held or header.kind is Kind.CHECKPOINT:
+                held.append(batch)
+            if not held:
                 yield batch
-                if place == end:
-                    return
-        raise JournalDamage(f"{_name(lane)} has no end where it should be")
+            elif header.kind is Kind.DATA or place == end:
+                yield from held
+                held = []
+            if place == end:
+                return
 
-    def _messages(self, lane: Lane, sequence: int) -> Iterator[tuple[int, list[Batch]]]:
-        """All from there on: sequences and what they hold. Raises JournalError if there are no
+    def _all(self, lane: Lane, sequence: int) -> Iterator[Batch]:
+        for batches in self._messages(lane, sequence):
+            yield from batches
+
+    def _messages(self, lane: Lane, sequence: int) -> Iterator[list[Batch]]:
+        """What messages hold, from there on. Raises JournalError if there are no
         more, and were expected; JournalDamage for one that no replica has whole."""
         subject, pieces, attempts, problem = self._subjects.lane(lane, "*"), Pieces(), 0, ""
         while attempts < ATTEMPTS:
-            found = self._asked(self._portion(subject, sequence)).found
-            if attempts and not problem:
+            if attempts:
                 self._pause()
+            found = self._asked(self._portion(subject, sequence)).found
             attempts += 1
             for piece in found:
                 whole = None
@@ -125,10 +158,10 @@ class StreamSource:
                     break
                 sequence, attempts, problem = piece.sequence + 1, 0, ""
                 if whole is not None:
-                    yield whole.sequence, batches
+                    yield batches
         if problem:
             raise JournalDamage(problem)
-        raise JournalError(f"{_name(lane)} changed while it was copied: try again")
+        raise _changed(lane)
 
     def _portion(self, subject: str, sequence: int) -> Ask[Messages]:
         return lambda done: self._stream.read(
@@ -147,6 +180,8 @@ class StreamSource:
                 return answer
             if self._stream.now_ms() >= end_ms:
                 name = self._subjects.stream
+                if answer.deleted:
+                    raise JournalError(f"there is no stream {name}")
                 raise JournalError(
                     f"{name} gives no answer in {self._timeout_ms} ms: {answer.text}"
                 )
@@ -158,8 +193,15 @@ class StreamSource:
         self._wait(over)
 
     def _wait(self, answers: Collection[object]) -> None:
+        end_ms = self._stream.now_ms() + WAIT_TIMES * self._timeout_ms
         while not answers:
-            self._run()
+            if self._stream.now_ms() >= end_ms:
+                name, ms = self._subjects.stream, WAIT_TIMES * self._timeout_ms
+                raise JournalError(f"{name} gives no answer in {ms} ms: run the command again")
+            self._turn()
+
+    def _turn(self) -> None:
+        self._run()
 
 
 class StreamTarget(StreamSource):
@@ -175,8 +217,9 @@ class StreamTarget(StreamSource):
     ) -> None:
         super().__init__(stream, subjects, run, timeout_ms)
         self._failures: list[str] = []
+        # It is not late while files are read.
         self._journal = JetStreamJournal(
-            stream, subjects, claimed, self._failures.append, timeout_ms=timeout_ms
+            stream, subjects, claimed, self._failures.append, timeout_ms=_NEVER_MS
         )
         self._pending: dict[Lane, int] = {}  # bytes that are appended and not committed
 
@@ -221,20 +264,23 @@ class StreamTarget(StreamSource):
 
     def finish(self, *, is_complete: bool) -> None:
         """Give the shard up. If the copy is complete, brokers serve it from now on."""
-        done: list[bool] = []
-        self._journal.release(lambda: done.append(True), is_complete=is_complete)
-        self._wait(done)
+        stored: list[bool] = []
+        self._journal.release(stored.append, is_complete=is_complete)
+        self._wait(stored)
+        if not stored[0]:
+            raise JournalFull(f"the stream {self._subjects.stream} is full")
 
-    def _wait(self, answers: Collection[object]) -> None:
-        while not answers:
-            if self._failures:
-                raise JournalError(self._failures[0])
-            self._run()
+    def _turn(self) -> None:
+        if self._failures:
+            raise JournalError(self._failures[0])
+        super()._turn()
 
 
 def _end(lane: JetLane) -> Position:
     return Position(lane.segments[-1].base, lane.size, lane.last_crc)
 
 
-def _name(lane: Lane) -> str:
-    return f"partition {lane[1]} of {lane[0]}"
+def _changed(lane: Lane) -> JournalError:
+    """The owner trimmed or removed it."""
+    text = f"partition {lane[1]} of {lane[0]} changed while it was copied"
+    return JournalError(f"{text}: run the command again")

@@ -32,6 +32,8 @@ AGAIN_MS: Final = 20
 """A batch that was refused, with nothing in its place: a copy of it is under way."""
 DOUBT_MS: Final = 100
 """How often a leader is asked how far the stream is."""
+REFUSED_MS: Final = 500
+"""What must be stored is sent again after this time, as to a stream that is full."""
 DELETED_TIMES: Final = 30
 """A server that has just started may not know a stream yet; this often in a row is no mistake."""
 
@@ -47,13 +49,24 @@ class Failure(enum.Enum):
 
 
 class Entry:
-    """One append: messages that are stored together. `made` gives them once it is known where the
-    first of them will be, by sequence."""
+    """One append: messages that are stored together. `make` gives them once it is known where the
+    first of them will be, by sequence; they may be refused there. `stored` gets the sequence where
+    they are. With `again` it is sent until it is stored, before all that came later."""
 
-    __slots__ = ("dropped", "make", "messages", "number", "size")
+    __slots__ = ("again", "dropped", "make", "messages", "number", "size", "stored")
 
-    def __init__(self, make: Callable[[int], Sequence[Outgoing]], count: int, size: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[int], Sequence[Outgoing]],
+        count: int,
+        size: int,
+        stored: Callable[[int], None] | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
         self.make = make
+        self.stored = stored
+        self.again = again
         self.messages = count
         self.size = size
         self.number = 0
@@ -163,15 +176,25 @@ class Committer:
             self._stream.later(DOUBT_MS, self._ask)
         else:
             flying = self._land()
-            self._refused(flying, answer.outcome, answer.text)
+            again = [entry for entry in flying if entry.again]
+            self._pending.extendleft(reversed(again))
+            refused = [entry for entry in flying if not entry.again]
+            self._refused(refused, answer.outcome, answer.text)
             self._report()
-            self.push()
+            if again:
+                self._stream.later(REFUSED_MS, self.push)
+            else:
+                self.push()
 
     def _done(self) -> None:
+        at = self.last + 1
         self.last += len(self._sent)
         self.confirmed_ms = self._sent_ms
         self._observe((self._stream.now_ms() - self._sent_ms) / 1_000)
-        self._land()
+        for entry in self._land():
+            if entry.stored is not None:
+                entry.stored(at)
+            at += entry.messages
         self._report()
         self.push()
 

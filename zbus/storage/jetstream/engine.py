@@ -26,12 +26,14 @@ from zbus.storage.format.batch import Batch, BatchHeader, Kind, require_link
 from zbus.storage.jetstream.committer import Committer, Entry, Failure
 from zbus.storage.jetstream.lane import (
     BEGIN,
+    CHECKSUM,
     EPOCH,
     PIECE,
     PIECES,
     SEGMENTS,
     TOPIC,
     JetLane,
+    checksum_of,
     encode_segments,
     make_document,
 )
@@ -85,8 +87,11 @@ class _Append(Entry):
         make: Callable[[int], list[Outgoing]],
         batches: Sequence[Batch] = (),
         count: int = 1,
+        stored: Callable[[int], None] | None = None,
+        *,
+        again: bool = False,
     ) -> None:
-        super().__init__(make, count, _size(batches))
+        super().__init__(make, count, _size(batches), stored, again=again)
         self.lane = lane
         self.batches = batches
 
@@ -216,13 +221,17 @@ class JetStreamJournal:
             more = range(most, len(body), most)
             if more:
                 headers[PIECES] = str(len(more) + 1)
+            if len(headers) > 1:
+                headers[CHECKSUM] = checksum_of(headers, body[:most])
             subject = self._subjects.lane(lane.name, kind)
             made.append(Outgoing(subject, headers, body[:most]))
             # Those are on a subject whose newest message nobody takes for a beginning.
             subject = self._subjects.lane(lane.name, DATA if kind == DATA else STATE)
             for number, at in enumerate(more, 1):
+                piece = body[at : at + most]
                 numbered = {EPOCH: self._epoch, PIECE: str(number)}
-                made.append(Outgoing(subject, numbered, body[at : at + most]))
+                numbered[CHECKSUM] = checksum_of(numbered, piece)
+                made.append(Outgoing(subject, numbered, piece))
         return made
 
     def commit(
@@ -314,10 +323,9 @@ class JetStreamJournal:
                     known.trim(before.first)
                     known.first = max(known.first, before.first)
                 self._lanes[_key(lane)] = known
-            elif lanes is None and (sequence := self._removed.get(_key(lane), 0)):
-                self._purge(
-                    self._subjects.lane(lane, "*"), sequence
-                )  # its owner did not come to it
+            if lanes is None and (sequence := self._removed.get(_key(lane), 0)):
+                # Its owner may not have come to it, and what says so is purged by the next removal.
+                self._purge(self._subjects.lane(lane, "*"), sequence)
             self.verdicts.pop(lane, None)
 
         if lanes is None:
@@ -347,7 +355,7 @@ class JetStreamJournal:
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         self._remove([lane for lane in lanes if _key(lane) in self._lanes])
         self._committer.push()
-        self._committer.when_settled(done)
+        self._committer.when_settled(done)  # a removal settles only when it is stored
 
     def _remove(self, lanes: Sequence[Lane]) -> None:
         """Written in the same order as all else, so a lane of that name may begin at once."""
@@ -358,14 +366,14 @@ class JetStreamJournal:
             self.verdicts.pop(lane, None)
         body = msgspec.json.encode([[topic.lower(), partition] for topic, partition in lanes])
 
-        def make(sequence: int) -> list[Outgoing]:
+        def stored(sequence: int) -> None:
             for lane in lanes:
                 self._removed[_key(lane)] = sequence
                 self._purge(self._subjects.lane(lane, "*"), sequence)
             self._purge(self._subjects.removed, sequence)  # by then all before it are purged
-            return [make_document(self._subjects.removed, self._epoch, body)]
 
-        self._committer.add(_Append(None, make))
+        document = make_document(self._subjects.removed, self._epoch, body)
+        self._committer.add(_Append(None, lambda _: [document], stored=stored, again=True))
 
     def _purge(self, subject: str, before: int) -> None:
         self._purges.append((subject, before))
@@ -375,8 +383,6 @@ class JetStreamJournal:
         if self._purging or not self._purges or self._closed or self._barriers:
             return
         subject, before = self._purges[0]
-        if before > self._committer.last:
-            return  # what says so is not stored yet
         self._purging = True
         self._stream.purge(subject, before, self._purged)
 
@@ -453,30 +459,38 @@ class JetStreamJournal:
             self._give_up(committer.outstanding(), Verdict.LOST)
             for barrier in list(self._barriers):  # who hears of it may commit
                 barrier.fire()
-        elif unconfirmed_ms >= RENEW_MS:
+        if unconfirmed_ms >= RENEW_MS:
             if not committer.outstanding():
-                committer.add(_Append(None, self._renewal))
+                committer.add(_Append(None, self._renewal, stored=self._renewed))
             committer.push()  # also what is appended and not committed yet
 
     def _renewal(self, sequence: int) -> list[Outgoing]:
+        owner = self._owner
+        if self._renewals >= RENEWALS_KEPT:
+            owner = msgspec.structs.replace(owner, kept=sequence)
+        return [owner.encode(self._subjects)]
+
+    def _renewed(self, sequence: int) -> None:
         self._renewals += 1
-        if self._renewals % RENEWALS_KEPT == 0:
+        if self._renewals > RENEWALS_KEPT:  # this one says that it is kept
+            self._renewals = 0
             self._owner = msgspec.structs.replace(self._owner, kept=sequence)
             self._purge(self._subjects.owner, sequence)
-        return [self._owner.encode(self._subjects)]
 
-    def release(self, done: Callable[[], None], *, is_complete: bool = True) -> None:
+    def release(self, done: Callable[[bool], None], *, is_complete: bool = True) -> None:
         """Give the shard up, so that the next owner need not wait: nothing is said from now on. Of
-        a copy: whether everything is there."""
+        a copy: whether everything is there. `done` hears whether that is stored."""
         self._released = True
         if self.failure is not None:
-            done()
+            done(False)
             return
         copying = "" if is_complete else self._owner.copying
         left = msgspec.structs.replace(self._owner, left=True, copying=copying)
-        self._committer.add(_Append(None, lambda _: [left.encode(self._subjects)]))
+        answers: list[int] = []
+        encoded = [left.encode(self._subjects)]
+        self._committer.add(_Append(None, lambda _: encoded, stored=answers.append))
         self._committer.push()
-        self._committer.when_settled(done)
+        self._committer.when_settled(lambda: done(bool(answers)))
 
     def close(self) -> None:
         """Everything that was committed is stored already; the rest nobody waits for."""

@@ -7,6 +7,7 @@ opening a lane costs one message and not one for each segment.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -16,6 +17,7 @@ from zbus.storage.port import Lane, StoredSegment
 
 EPOCH: Final = "Zb"
 CHECKSUM: Final = "Zb-Crc"
+"""Of what has no checksum otherwise: header lines that say something, pieces, documents."""
 SEGMENTS: Final = "Zb-Segments"
 TOPIC: Final = "Zb-Topic"
 """Of a checkpoint: its topic as it is written, which a subject does not tell."""
@@ -141,6 +143,8 @@ class Pieces:
     def add(self, message: Stored) -> Stored | None:
         """The whole message that ends with this one, if it does. Raises ValueError for a piece that
         does not belong there."""
+        if not is_intact(message):
+            raise ValueError("the checksum of a message is wrong")
         number = decode_number(message.headers.get(PIECE, "0"))
         if number != len(self._bodies):
             raise ValueError(f"piece {number} of a message where {len(self._bodies)} is expected")
@@ -163,14 +167,22 @@ class Pieces:
 
 
 def make_document(subject: str, epoch: int | str, body: bytes) -> Outgoing:
-    """A message that is JSON and no batch, with a checksum of its own."""
-    return Outgoing(subject, {EPOCH: str(epoch), CHECKSUM: f"{crc32(body):08x}"}, body)
+    """A message that is JSON and no batch."""
+    headers = {EPOCH: str(epoch)}
+    return Outgoing(subject, {**headers, CHECKSUM: checksum_of(headers, body)}, body)
 
 
-def is_intact(document: Stored) -> bool:
+def checksum_of(headers: Mapping[str, str], body: bytes) -> str:
+    """Of this engine's header lines and the body."""
+    lines = [f"{name}:{text}\n" for name, text in headers.items() if name.startswith(EPOCH)]
+    said = "".join([line for line in sorted(lines) if not line.startswith(CHECKSUM)])
+    return f"{crc32(body, crc32(said.encode())):08x}"
+
+
+def is_intact(message: Stored) -> bool:
     """Whether it is what was written; one without a checksum may be."""
-    checksum = document.headers.get(CHECKSUM)
-    return checksum is None or checksum == f"{crc32(document.body):08x}"
+    checksum = message.headers.get(CHECKSUM)
+    return checksum is None or checksum == checksum_of(message.headers, message.body)
 
 
 def encode_segments(segments: list[SegmentPlace]) -> str:

@@ -224,8 +224,8 @@ def _state_of(answer: Document | Unreachable) -> StreamState | Unreachable:
     if replicas > 1:
         others = cluster.replicas if cluster is not None else []
         fresh = [one for one in others if one.current and 0 < one.active < REPLICA_NS]
-        if cluster is None or not cluster.leader or not fresh:
-            return Unreachable("the stream's leader hears of no replica")
+        if cluster is None or not cluster.leader or len(fresh) < replicas // 2:
+            return Unreachable("the stream's leader hears of no majority of the replicas")
     limit = answer.config.get("max_bytes", -1)
     return StreamState(state.last_seq, state.bytes, max(0, limit), state.first_seq)
 

@@ -110,6 +110,7 @@ class Claim:
         elif state.last < self._confirmed():
             self._shorter(state.last)
         else:
+            self._shorter_times = 0
             self._state = state
             self._stream.newest([self._subjects.owner], self._found)
 
@@ -122,6 +123,7 @@ class Claim:
         elif got.found and got.known < last:
             self._again("a replica is behind")
         elif got.found:
+            self._nameless_times = 0
             self._read(got.found[0])
         else:
             self._judge(None)

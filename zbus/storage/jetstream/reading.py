@@ -264,6 +264,9 @@ class Opening:
             kind = self._subjects.kind_of(message.subject)
             if lane is not None and message.sequence > self._removed.get(lane, 0):
                 newest.setdefault(lane, {})[kind] = message
+                if not is_intact(message):
+                    self._again(f"sequence {message.sequence} is damaged", self._ask_newest)
+                    return
                 if kind == CHECKPOINT and PIECES not in message.headers:
                     try:
                         check(message.body)
@@ -396,6 +399,10 @@ class _LaneOpening:
             self._begin = decode_number(message.headers.get(BEGIN, "0"))
             lane.size = self._begin
         found = split_whole(message.body, previous)
+        if self._batches and found[0].header.kind is Kind.CHECKPOINT:
+            # A segment began meanwhile: a copy reads beside the owner.
+            self._checkpoint, self._batches, self._begin = message, [], 0
+            self._start()
         for header, raw in found:
             self._batches.append(raw)
             lane.size += len(raw)
@@ -424,6 +431,8 @@ class _LaneOpening:
         try:
             if PIECES not in message.headers:
                 check(message.body)
+            elif not is_intact(message):
+                raise JournalDamage("the checksum of a piece is wrong")
             first = read_header(message.body)  # of STATE in front of DATA it is the same offset
         except JournalDamage as error:
             why = f"sequence {message.sequence} of the stream: {error}"
