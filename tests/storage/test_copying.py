@@ -250,6 +250,20 @@ def test_a_source_that_is_trimmed_meanwhile_is_not_copied_with_a_hole(tmp_path: 
     assert len([batch for batch in stream.batches(lane, 0) if batch.header.records]) < 100
 
 
+def test_a_message_that_a_stream_lacks_is_noticed() -> None:
+    cluster = cluster_of(0)
+    target, writer = cluster.claim("d"), Writer(("t", 0))
+    target.append(("t", 0), split(writer.checkpoint()))
+    for _ in range(9):
+        target.append(("t", 0), split(writer.data(b"x")))
+    target.flush()
+    (lane,) = (stream := cluster.source()).lanes()
+    data = [one.sequence for one in cluster.log if one.subject.endswith(".d")]
+    cluster.purged.add(data[4])
+    with pytest.raises(JournalError, match="changed while it was copied"):
+        list(stream.batches(lane, 0))
+
+
 def test_a_directory_that_is_trimmed_meanwhile_is_to_be_copied_again(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "data")
     disk.get("/t?cmd=declare")

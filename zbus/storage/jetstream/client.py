@@ -8,6 +8,7 @@ answer learns that there is none. Nothing is sent twice here.
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import select
 import socket
@@ -40,6 +41,9 @@ from zbus.storage.jetstream.wire import (
 from zbus.storage.port import Post
 
 REQUEST_S: Final = 2.0
+ASK_S: Final = 0.5
+"""For questions that are asked again anyway. While a leader is chosen there are no answers, and a
+question from before is never answered."""
 CONNECT_S: Final = 1.0
 PAUSE_S: Final = 0.1
 """Between two servers that cannot be reached."""
@@ -68,13 +72,14 @@ class Access:
 class _Request:
     """Waits for one message, or for several with one at the end that has a status."""
 
-    __slots__ = ("deadline_s", "done", "found", "several")
+    __slots__ = ("deadline_s", "done", "found", "is_brief", "several")
 
-    def __init__(self, done: Answer, several: bool) -> None:
+    def __init__(self, done: Answer, several: bool, limit_s: float) -> None:
         self.done = done
         self.several = several
         self.found: list[Delivered] = []
-        self.deadline_s = time.monotonic() + REQUEST_S
+        self.is_brief = limit_s < REQUEST_S
+        self.deadline_s = time.monotonic() + limit_s
 
 
 class _Heartbeat:
@@ -125,9 +130,12 @@ class NatsClient:
         several: bool = False,
         headers: Mapping[str, str] | None = None,
         before: Sequence[bytes] = (),
+        limit_s: float = REQUEST_S,
     ) -> None:
-        """Ask. `before` are encoded messages that are sent with it."""
-        self._submit(partial(self._request, subject, body, done, several, headers or {}, before))
+        """Ask. `before` are encoded messages that are sent with it. Without an answer for
+        `REQUEST_S` the connection is dropped; a shorter limit ends the question alone."""
+        request = _Request(lambda answer: self.post(partial(done, answer)), several, limit_s)
+        self._submit(partial(self._request, subject, body, request, headers or {}, before))
 
     def publish(self, subject: str, body: bytes) -> None:
         """Send a message to all subscribers, if that is possible now."""
@@ -217,8 +225,14 @@ class NatsClient:
         if beat is not None and beat.due_s <= now_s:
             beat.due_s = now_s + beat.every_s
             self._send(encode_publish(beat.subject, "", beat.body))
-        if any(request.deadline_s <= now_s for request in self._requests.values()):
+        late = {number: one for number, one in self._requests.items() if one.deadline_s <= now_s}
+        is_deaf = connection is not None and now_s - connection.asked_s >= REQUEST_S
+        if any(is_deaf or not one.is_brief for one in late.values()):
             self._drop(f"no answer within {REQUEST_S} s")
+        elif late:
+            for number, request in late.items():
+                del self._requests[number]
+                request.done("no answer")
         elif connection is not None and now_s - connection.heard_s > PING_S:
             if connection.pinged:
                 self._drop("no sign of life")
@@ -267,13 +281,13 @@ class NatsClient:
             return
         for operation in operations:
             if isinstance(operation, Delivered):
-                self._deliver(operation)
+                self._deliver(connection, operation)
             elif isinstance(operation, Ping):
                 self._send([PONG])
             elif isinstance(operation, Refused):
                 self._drop(f"the server refuses: {operation.text}")
 
-    def _deliver(self, message: Delivered) -> None:
+    def _deliver(self, connection: _Connection, message: Delivered) -> None:
         if not message.subject.startswith(self._inbox):
             for pattern, received in self._subscriptions.items():
                 if message.subject.startswith(pattern.removesuffix("*")):
@@ -283,6 +297,7 @@ class NatsClient:
         request = self._requests.get(number)
         if request is None:
             return  # nothing waits for it any more
+        connection.asked_s = math.inf
         request.found.append(message)
         if not request.several or message.status:
             del self._requests[number]
@@ -300,15 +315,15 @@ class NatsClient:
         self,
         subject: str,
         body: bytes,
-        done: Answer,
-        several: bool,
+        request: _Request,
         headers: Mapping[str, str],
         before: Sequence[bytes],
     ) -> None:
-        request = _Request(lambda answer: self.post(partial(done, answer)), several)
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             request.done(self.problem)
             return
+        connection.asked_s = min(connection.asked_s, time.monotonic())
         number = str(next(self._numbers))
         self._requests[number] = request
         reply = f"{self._inbox}.{number}"
@@ -322,6 +337,7 @@ class _Connection:
         self.sock = sock
         self.payload_max = payload_max
         self.heard_s = time.monotonic()
+        self.asked_s = math.inf  # when the first question was sent that has no answer
         self.pinged = False
         self._reader = Reader(payload_max + _PAYLOAD_SPARE)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from zbus.documents import NOT_JSON
-from zbus.storage.jetstream.client import NatsClient
+from zbus.storage.jetstream.client import ASK_S, REQUEST_S, NatsClient
 from zbus.storage.jetstream.stream import (
     Got,
     Messages,
@@ -122,7 +122,10 @@ class NatsStream:
         self.client.request(message.subject, message.body, take, headers=headers, before=pieces)
 
     def state(self, done: Callable[[StreamState | Unreachable], None]) -> None:
-        self.ask(f"STREAM.INFO.{self._name}", {}, lambda answer: done(_state_of(answer)))
+        def take(answer: Document | Unreachable) -> None:
+            done(_state_of(answer))
+
+        self.ask(f"STREAM.INFO.{self._name}", {}, take, limit_s=ASK_S)
 
     def get(self, which: int | str, done: Callable[[Got], None]) -> None:
         question = {"seq": which} if isinstance(which, int) else {"last_by_subj": which}
@@ -179,6 +182,8 @@ class NatsStream:
         command: str,
         question: Mapping[str, object],
         done: Callable[[Document | Unreachable], None],
+        *,
+        limit_s: float = REQUEST_S,
     ) -> None:
         """A question to the JetStream API, as `STREAM.INFO.<name>`."""
 
@@ -186,7 +191,7 @@ class NatsStream:
             done(_document(answer))
 
         body = msgspec.json.encode(question) if question else b""
-        self.client.request(f"$JS.API.{command}", body, take)
+        self.client.request(f"$JS.API.{command}", body, take, limit_s=limit_s)
 
     def _direct(self, question: Mapping[str, object], done: Callable[[Got], None]) -> None:
         def take(answer: list[Delivered] | str) -> None:
