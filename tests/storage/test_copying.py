@@ -191,6 +191,18 @@ def test_what_is_there_already_is_not_copied_again(tmp_path: Path) -> None:
     assert len(cluster.log) == before + 1  # the claim
 
 
+def test_only_what_is_new_is_copied(tmp_path: Path) -> None:
+    source, cluster = filled(tmp_path / "data"), cluster_of(0)
+    copy(source, cluster.claim("d"))
+    source.close()
+    disk = Disk(tmp_path / "data")
+    disk.get("/t?cmd=produce", body=b"new")
+    disk.close()
+    assert source.lock()
+    copied = copy(source, cluster.claim("d"))
+    assert (copied.messages, copied.removed, copied.bytes < 2_000) == (1, 0, True)
+
+
 def test_another_history_is_copied_from_its_beginning(tmp_path: Path) -> None:
     cluster = cluster_of(0)
     source = filled(tmp_path / "data", 10)
