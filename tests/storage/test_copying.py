@@ -340,6 +340,21 @@ def test_who_owns_a_stream_is_known_as_far_as_it_goes() -> None:
     assert cluster.source().standing() != left
 
 
+def test_damage_in_the_copy_says_what_to_do(tmp_path: Path) -> None:
+    source, cluster = filled(tmp_path / "data"), cluster_of(0)
+    copy(source, cluster.claim("d"))
+    stream, made = cluster.source(), DirectoryTarget(FILES, tmp_path / "made")
+    ends = stream.lanes()
+    copy_lanes(stream, ends, made, lambda _: None)
+    made.flush()
+    path = min((tmp_path / "made.copying/t/0").glob("*.log"))
+    spoiled = bytearray(path.read_bytes())
+    spoiled[len(spoiled) // 2] ^= 1
+    path.write_bytes(spoiled)
+    with pytest.raises(JournalDamage, match="made.copying, and run the command again"):
+        compare(stream, ends, made, lambda _: None)
+
+
 def test_a_full_stream_says_so(tmp_path: Path) -> None:
     source, cluster = filled(tmp_path / "data", 400), cluster_of(0)
     cluster.bytes_max = 50_000

@@ -16,7 +16,7 @@ from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files
 from zbus.storage.local.identity import make_identity, read_identity, refuse_backup
 from zbus.storage.local.segment import BadBatch, walk_file
-from zbus.storage.port import JournalError, Lane
+from zbus.storage.port import JournalDamage, JournalError, Lane
 from zbus.storage.replay import recover
 from zbus.storage.tools.verify import find_directories
 
@@ -157,6 +157,13 @@ class DirectoryTarget(DirectorySource):
     def lanes(self) -> Mapping[Lane, Position]:
         self.flush()
         return super().lanes()
+
+    def batches(self, lane: Lane, base: int) -> Iterator[Batch]:
+        try:
+            yield from super().batches(lane, base)
+        except BadBatch as bad:
+            advice = f"remove {self._data_dir}, and run the command again"
+            raise JournalDamage(f"the copy is damaged: {bad}; {advice}") from None
 
     def remove(self, lanes: Collection[Lane]) -> None:
         self.flush()
