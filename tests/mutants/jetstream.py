@@ -278,8 +278,8 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "damage-of-a-checkpoint-believed",
-            "                        check(message.body)\n",
-            "                        pass\n",
+            "                if not is_intact(message):\n",
+            "                if False:\n",
             MODEL,
         ),
     ),

@@ -351,7 +351,7 @@ def test_damage_in_the_copy_says_what_to_do(tmp_path: Path) -> None:
     spoiled = bytearray(path.read_bytes())
     spoiled[len(spoiled) // 2] ^= 1
     path.write_bytes(spoiled)
-    with pytest.raises(JournalDamage, match="made.copying, and run the command again"):
+    with pytest.raises(JournalDamage, match=r"made\.copying, and run the command again"):
         compare(stream, ends, made, lambda _: None)
 
 

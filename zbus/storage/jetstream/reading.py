@@ -267,12 +267,6 @@ class Opening:
                 if not is_intact(message):
                     self._again(f"sequence {message.sequence} is damaged", self._ask_newest)
                     return
-                if kind == CHECKPOINT and PIECES not in message.headers:
-                    try:
-                        check(message.body)
-                    except JournalDamage as error:
-                        self._again(f"sequence {message.sequence}: {error}", self._ask_newest)
-                        return
         self._attempts = 0
         for asked in self._questions.popleft():
             there = newest.get((asked[0].lower(), asked[1]), {})
