@@ -329,6 +329,22 @@ def test_a_removal_that_is_refused_is_done_when_there_is_room() -> None:
     assert bench.recovered(bench.claim()) == {}
 
 
+def test_nothing_is_purged_for_a_removal_that_is_not_stored() -> None:
+    bench = ClusterBench(1, Faults.none())
+    journal = bench.claim()
+    written(journal, bench, ("a", 0), 1)
+    bench.cluster.bytes_max = 1
+    journal.remove([("a", 0)], lambda: None)
+    for now_ms in range(0, 5_000, 1_000):
+        journal.upkeep(now_ms)
+        bench.run_for(1_000)
+    journal.close()
+    bench.cluster.bytes_max = 0
+    journal = bench.claim()
+    assert list(bench.recovered(journal)) == [("a", 0)]
+    assert bodies(bench.read(journal, ("a", 0), 0)) == [b"x"]
+
+
 @pytest.mark.parametrize("room", [0, 1])
 def test_who_gives_the_shard_up_hears_whether_that_is_stored(room: int) -> None:
     bench = ClusterBench(1, Faults.none())
