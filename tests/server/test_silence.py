@@ -1,4 +1,4 @@
-"""When a loop says nothing, and which lines of the log tell of it."""
+"""When a loop says nothing, and which log lines report it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A broker whose data another one owns: it waits, and answers requests with 503 and the owner's
-address, so that a load balancer or a client with several addresses goes on to that one. To what
-watches over it, it says that it lives and is a standby."""
+"""A standby: another broker owns the data. It answers requests with 503 and the owner's address, so
+that a load balancer or a client with several addresses goes on to the owner. Health checks and
+Prometheus hear that it is alive and a standby."""
 
 from __future__ import annotations
 
