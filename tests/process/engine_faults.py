@@ -42,7 +42,7 @@ from zbus.storage.jetstream.subjects import Subjects
 BROKERS: Final = ("a", "b")
 CLUSTER: Final = "faults"
 TAKEN_OVER: Final = 75
-"""The exit code of a broker whose shard another one has taken."""
+"""The exit code of a broker that lost its ownership."""
 
 PAUSE_S: Final = 1.0
 """Longer ones without anything confirmed are counted."""

@@ -1,4 +1,4 @@
-"""NATS servers with TLS and users: who may keep messages there, and what others are told."""
+"""NATS servers with TLS and users: which clients they accept, and the errors of all others."""
 
 from __future__ import annotations
 

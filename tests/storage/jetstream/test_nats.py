@@ -15,7 +15,7 @@ from zbus.storage.jetstream.wire import Delivered
 
 
 class Answering:
-    """A client whose servers answer everything with this body."""
+    """A client that gets this body as the answer to every question."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

@@ -1,8 +1,8 @@
 """Copies logs, whatever keeps them: every batch stays what it is, so its checksum stays as well.
 
-A copy that was interrupted goes on where it ended, and one that is made again takes what is new: a
-target's log ends with some batch of the source, and what follows that one is copied. A log whose
-end the source does not have (any more) is another one, and is copied from its beginning.
+A copy that was interrupted goes on where it ended, and one that is made again takes what is new:
+a target's log ends with a batch of the source, and the batches behind that one are copied. A log
+whose last batch the source does not have (any more) is copied from its beginning.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Run = Callable[[], None]
 
 
 class Standing(NamedTuple):
-    """Whose a stream is, and where it ends."""
+    """The owner of a stream, or the last one, and the sequence of its newest message."""
 
     owner: Owner | None
     last: int

@@ -46,7 +46,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""  # where clients reach it
     random: str = ""
     left: bool = False  # it stopped; whoever comes need not wait
-    copying: str = ""  # the data of which a copy is not complete: nobody serves it
+    copying: str = ""  # the data of which a copy is not complete: no broker serves it
     sequence: int = 0  # of the newest message that is confirmed; only heartbeats say it
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
 
