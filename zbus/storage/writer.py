@@ -57,6 +57,10 @@ must stay a small part of what is written."""
 REPLAYS_MAX = 100_000
 """Writes that recovery has to read at most, however large the state is: each takes 30 us then."""
 
+LATE_REPLAYS_MAX = 20_000
+"""The same of an engine that is late. Clients wait while a new owner reads them, 20 us each, and
+should not wait for more than 3 s in all."""
+
 MEMORY_TOPIC_BYTES_MAX = 64 << 20
 """A topic in memory is a ring: past this, its oldest messages go, whether or not they were read."""
 
@@ -206,7 +210,10 @@ class LogWriter:
         fresh = size - state.snapshot_at
         if (
             fresh > (self._snapshot_bytes or SNAPSHOT_EVERY_BYTES)
-            and (fresh > 4 * state.checkpoint_bytes or state.replays > REPLAYS_MAX)
+            and (
+                fresh > 4 * state.checkpoint_bytes
+                or state.replays > (LATE_REPLAYS_MAX if engine.late else REPLAYS_MAX)
+            )
             and size < self._roll_at(partition, state)  # else a checkpoint follows
             and engine is self._durable
         ):

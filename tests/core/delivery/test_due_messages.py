@@ -133,11 +133,16 @@ def test_what_is_not_kept_any_more() -> None:
     assert after.group().backlogs[0].skipped == COUNT - len(left)
 
 
-def test_recovery_reads_so_many_writes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("late", "limit"), [(False, 20), (True, 10)])
+def test_recovery_reads_so_many_writes_and_no_more(
+    late: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A large state is written down seldom; but not so seldom that many small writes follow it."""
     monkeypatch.setattr("zbus.storage.writer.SNAPSHOT_EVERY_BYTES", 100)
     monkeypatch.setattr("zbus.storage.writer.REPLAYS_MAX", 20)
+    monkeypatch.setattr("zbus.storage.writer.LATE_REPLAYS_MAX", 10)
     journal = CrashJournal()
+    journal.late = late
     box = Box(journal)
     box.declare("T", "g")
     box.put(*[b"x"] * 2_000, due_ms=box.now_ms + 10_000)
@@ -151,9 +156,9 @@ def test_recovery_reads_so_many_writes_and_no_more(monkeypatch: pytest.MonkeyPat
         same_state(box, after)
         most = max(most, state_of(box.partition()).replays)
         assert state_of(box.partition()).replays <= state_of(after.partition()).replays <= 2 * most
-    assert most == 20
+    assert most == limit
     written = [batch for batch in journal.written["T", 0] if isinstance(batch, Batch)]
-    assert sum(batch.header.is_whole_state for batch in written) < 10
+    assert sum(batch.header.is_whole_state for batch in written) < 200 // limit
 
 
 def test_what_became_due_is_read_back_without_all_that_is_next_to_it() -> None:
