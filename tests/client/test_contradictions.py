@@ -25,7 +25,7 @@ ROWS: list[tuple[Callable[[], object], str]] = [
     (lambda: commands.query(group="g"), "the group 'g' is of a topic"),
     (lambda: commands.declare("T", start=0, start_copy="g"), "start and start_copy"),
     (lambda: commands.declare("T", start="latest", start_copy="g"), "start and start_copy"),
-    (lambda: commands.declare("T", attempts=5), "no option attempts"),  # type: ignore[call-arg]
+    (lambda: commands.declare("T", attempts=5), "no option attempts"),  # type: ignore[call-overload]
     (
         lambda: client(ssl_context=ssl.create_default_context(), ca="ca.pem"),
         "ssl_context contradicts ca and cert",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from zbus.client import commands
 from zbus.client.common import FLUSH_COUNT, Common
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.request_tracker import Call
-from zbus.client.methods import AsyncMethods, AsyncPipelineMethods
+from zbus.client.methods import awaited, described
 from zbus.client.options import Options
 from zbus.client.readers.async_consumer import AsyncConsumer
 from zbus.client.readers.async_watcher import AsyncWatcher
@@ -18,12 +20,41 @@ from zbus.client.readers.consuming import Make
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(AsyncMethods, Common[AsyncConsumer, AsyncWatcher]):
+class Client(Common[AsyncConsumer, AsyncWatcher]):
     """A connection to a broker, for trio and asyncio. Made by `zbus.client.connect_async`, and
     used with `async with`. Tasks may share one. It connects again when the connection breaks."""
+
+    declare = awaited(commands.declare)
+    seek = awaited(commands.seek)
+    query = awaited(commands.query)
+    server = awaited(commands.server)
+    tracker = awaited(commands.tracker)
+    remove = awaited(commands.remove)
+    empty = awaited(commands.empty)
+    pause = awaited(commands.pause)
+    resume = awaited(commands.resume)
+    ping = awaited(commands.ping)
+    version = awaited(commands.version)
+    produce = awaited(commands.produce)
+    produce_many = awaited(commands.produce_many)
+    pull = awaited(commands.pull)
+    ack = awaited(commands.ack)
+    nack = awaited(commands.nack)
+    extend = awaited(commands.extend)
+    read = awaited(commands.read)
+    delete = awaited(commands.delete)
+    cancel = awaited(commands.cancel)
+    fire = awaited(commands.fire)
+    reschedule = awaited(commands.reschedule)
+    redrive = awaited(commands.redrive)
+    peek = awaited(commands.peek)
+    why = awaited(commands.why)
+    call = awaited(commands.call)
+    schedule = awaited(commands.schedule)
 
     def __init__(self, url: str, options: Options) -> None:
         super().__init__(url, options)
@@ -74,10 +105,26 @@ class AsyncPending(Generic[T]):
         return self._call.result()
 
 
-class AsyncPipeline(AsyncPipelineMethods):
+def _begun(
+    make: Callable[P, Request[T]],
+) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, AsyncPending[T]]]:
+    async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncPending[T]:
+        return await self.begin(make(*args, **kwargs))
+
+    return described(method, make, "AsyncPending[{}]")
+
+
+class AsyncPipeline:
     """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
     next one waits. At the end of the `async with` all are answered; the first error is raised
     there. Belongs to one task."""
+
+    produce = _begun(commands.produce)
+    produce_many = _begun(commands.produce_many)
+    ack = _begun(commands.ack)
+    nack = _begun(commands.nack)
+    extend = _begun(commands.extend)
+    call = _begun(commands.call)
 
     def __init__(self, link: AsyncLink, in_flight_max: int) -> None:
         self._link = link
@@ -86,7 +133,8 @@ class AsyncPipeline(AsyncPipelineMethods):
         self._unsent = 0
         self._error: Exception | None = None
 
-    async def _begin(self, request: Request[T]) -> AsyncPending[T]:
+    async def begin(self, request: Request[T]) -> AsyncPending[T]:
+        """Send any request, such as one that a program makes itself."""
         if len(self._open) >= self._max:
             await self._drain(self._max - 1)
         if isinstance(self._error, ConnectionLost | Timeout):

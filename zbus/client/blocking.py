@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from zbus.client import commands
 from zbus.client.common import FLUSH_COUNT, Common
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
-from zbus.client.methods import BlockingMethods, PipelineMethods
+from zbus.client.methods import blocking, described
 from zbus.client.options import Options
 from zbus.client.readers.consumer import Consumer
 from zbus.client.readers.consuming import Make
@@ -18,14 +20,43 @@ from zbus.client.readers.watcher import Watcher
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BlockingClient(BlockingMethods, Common[Consumer, Watcher]):
+class BlockingClient(Common[Consumer, Watcher]):
     """A connection to a broker, for programs that block. Made by `zbus.client.connect`.
 
     Threads may share one. It connects again when the connection breaks.
     """
+
+    declare = blocking(commands.declare)
+    seek = blocking(commands.seek)
+    query = blocking(commands.query)
+    server = blocking(commands.server)
+    tracker = blocking(commands.tracker)
+    remove = blocking(commands.remove)
+    empty = blocking(commands.empty)
+    pause = blocking(commands.pause)
+    resume = blocking(commands.resume)
+    ping = blocking(commands.ping)
+    version = blocking(commands.version)
+    produce = blocking(commands.produce)
+    produce_many = blocking(commands.produce_many)
+    pull = blocking(commands.pull)
+    ack = blocking(commands.ack)
+    nack = blocking(commands.nack)
+    extend = blocking(commands.extend)
+    read = blocking(commands.read)
+    delete = blocking(commands.delete)
+    cancel = blocking(commands.cancel)
+    fire = blocking(commands.fire)
+    reschedule = blocking(commands.reschedule)
+    redrive = blocking(commands.redrive)
+    peek = blocking(commands.peek)
+    why = blocking(commands.why)
+    call = blocking(commands.call)
+    schedule = blocking(commands.schedule)
 
     def __init__(self, url: str, options: Options) -> None:
         super().__init__(url, options)
@@ -83,10 +114,24 @@ class Pending(Generic[T]):
         return self._call.result()
 
 
-class Pipeline(PipelineMethods):
+def _begun(make: Callable[P, Request[T]]) -> Callable[Concatenate[Pipeline, P], Pending[T]]:
+    def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+        return self.begin(make(*args, **kwargs))
+
+    return described(method, make, "Pending[{}]")
+
+
+class Pipeline:
     """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
     next one waits. At the end of the `with` all are answered; the first error is raised there,
     unless its `result` was asked for. Belongs to one thread."""
+
+    produce = _begun(commands.produce)
+    produce_many = _begun(commands.produce_many)
+    ack = _begun(commands.ack)
+    nack = _begun(commands.nack)
+    extend = _begun(commands.extend)
+    call = _begun(commands.call)
 
     def __init__(self, link: Link, in_flight_max: int) -> None:
         self._link = link
@@ -95,7 +140,8 @@ class Pipeline(PipelineMethods):
         self._unsent = 0
         self._error: Exception | None = None
 
-    def _begin(self, request: Request[T]) -> Pending[T]:
+    def begin(self, request: Request[T]) -> Pending[T]:
+        """Send any request, such as one that a program makes itself."""
         if len(self._open) >= self._max:
             self._drain(self._max - 1)
         if isinstance(self._error, ConnectionLost | Timeout):
@@ -106,10 +152,6 @@ class Pipeline(PipelineMethods):
         if self._unsent >= FLUSH_COUNT:
             self.flush()
         return Pending(self._link, call)
-
-    def begin(self, request: Request[T]) -> Pending[T]:
-        """Send any request, such as one that a program makes itself."""
-        return self._begin(request)
 
     def flush(self) -> None:
         """Send what was gathered, without waiting for answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from zbus.client import commands
 from zbus.client.documents import GroupInfo
@@ -85,11 +85,12 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
             lease_ms=lease_ms,
             standby=standby,
         )
-        if retry is None:
-            query = commands.query(topic, group or topic)
-        else:
-            query = commands.declare(topic, group or topic, ack=True, **retry)
-        return self._consumer(make, cast("Request[GroupInfo]", query), retry is not None)
+        query = (
+            commands.query(topic, group or topic)
+            if retry is None
+            else commands.declare(topic, group or topic, ack=True, **retry)
+        )
+        return self._consumer(make, query, retry is not None)
 
     def watch(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
 
 from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.positions import Start, encode_start
@@ -46,6 +46,37 @@ class Retries(TypedDict, total=False):
     push_timeout_ms: int  # of one of them
 
 
+class GroupOptions(Retries, total=False):
+    """What `declare` says of a group, all of it explained there."""
+
+    ack: bool | None
+    exclusive: bool | None
+    temporary: bool | None
+    paused: bool | None
+    lease_ms: int | None
+    window: int | None
+    filter: str | None
+    order: Literal["none", "key"] | None
+    start: Start | None
+    start_copy: str | None
+
+
+class DeclareOptions(GroupOptions, total=False):
+    """The same, and what it says of a topic."""
+
+    partitions: int | None
+    durability: Level | None
+    rpc: bool | None
+    retention_ms: int | None
+    retention_bytes: int | None
+    retention_count: int | None
+    retention_done: bool | None
+    dedupe_ms: int | None
+    dedupe_live: bool | None
+    settled_ms: int | None
+    sender_headers: bool | None
+
+
 _parse_group = document_of(GroupInfo)
 _parse_topic = document_of(TopicInfo)
 _parse_server = document_of(ServerInfo)
@@ -56,33 +87,32 @@ def _simple(cmd: bytes) -> bytes:
     return b"GET / HTTP/1.1\r\ncmd: %b\r\n" % cmd
 
 
+@overload
+def declare(
+    topic: str,
+    group: None = None,
+    *,
+    timeout_s: float | None = None,
+    **options: Unpack[DeclareOptions],
+) -> Request[TopicInfo]: ...
+@overload
+def declare(
+    topic: str, group: str, *, timeout_s: float | None = None, **options: Unpack[DeclareOptions]
+) -> Request[GroupInfo]: ...
+@overload
+def declare(
+    topic: str,
+    group: str | None,
+    *,
+    timeout_s: float | None = None,
+    **options: Unpack[DeclareOptions],
+) -> Request[TopicInfo | GroupInfo]: ...
 def declare(
     topic: str,
     group: str | None = None,
     *,
-    ack: bool | None = None,
-    exclusive: bool | None = None,
-    temporary: bool | None = None,
-    paused: bool | None = None,
-    lease_ms: int | None = None,
-    window: int | None = None,
-    filter: str | None = None,
-    order: Literal["none", "key"] | None = None,
-    start: Start | None = None,
-    start_copy: str | None = None,
-    partitions: int | None = None,
-    durability: Level | None = None,
-    rpc: bool | None = None,
-    retention_ms: int | None = None,
-    retention_bytes: int | None = None,
-    retention_count: int | None = None,
-    retention_done: bool | None = None,
-    dedupe_ms: int | None = None,
-    dedupe_live: bool | None = None,
-    settled_ms: int | None = None,
-    sender_headers: bool | None = None,
     timeout_s: float | None = None,
-    **retries: Unpack[Retries],
+    **options: Unpack[DeclareOptions],
 ) -> Request[TopicInfo | GroupInfo]:
     """Create a topic and a group, or change them; what is not given stays as it is.
 
@@ -94,7 +124,7 @@ def declare(
       `paused`: delivers nothing. `order` "key": messages of one key, one after another.
     - A new one starts at `start` (`"earliest"`, `"latest"`, an offset, a time), or where the group
       `start_copy` stands. One that exists stays where it is: `seek` moves it.
-    - `retries` are those of `Retries`, such as `max_attempts` and `dead_letter`.
+    - `max_attempts`, `dead_letter` and the others of `Retries`: what becomes of failures.
 
     Of the topic: `partitions` and `durability` are fixed at creation. `rpc` is for calls, in memory
     if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
@@ -106,30 +136,29 @@ def declare(
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
     or never be, TooMany, Forbidden; TypeError for options that contradict each other.
     """
-    given = locals()
-    only_one(start=start, start_copy=start_copy)
-    lines = of_group(b"declare", topic, group)
-    lines += optional(**{header: given[name] for name, header in _OPTIONS.items()})
-    lines += optional(**_from(start)) + _retries(retries)
+    if unknown := options.keys() - _HEADERS.keys():
+        raise TypeError(f"declare() has no option {', '.join(sorted(unknown))}")
+    only_one(start=options.get("start"), start_copy=options.get("start_copy"))
+    given = cast("dict[str, Any]", options)
+    words = {
+        header: _encode(name, value)
+        for name, header in _HEADERS.items()
+        if (value := given.get(name)) is not None
+    }
     parse = _parse_topic if group is None else _parse_group
+    lines = of_group(b"declare", topic, group) + optional(**words)
     return Request(lines, parse, timeout_s=timeout_s)
 
 
-_OPTIONS = {
-    **{name: name for name in ("partitions", "durability", "rpc", "retention_ms")},
-    **{name: name for name in ("retention_bytes", "retention_count", "retention_done")},
-    **{name: name for name in ("dedupe_ms", "dedupe_live", "settled_ms", "sender_headers")},
-    **{name: name for name in ("exclusive", "temporary", "paused")},
+_HEADERS = {
+    **{name: name for name in DeclareOptions.__annotations__},
     "ack": "group_ack",
     "lease_ms": "group_lease",
     "window": "group_window",
     "filter": "group_filter",
     "order": "group_order",
+    "start": "from",
     "start_copy": "group_start_copy",
-}
-"""What the dialect calls the options of `declare`."""
-
-_RETRIES = {
     "max_attempts": "group_max_attempts",
     "backoff_ms": "group_backoff",
     "dead_letter": "group_dead_letter",
@@ -138,26 +167,15 @@ _RETRIES = {
     "one_batch": "group_one_batch",
     "keep_attempts": "group_keep_attempts",
     "retain": "group_retain",
-    **{name: name for name in ("push_url", "push_secret", "push_concurrency")},
     "push_timeout_ms": "push_timeout",
 }
-"""What it calls those of `Retries`."""
+"""What the dialect calls the options of `declare`."""
 
 
-def _retries(retries: Retries) -> bytes:
-    given = cast("dict[str, Any]", retries)
-    if unknown := given.keys() - _RETRIES.keys():
-        raise TypeError(f"declare() has no option {', '.join(sorted(unknown))}")
-    words = {
-        header: ",".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, header in _RETRIES.items()
-        if (value := given.get(name)) is not None
-    }
-    return optional(**words)
-
-
-def _from(start: Start | None) -> dict[str, str]:
-    return {} if start is None else {"from": encode_start(start)}
+def _encode(name: str, value: Any) -> str | int:  # noqa: ANN401  # as `DeclareOptions` has it
+    if name == "start":
+        return encode_start(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def seek(
@@ -173,7 +191,8 @@ def seek(
 
     Raises NotFound for a group that is not there, BadRequest for an offset past the end.
     """
-    lines = of_group(b"seek", topic, group) + optional(**_from(start), partition=partition)
+    where: dict[str, str | int | None] = {"from": encode_start(start), "partition": partition}
+    lines = of_group(b"seek", topic, group) + optional(**where)
     return Request(lines, _parse_group, timeout_s=timeout_s)
 
 
@@ -191,6 +210,20 @@ def resume(
     return Request(of_group(b"resume", topic, group), _parse_group, timeout_s=timeout_s)
 
 
+@overload
+def query(
+    topic: None = None, group: None = None, *, timeout_s: float | None = None
+) -> Request[ServerInfo]: ...
+@overload
+def query(
+    topic: str, group: None = None, *, timeout_s: float | None = None
+) -> Request[TopicInfo]: ...
+@overload
+def query(topic: str, group: str, *, timeout_s: float | None = None) -> Request[GroupInfo]: ...
+@overload
+def query(
+    topic: str | None = None, group: str | None = None, *, timeout_s: float | None = None
+) -> Request[ServerInfo | TopicInfo | GroupInfo]: ...
 def query(
     topic: str | None = None, group: str | None = None, *, timeout_s: float | None = None
 ) -> Request[ServerInfo | TopicInfo | GroupInfo]:
