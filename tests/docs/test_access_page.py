@@ -65,8 +65,10 @@ def test_the_verbs_of_mqcloud() -> None:
         )
         for path in re.findall(r"`([^`]+)`", paths)
     }
-    asked = {"/" + b"/".join(path).decode(): verb.operation for path, verb in MQCLOUD_VERBS.items()}
-    asked |= {"/mq/consumer/config": "declare", "/mq/config/billing": "query"}  # not in that table
+    asked = {
+        f"/{b'/'.join(path).decode()}{'/billing' if verb.names else ''}": verb.operation
+        for path, verb in MQCLOUD_VERBS.items()
+    }
     used = set()
     for path, operation in asked.items():
         (row,) = [

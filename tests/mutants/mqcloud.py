@@ -49,13 +49,13 @@ MQCLOUD: list[Mutant] = [
         ),
         (
             "rest-of-a-batch-is-not-given-back",
-            "            release(dialect, group, partition, [o for o in mine if o >= ends])\n",
+            "            release(context, group, partition, [o for o in mine if o >= ends])\n",
             "",
             HOLDERS,
         ),
         (
             "unlock-gives-nothing-back",
-            "    release(dialect, group, partition, lock.open(group.progress(partition.index)))\n",
+            "    release(context, group, partition, lock.open(group.progress(partition.index)))\n",
             "",
             SIMULATED,
         ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from zbus.core.api import Broker
-from zbus.dialects.adf.dialect import build as build_adf
+from zbus.dialects.adf.dialect import AdfDialect
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.camellia.dialect import CamelliaDialect
 from zbus.dialects.camellia.settings import CamelliaSettings
@@ -32,7 +32,7 @@ DIALECTS: Final[dict[str, Callable[[Parts], Dialect]]] = {
     "native": build_native,
     "pages": build_pages,
     "console": build_console,
-    "adf": build_adf,
+    "adf": AdfDialect,
     "camellia": CamelliaDialect,
     "mqcloud": MqcloudDialect,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 
@@ -62,7 +62,20 @@ class Parts:
     heads: Heads
     guard: Guard
     rights: Rights
-    settings: object  # the dialect's own
+    settings: object  # the dialect's own; None = their defaults
+
+
+Settings = TypeVar("Settings")
+
+
+class Context(Generic[Settings]):
+    """What the requests of a dialect share. A dialect adds its own state to it."""
+
+    def __init__(self, parts: Parts, settings: type[Settings]) -> None:
+        found = parts.settings
+        self.settings: Settings = found if isinstance(found, settings) else settings()
+        self.broker = parts.broker
+        self.guard = parts.guard
 
 
 RESERVED = frozenset((b"queue", b"mq"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.pull_options import ONE, PullOptions
@@ -103,68 +103,72 @@ class PlainAnswering(Answering):
         self.send(compose(asked.head, asked.browser, status, lines, body))
 
     def answer(self, outcome: Outcome) -> None:
-        """Tell a refusal; a dialect overrides this for all else."""
+        """A dialect overrides this for all that is no refusal."""
         if not isinstance(outcome, BrokerError):
             raise AssertionError(f"unexpected outcome {outcome!r}")
-        status = STATUS[outcome.refusal]
-        text = f"{status}: {outcome.text}".encode()
-        self.respond(status, TEXT + retry_line(outcome), text)
+        self.respond_refusal(outcome)
+
+    def respond_refusal(self, error: BrokerError) -> None:
+        """The answer to what is refused; in the words of a dialect that has some."""
+        status = STATUS[error.refusal]
+        self.respond(status, TEXT + retry_line(error), f"{status}: {error.text}".encode())
 
 
 class PlainReply(PlainAnswering, Ticket):
-    """A ticket of any verb but a pull."""
+    """A ticket of any verb but a pull. One with an id repeats that, and is answered out of turn."""
 
     __slots__ = ("asked", "data", "id", "ordered", "peer")
 
-    def __init__(self, asked: PlainHead, peer: Connection) -> None:
+    def __init__(self, asked: PlainHead, peer: Connection, id: bytes = b"") -> None:
         super().__init__()
         self.asked = asked
         self.peer = peer
-        self.id = b""
-        self.ordered = True
+        self.id = id
+        self.ordered = not id
         self.data: bytes | None = None
         peer.open_tickets += 1
-        peer.take_turn(self)
+        if self.ordered:
+            peer.take_turn(self)
 
-    def step(self, call: Callable[[Outcome], None]) -> Ticket:
-        """A ticket whose outcome is not the answer yet; a refusal is."""
-        return _Step(self, call)
+    def step(self, call: Callable[[Outcome], None], *, refusals: bool = False) -> Ticket:
+        """A ticket whose outcome is not the answer yet. A refusal is, unless the call wants to know
+        of those, too."""
+        return _Step(self, call, refusals)
 
     def guard(self, call: Callable[[T], None]) -> Callable[[T], None]:
-        """The same for what storage calls back: a mistake in it is this peer's to pay for."""
-        return _Guarded(self, call)
+        """The same for what storage calls back."""
+        return guarded(call, self.failed)
+
+
+def guarded(call: Callable[[T], None], failed: Callable[[Exception], None]) -> Callable[[T], None]:
+    """A call by storage, for a request: a mistake in it is that of the request's peer."""
+
+    def tried(found: T) -> None:
+        try:
+            call(found)
+        except Exception as error:
+            failed(error)
+
+    return tried
 
 
 class _Step(Ticket):
-    __slots__ = ("_call", "_reply")
+    __slots__ = ("_call", "_refusals", "_reply")
 
-    def __init__(self, reply: PlainReply, call: Callable[[Outcome], None]) -> None:
+    def __init__(self, reply: PlainReply, call: Callable[[Outcome], None], refusals: bool) -> None:
         super().__init__()
         self._reply = reply
         self._call = call
+        self._refusals = refusals
 
     def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
+        if isinstance(outcome, BrokerError) and not self._refusals:
             self._reply.settle(outcome)
         else:
             self._call(outcome)
 
     def failed(self, error: Exception) -> None:
         self._reply.failed(error)
-
-
-class _Guarded(Generic[T]):
-    __slots__ = ("_call", "_reply")
-
-    def __init__(self, reply: PlainReply, call: Callable[[T], None]) -> None:
-        self._reply = reply
-        self._call = call
-
-    def __call__(self, found: T) -> None:
-        try:
-            self._call(found)
-        except Exception as error:
-            self._reply.failed(error)
 
 
 class PlainPull(PlainAnswering, Pull):

@@ -12,18 +12,16 @@ from functools import partial
 from typing import Final
 
 from zbus.dialects.adf.actions import BY_WORD, PUSHES, Action
+from zbus.dialects.adf.context import AdfContext
 from zbus.dialects.adf.forms import Binary, Json
 from zbus.dialects.adf.frames import BinaryFrames, Heads, JsonFrames
-from zbus.dialects.adf.leases import HttpLeases
 from zbus.dialects.adf.plans import plan_of
-from zbus.dialects.adf.queues import Queues
-from zbus.dialects.adf.request import AdfRequest, FrameAsked, HttpAsked
-from zbus.dialects.adf.settings import AdfSettings
+from zbus.dialects.adf.request import FrameAsked, HttpAsked
 from zbus.edge.connection import Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.guard import Answer, Guard, Policy
 from zbus.edge.http_reply import TEXT, HttpDialect, PlainHead, Tell
-from zbus.edge.parsed_request import ParsedRequest as AnyAsked
+from zbus.edge.parsed_request import ParsedRequest
 from zbus.edge.websocket import Codec
 from zbus.wire.heads.head import Head
 from zbus.wire.target import has_empty_segment, split_target
@@ -37,43 +35,36 @@ class AdfDialect(HttpDialect):
     prefixes = frozenset((PREFIX,))
     policy = Policy(any_key=True)
 
-    def __init__(self, parts: Parts, settings: AdfSettings) -> None:
-        self.broker = parts.broker
-        self.guard = parts.guard
-        self.settings = settings
-        self.queues = Queues(parts.broker, settings)
-        self.leases = HttpLeases(parts.broker)
+    def __init__(self, parts: Parts) -> None:
+        self._context = AdfContext(parts, plan_of)
         json_heads, binary_heads = Heads(b"/queue/json"), Heads(b"/queue/bin")
         self._codecs: dict[bytes, Callable[[], Codec]] = {
             b"json": partial(JsonFrames, json_heads),
             b"bin": partial(BinaryFrames, binary_heads),
         }
 
-    def read(self, head: Head) -> AnyAsked:
+    def read(self, head: Head) -> ParsedRequest:
+        context = self._context
         if head.contained:
-            return FrameAsked(self, head)
+            return FrameAsked(context, head)
         segments, pairs = split_target(head.target)
         exact = len(segments) == 2 and not has_empty_segment(head.target)
         name = segments[1] if exact else b""
         if name in self._codecs:
-            return Opening(head, self, self._codecs[name])
+            return Opening(head, context.guard, self._codecs[name])
         word, dot, suffix = name.partition(b".")
         action, form = BY_WORD.get(word), _FORMS.get(suffix)
         if action is None or form is None or (dot and not suffix) or head.websocket:
-            return Elsewhere(head, self.guard, Answer(404, "404: unknown path", TEXT))
+            return Elsewhere(head, context.guard, Answer(404, "404: unknown path", TEXT))
         if (refusal := _refusal(head, action)) is not None:
-            return Elsewhere(head, self.guard, refusal)
+            return Elsewhere(head, context.guard, refusal)
         query: dict[bytes, bytes] = {}
         for key, value in pairs:
             query.setdefault(key.lower(), value)
-        return HttpAsked(self, head, action, form, query)
-
-    def plan(self, asked: PlainHead) -> Plan:
-        assert isinstance(asked, AdfRequest)
-        return plan_of(asked)
+        return HttpAsked(context, head, action, form, query)
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        return {"adfLeases": self.leases.bytes_used}
+        return {"adfLeases": self._context.leases.bytes_used}
 
 
 def _refusal(head: Head, action: Action) -> Answer | None:
@@ -96,8 +87,8 @@ def _refusal(head: Head, action: Action) -> Answer | None:
 class Elsewhere(PlainHead):
     """A head that is answered by itself."""
 
-    def __init__(self, head: Head, face_guard: Guard, answer: Answer) -> None:
-        super().__init__(head, face_guard)
+    def __init__(self, head: Head, guard: Guard, answer: Answer) -> None:
+        super().__init__(head, guard)
         self._answer = answer
 
     def changes(self) -> bool:
@@ -113,11 +104,11 @@ class Elsewhere(PlainHead):
 class Opening(Elsewhere):
     """The path of a WebSocket."""
 
-    def __init__(self, head: Head, dialect: AdfDialect, codec: Callable[[], Codec]) -> None:
+    def __init__(self, head: Head, guard: Guard, codec: Callable[[], Codec]) -> None:
         answer = Answer(
             426, "426: this is the path of a WebSocket", TEXT + b"upgrade: websocket\r\n"
         )
-        super().__init__(head, dialect.guard, answer)
+        super().__init__(head, guard, answer)
         self._codec = codec
 
     def changes(self) -> bool:
@@ -125,9 +116,3 @@ class Opening(Elsewhere):
 
     def opens(self) -> Callable[[], Codec]:
         return self._codec
-
-
-def build(parts: Parts) -> AdfDialect:
-    """The dialect, as `zbus.dialects.registry.DIALECTS` has it."""
-    settings = parts.settings
-    return AdfDialect(parts, settings if isinstance(settings, AdfSettings) else AdfSettings())

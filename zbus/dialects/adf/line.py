@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from zbus.core.api import Broker, Outcome, Partition, Ticket
-from zbus.dialects.adf.request import Reply
+from zbus.dialects.adf.request import AdfReply
 from zbus.dialects.adf.scope import Scope
 
 ROUNDS: Final = 2
@@ -25,10 +25,10 @@ class Follows(Protocol):
 
     broker: Broker
 
-    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+    def awaited(self, reply: AdfReply, scope: Scope) -> Partition | None:
         """Where something is being written that may serve a pull before it."""
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         """Do it now."""
 
 
@@ -39,10 +39,10 @@ class AdfOrder(Scope):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entries: deque[tuple[Follows, Reply]] = deque()
+        self._entries: deque[tuple[Follows, AdfReply]] = deque()
         self._rounds = ROUNDS
 
-    def do(self, plan: Follows, reply: Reply) -> None:
+    def do(self, plan: Follows, reply: AdfReply) -> None:
         """Now, or after those before it."""
         self._entries.append((plan, reply))
         if len(self._entries) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 from zbus.core.api import Changed, Chunk, Partition, make_row
 from zbus.dialects.adf import actions
@@ -12,25 +12,25 @@ from zbus.dialects.adf.frames import Frames
 from zbus.dialects.adf.line import AdfOrder
 from zbus.dialects.adf.pulls import FramePull, HttpPull
 from zbus.dialects.adf.queues import Made
-from zbus.dialects.adf.request import AdfRequest, Fail, HttpAsked, Reply
+from zbus.dialects.adf.request import AdfReply, AdfRequest, Fail, HttpAsked
 from zbus.dialects.adf.scope import Held, Scope, in_use
 from zbus.edge.bodies import reading_body
 from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Answer
-from zbus.edge.http_reply import TEXT
+from zbus.edge.http_reply import TEXT, PlainHead
 from zbus.edge.websocket import WebSocket
 
 
 class AdfPlan:
     """Of one action on one queue."""
 
-    __slots__ = ("asked", "broker", "dialect", "id", "queues", "topic")
+    __slots__ = ("asked", "broker", "context", "id", "queues", "topic")
 
     def __init__(self, asked: AdfRequest) -> None:
         self.asked = asked
-        self.dialect = dialect = asked.dialect
-        self.broker = dialect.broker
-        self.queues = dialect.queues
+        self.context = context = asked.context
+        self.broker = context.broker
+        self.queues = context.queues
         self.topic = asked.topic
         self.id = asked.id if isinstance(asked, HttpAsked) else None  # None: of the request
 
@@ -47,7 +47,7 @@ class AdfPlan:
     def scope(self, peer: Connection) -> Scope:
         """Where the requestids of pulls are looked for."""
         if self.id is not None:
-            return self.dialect.leases.scope
+            return self.context.leases.scope
         assert isinstance(peer.framing, WebSocket)
         return cast("Frames", peer.framing.codec).line
 
@@ -61,7 +61,7 @@ class AdfPlan:
     def make(self, peer: Connection, known: bool = False) -> str:
         """Make the queue if it is missing; why that failed, or "". `known`: it exists, and was not
         used so far."""
-        if not known and not self.dialect.settings.adf_auto_create:
+        if not known and not self.context.settings.adf_auto_create:
             return actions.QUEUE_UNKNOWN
         if not known and not self.asked.may_make(peer):
             return actions.FORBIDDEN
@@ -82,7 +82,7 @@ class Push(AdfPlan):
     def __init__(self, asked: AdfRequest) -> None:
         super().__init__(asked)
         self.left = asked.action is Action.LPUSH
-        self.bytes_max = self.dialect.settings.adf_body_bytes_max
+        self.bytes_max = self.context.settings.adf_body_bytes_max
 
     def do(self, peer: Connection, id: bytes, body: bytes) -> None:
         if not body and self.id is not None:
@@ -97,7 +97,7 @@ class Push(AdfPlan):
                 self.refuse(peer, id, problem)
                 return
             topic = self.broker.topics[self.topic.lower()]
-        reply, partition = Reply(self.asked, peer, id), topic.partitions[0]
+        reply, partition = AdfReply(self.asked, peer, id), topic.partitions[0]
         if topic.options.calls:
             reply.fail(actions.WITHOUT_TRANSACTIONS)
         elif self.left:
@@ -146,17 +146,17 @@ class Following(AdfPlan):
     __slots__ = ()
 
     def do(self, peer: Connection, id: bytes, body: bytes) -> None:
-        reply, scope = Reply(self.asked, peer, id), self.scope(peer)
+        reply, scope = AdfReply(self.asked, peer, id), self.scope(peer)
         if isinstance(scope, AdfOrder):
             scope.do(self, reply)
         else:
             self.finish(reply, scope)
 
-    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+    def awaited(self, reply: AdfReply, scope: Scope) -> Partition | None:
         """Where something is being written that may serve a pull before it."""
         return None
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         """Do it now."""
         raise NotImplementedError
 
@@ -170,7 +170,7 @@ class Settle(Following):
         super().__init__(asked)
         self.action = asked.action
 
-    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+    def awaited(self, reply: AdfReply, scope: Scope) -> Partition | None:
         pull = scope.get(reply.requestid)
         if pull is None or isinstance(pull, Held):
             return None
@@ -181,7 +181,7 @@ class Settle(Following):
             return group.topic.partitions[0]
         return None
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         group, held = self.queues.find(self.topic), scope.get(reply.requestid)
         if group is None:
             reply.fail(actions.QUEUE_UNKNOWN)
@@ -202,7 +202,7 @@ class Count(Following):
 
     __slots__ = ()
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         group = self.queues.find(self.topic)
         if group is None:
             reply.fail(actions.QUEUE_UNKNOWN)
@@ -219,7 +219,7 @@ class Clear(Following):
 
     __slots__ = ()
 
-    def awaited(self, reply: Reply, scope: Scope) -> Partition | None:
+    def awaited(self, reply: AdfReply, scope: Scope) -> Partition | None:
         group = self.queues.find(self.topic)
         if group is None or not group.waiting:
             return None
@@ -227,7 +227,7 @@ class Clear(Following):
         partitions = group.topic.partitions if group.waiting else ()
         return next((one for one in partitions if one.visible < one.end), None)
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         group = self.queues.find(self.topic)
         if group is None:
             reply.fail(actions.QUEUE_UNKNOWN)
@@ -240,7 +240,7 @@ class Create(Following):
 
     __slots__ = ()
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         if self.queues.find(self.topic) is not None:
             reply.fail(actions.QUEUE_EXISTS)
         else:
@@ -252,7 +252,7 @@ class Remove(Following):
 
     __slots__ = ()
 
-    def finish(self, reply: Reply, scope: Scope) -> None:
+    def finish(self, reply: AdfReply, scope: Scope) -> None:
         topic = self.broker.topic(self.topic)
         if topic is None:
             reply.fail(actions.QUEUE_UNKNOWN)
@@ -260,9 +260,7 @@ class Remove(Following):
             self.broker.remove_topic(reply, topic)
 
 
-_Make: TypeAlias = Callable[[AdfRequest], AdfPlan]
-
-_PLANS: Final[dict[Action, _Make]] = {
+_PLANS: Final[dict[Action, Callable[[AdfRequest], AdfPlan]]] = {
     Action.LPUSH: Push,
     Action.RPUSH: Push,
     Action.PULL: PullPlan,
@@ -276,8 +274,9 @@ _PLANS: Final[dict[Action, _Make]] = {
 }
 
 
-def plan_of(asked: AdfRequest) -> Plan:
-    """How it is done."""
+def plan_of(asked: PlainHead) -> Plan:
+    """How it is done, what was asked in this dialect."""
+    assert isinstance(asked, AdfRequest)
     if asked.action is None or asked.problem:
         return Fail(asked, asked.problem)
     plan = _PLANS[asked.action](asked)

@@ -23,10 +23,10 @@ def encoded(
         offset, body = chunk.first + at, chunk.bodies[at]
         partition = group.topic.partitions[index]
         if len(body) > asked.form.body_bytes_max:  # put by others, or pushed as JSON
-            asked.dialect.broker.lose(group, partition, offset, peer.id)
+            asked.context.broker.lose(group, partition, offset, peer.id)
             return asked.form.failed(id, actions.BODY_TOO_LONG)
         scope[id] = Held(group, partition, offset, attempts, peer.id)
-        first = asked.dialect.settings.adf_first_duplications
+        first = asked.context.settings.adf_first_duplications
         duplications = min(max(attempts - 1, 0) + first, LENGTH_MAX)
         return asked.form.message(id, body, duplications, messageid(partition, offset))
     if isinstance(outcome, BrokerError):
@@ -70,7 +70,7 @@ class HttpPull(LatePull):
     asked: HttpAsked
 
     def __init__(self, asked: HttpAsked, peer: Connection, id: bytes, scope: Scope) -> None:
-        asked.dialect.leases.asked(peer)
+        asked.context.leases.asked(peer)
         super().__init__(asked, peer, asked.wants, asked.lines)
         self.requestid = id
         self.scope = scope
@@ -79,7 +79,7 @@ class HttpPull(LatePull):
         peer, id = self.peer, self.requestid
         message = encoded(self.asked, self.scope, id, peer, outcome)
         if id in self.scope:
-            self.asked.dialect.leases.began(peer, id, self.asked.lease_ms)
+            self.asked.context.leases.began(peer, id, self.asked.lease_ms)
         self.respond_late(message)
 
     def drop(self) -> None:

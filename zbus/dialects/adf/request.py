@@ -2,8 +2,7 @@
 
     HTTP        POST /queue/rpush.json?queue=/q&requestid=1
     WebSocket   a message; its codec (`zbus.dialects.adf.frames`) has made a head of what all
-    messages
-                of that action and queue have in common
+                messages of that action and queue have in common
 
 All but rights and limits of the edge is answered as a result, with status 200: the stock client
 reads no other.
@@ -16,7 +15,7 @@ from typing import Final
 from zbus.core.api import ONE, BrokerError, Changed, Outcome, PullOptions, Stored
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
-from zbus.dialects.adf.context import Context
+from zbus.dialects.adf.context import AdfContext
 from zbus.dialects.adf.forms import Binary, Form, Json
 from zbus.dialects.adf.queues import ENDLESS_MS, messageid, topic_name
 from zbus.edge.access import Needs
@@ -42,14 +41,16 @@ _TIMEOUT_S_MAX: Final = 86_400
 class AdfRequest(PlainHead):
     form: Form
 
-    def __init__(self, dialect: Context, head: Head, action: Action | None, queue: bytes) -> None:
-        super().__init__(head, dialect.guard)
-        self.dialect = dialect
+    def __init__(
+        self, context: AdfContext, head: Head, action: Action | None, queue: bytes
+    ) -> None:
+        super().__init__(head, context.guard)
+        self.context = context
         self.action = action
         self.queue = queue
         self.topic = topic_name(queue)
         self.wants = ONE
-        self.timeout_ms = dialect.settings.adf_pull_timeout_ms
+        self.timeout_ms = context.settings.adf_pull_timeout_ms
         self.problem = self._problem()  # why it is refused; "" = nothing is wrong
 
     def _problem(self) -> str:
@@ -70,7 +71,7 @@ class AdfRequest(PlainHead):
 
     def wrong_id(self, id: bytes) -> bool:
         """Whether this is no requestid."""
-        most = self.dialect.settings.adf_requestid_length_max
+        most = self.context.settings.adf_requestid_length_max
         if id.isascii():
             return not 0 < len(id) <= most
         try:
@@ -99,7 +100,7 @@ class AdfRequest(PlainHead):
         return grant is None or Needs("declare", self.topic, (self.topic,)).met_by(grant)
 
     def plan(self) -> Plan:
-        return self.dialect.plan(self)
+        return self.context.plan(self)
 
     # -- replies --------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class HttpAsked(AdfRequest):
 
     def __init__(
         self,
-        dialect: Context,
+        context: AdfContext,
         head: Head,
         action: Action,
         form: type[Json | Binary],
@@ -125,7 +126,7 @@ class HttpAsked(AdfRequest):
     ) -> None:
         """The names of `query` are in lower case."""
         queue = query.get(b"queue", b"")
-        super().__init__(dialect, head, action, queue)
+        super().__init__(context, head, action, queue)
         self.form = (
             Binary(action, action, queue)
             if form is Binary
@@ -137,7 +138,7 @@ class HttpAsked(AdfRequest):
             return
         if b"timeout" in query:
             self.wait(query[b"timeout"])
-        self.lease_ms = dialect.settings.adf_http_lease_ms or ENDLESS_MS
+        self.lease_ms = context.settings.adf_http_lease_ms or ENDLESS_MS
         if b"lease" in query:
             lease_s = parse_number(query[b"lease"])
             if lease_s is None or lease_s not in _LEASE_S:
@@ -156,12 +157,12 @@ WEBSOCKET_WANTS: Final = PullOptions(lease_ms=ENDLESS_MS, on_loss="front")
 class FrameAsked(AdfRequest):
     """Messages of a WebSocket."""
 
-    def __init__(self, dialect: Context, head: Head) -> None:
+    def __init__(self, context: AdfContext, head: Head) -> None:
         fields = head.fields
         queue, word = fields.get(b"queue", b""), fields[b"action"]
         binary = head.target.endswith(b"bin")
         known = actions.BY_CODE.get(word[0]) if binary else actions.BY_WORD.get(word)
-        super().__init__(dialect, head, known, queue)
+        super().__init__(context, head, known, queue)
         self.form = Binary(word[0], known, queue) if binary else Json(word, known, queue)
         self.wants = WEBSOCKET_WANTS
         if b"timeout" in fields:
@@ -190,7 +191,7 @@ class Fail:
         asked.fail(peer, asked.id if isinstance(asked, HttpAsked) else id, self._text)
 
 
-class Reply(PlainReply):
+class AdfReply(PlainReply):
     """The ticket of all but a pull, which is answered in the order of the requests."""
 
     __slots__ = ("requestid",)

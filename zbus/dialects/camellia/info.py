@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from zbus.core.api import DELAYS_PAGE as PAGE
-from zbus.core.api import Delays, Group
-from zbus.dialects.camellia.context import Context
+from zbus.core.api import Broker, Delays, Group
+from zbus.dialects.camellia.context import CamelliaContext
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 
@@ -49,26 +49,27 @@ class TopicInfo(msgspec.Struct, rename="camel"):
     ack_queue_size: int
 
 
-def info_of(dialect: Context, name: str) -> TopicInfo:
+def info_of(context: CamelliaContext, name: str) -> TopicInfo:
     """Of any topic; nothing is known of one that is not there."""
-    found = dialect.queues.find(name)
-    if found is None or found[1] is None:
+    topic = context.broker.topic(name)
+    group = None if topic is None else topic.group(name)
+    if group is None:
         return _info(name, [0] * len(PARTS), 0, 0)
-    return _of_group(dialect, found[0].name, found[1])
+    return _of_group(context.broker, group)
 
 
-def all_infos(dialect: Context) -> list[TopicInfo]:
+def all_infos(context: CamelliaContext) -> list[TopicInfo]:
     """Of the topics that this dialect uses."""
-    return [_of_group(dialect, group.topic.name, group) for group in dialect.queues.listed()]
+    return [_of_group(context.broker, group) for group in context.queues.listed()]
 
 
-def _of_group(dialect: Context, name: str, group: Group) -> TopicInfo:
-    now_ms, parts = dialect.broker.now_ms, [0] * len(PARTS)
+def _of_group(broker: Broker, group: Group) -> TopicInfo:
+    now_ms, parts = broker.now_ms, [0] * len(PARTS)
     ready, leased, delayed, _ = group.counts()
     for index in range(len(group.topic.partitions)):
         _count(group.progress(index).delayed, now_ms, parts)
     ready += delayed - sum(parts)  # what is due, and its turn has not come
-    return _info(name, parts, ready, leased)
+    return _info(group.topic.name, parts, ready, leased)
 
 
 def _count(delayed: Delays, now_ms: int, parts: list[int]) -> None:

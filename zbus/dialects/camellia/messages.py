@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from zbus.core.api import (
     MessageState,
     Outcome,
     Partition,
+    PointReads,
     PullOptions,
     Refusal,
     Silent,
@@ -25,7 +26,7 @@ from zbus.core.api import (
     make_row,
     topic_unknown,
 )
-from zbus.dialects.camellia.context import Context, Request
+from zbus.dialects.camellia.context import CamelliaCall
 from zbus.dialects.camellia.message import (
     NEVER_MS,
     DelayMsg,
@@ -41,9 +42,8 @@ from zbus.dialects.camellia.message import (
     unknown_now,
 )
 from zbus.dialects.camellia.pulls import EMPTY, PullReply
-from zbus.dialects.camellia.replies import BAD, MISSING, Reply
-from zbus.edge.connection import Connection
-from zbus.edge.params import INT_MAX, LONG_MAX, Params
+from zbus.dialects.camellia.replies import BAD, MISSING, CamelliaReply
+from zbus.edge.params import INT_MAX, LONG_MAX
 from zbus.edge.rights import admit_reader
 from zbus.wire.target import decode_valid_percent
 
@@ -68,96 +68,92 @@ class Seen(NamedTuple):
     status: Status
     retry: int
 
-    def shown(self, group: Group | None) -> DelayMsg:
-        partition = self.partition
-        row = partition.index, self.chunk, self.at
-        return show(group, partition.topic, *row, self.status, self.retry)
+    @property
+    def live(self) -> bool:
+        """It is not over."""
+        return self.status < Status.CONSUMED
+
+    def shown(self) -> DelayMsg:
+        topic = self.partition.topic
+        row = self.partition.index, self.chunk, self.at
+        return show(topic.group(topic.name), topic, *row, self.status, self.retry)
 
 
-def _names(
-    request: Request, params: Params, peer: Connection, null: str, *more: bytes
-) -> list[str] | None:
+def _names(call: CamelliaCall, null: str, *more: bytes) -> list[str] | None:
     """The topic, and what else must be given and not be empty, as text; None if there is nothing
     to be done, which was said. `null` is the key that is null in a refusal."""
-    request.dialect.health.use(request.dialect.broker.now_ms)
-    empty = None
-    names = []
-    for name in (b"topic", *more):
-        value = params.required(name)
-        if not value and empty is None:
-            empty = name.decode()
-        names.append(shown(value))
-    if empty is not None:
-        request.reply(peer, null).respond_code(BAD, f"{empty} is empty")
+    context = call.context
+    context.health.use(context.broker.now_ms)
+    given = {name: call.params.required(name) for name in (b"topic", *more)}
+    for name, value in given.items():
+        if not value:
+            call.reply(null).respond_code(BAD, f"{name.decode()} is empty")
+            return None
+    names = [shown(value) for value in given.values()]
+    if not call.may(names[0], names[0]):
         return None
-    if not request.may(peer, names[0]):
-        return None
-    request.dialect.queues.use(names[0])
+    context.queues.use(names[0])
     return names
 
 
 # -- looking -----------------------------------------------------------------------------------
 
+_Done = Callable[[Seen | None], None]
 
-def _look(
-    reply: Reply, dialect: Context, name: str, id: bytes, done: Callable[[Seen | None], None]
-) -> None:
-    """Find the message of an id; None if there is none, or it ended and the group forgot how."""
-    found = dialect.queues.find(name)
-    if found is None:
+
+def _look(call: CamelliaCall, reply: CamelliaReply, name: str, done: _Done) -> None:
+    """Find the message of the id that is given; None if there is none, or it ended and the group
+    forgot how."""
+    topic = call.context.broker.topic(name)
+    if topic is None:
         done(None)
-        return
-    topic, group = found
-    places = places_of(topic, id, dialect.broker.now_ms)
-    _look_at(reply, dialect, topic, group, id, places, done)
+    else:
+        _look_in(topic, stored_id(call.params.optional(b"msgId")), call, reply, done)
 
 
-def _look_at(
-    reply: Reply,
-    dialect: Context,
-    topic: Topic,
-    group: Group | None,
-    id: bytes,
-    places: Sequence[tuple[Partition, int]],
-    done: Callable[[Seen | None], None],
+def _look_in(
+    topic: Topic, id: bytes, call: CamelliaCall, reply: CamelliaReply, done: _Done
 ) -> None:
-    """The same, where it may be at these places. Another message may be there."""
-    if not places:
-        if (problem := unknown_now(topic)) is not None:
-            reply.settle(problem)
-        else:
-            done(None)
-        return
-    (partition, offset), *others = places
-    peer = reply.peer
-    peer.held_bytes += _LOOK_BYTES
+    """The same in a topic. Another message may be at a place where it may be."""
+    broker, peer = call.context.broker, call.peer
+    rows: list[tuple[Partition, Chunk, int]] = []
 
-    def got(found: tuple[Chunk, int] | BrokerError) -> None:
+    def each(*row: *tuple[Partition, Chunk, int]) -> bool:
+        rows.append(row)
+        return True
+
+    def looked(problem: BrokerError | None) -> None:
         peer.held_bytes -= _LOOK_BYTES
-        if isinstance(found, BrokerError):
-            if found.refusal is not Refusal.OFFSET_UNKNOWN:
-                reply.settle(found)
-                return
-        elif id_of(topic, partition.index, *found) == id:
-            known = status_of(group, partition.index, *found, dialect.broker.now_ms)
-            if known is not None:
-                done(Seen(partition, *found, *known))
-                return
-        _look_at(reply, dialect, topic, group, id, others, done)
+        group = topic.group(topic.name)
+        for partition, chunk, at in rows:
+            if id_of(topic, partition.index, chunk, at) == id:
+                known = status_of(group, partition.index, chunk, at, broker.now_ms)
+                if known is not None:
+                    done(Seen(partition, chunk, at, *known))
+                    return
+        problem = problem or unknown_now(topic)
+        if problem is None:
+            done(None)
+        else:
+            reply.settle(problem)
 
-    partition.log.get(offset, reply.guard(got))
+    peer.held_bytes += _LOOK_BYTES
+    PointReads(places_of(topic, id, broker.now_ms), each, reply.guard(looked))
 
 
 # -- sending -----------------------------------------------------------------------------------
 
 
-class SendReply(Reply):
+class SendReply(CamelliaReply):
     """Of a message that was sent: as it is stored, or its original."""
 
-    __slots__ = ("dialect", "message")
+    __slots__ = ("call", "message")
 
-    dialect: Context
     message: DelayMsg  # without its id, if that is its place
+
+    def __init__(self, call: CamelliaCall) -> None:
+        super().__init__(call.asked, call.peer, "delayMsg")
+        self.call = call
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Stored):
@@ -173,7 +169,7 @@ class SendReply(Reply):
             super().answer(outcome)
 
     def respond_sent(self, message: DelayMsg) -> None:
-        self.dialect.monitor.note(message.topic).send_msg += 1
+        self.call.context.monitor.note(message.topic).send_msg += 1
         self.respond_success(delayMsg=message)
 
     def _respond_original(
@@ -182,33 +178,41 @@ class SendReply(Reply):
         """It was there before, and is not finished; or it is, since a moment ago. If it is unknown
         how it was released, which forgets that."""
         if isinstance(found, BrokerError):
-            super().answer(found)
+            self.respond_refusal(found)
             return
         group = partition.topic.group(partition.topic.name)
-        known = status_of(group, partition.index, *found, self.dialect.broker.now_ms)
-        seen = Seen(partition, *found, *(known or (Status.DELETED, 0)))
-        self.respond_sent(seen.shown(group))
+        known = status_of(group, partition.index, *found, self.call.context.broker.now_ms)
+        self.respond_sent(Seen(partition, *found, *(known or (Status.DELETED, 0))).shown())
 
 
-def send(request: Request, params: Params, peer: Connection) -> None:
+class Wish(NamedTuple):
+    """What a message is sent with."""
+
+    id: bytes
+    body: bytes
+    delay_ms: int
+    ttl_ms: int
+    attempts_max: int
+
+
+def send(call: CamelliaCall) -> None:
     """`sendMsg`."""
+    params, settings = call.params, call.context.settings
     body = params.required(b"msg")
     delay_ms = max(0, params.number(b"delayMillis", LONG_MAX))
     ttl_ms = params.number(b"ttlMillis", LONG_MAX, -1)
     max_retry = params.number(b"maxRetry", INT_MAX, -1)
-    names = _names(request, params, peer, "delayMsg", b"msg")
+    names = _names(call, "delayMsg", b"msg")
     if names is None:
         return
-    dialect, id = request.dialect, stored_id(params.optional(b"msgId"))
-    reply = SendReply(request, peer)
-    reply.dialect, reply.empty = dialect, "delayMsg"
+    id, reply = stored_id(params.optional(b"msgId")), SendReply(call)
     if delay_ms > DELAY_MS_MAX:
         reply.respond_code(BAD, f"delayMillis is at most ten years, {DELAY_MS_MAX}")
         return
     if len(id) > MSG_ID_BYTES_MAX:
         reply.respond_code(BAD, f"msgId has at most {MSG_ID_BYTES_MAX} bytes")
         return
-    topic = dialect.queues.writing(names[0])
+    topic = call.context.queues.writing(names[0])
     if isinstance(topic, BrokerError):
         reply.settle(topic)
         return
@@ -216,46 +220,40 @@ def send(request: Request, params: Params, peer: Connection) -> None:
         text = f"{topic.name} remembers no ids (dedupe_live): send without msgId"
         reply.respond_code(BAD, text)
         return
-    settings = dialect.settings
     ttl_ms = ttl_ms if ttl_ms > 0 else settings.camellia_ttl_ms
     attempts_max = 1 + min(settings.camellia_max_retry if max_retry < 0 else max_retry, RETRY_MAX)
+    wish = Wish(id, body, delay_ms, ttl_ms, attempts_max)
 
     def put(seen: Seen | None) -> None:
-        group = topic.group(topic.name)
-        if seen is not None and seen.status < Status.CONSUMED:
-            reply.respond_sent(seen.shown(group))
-            return
-        if topic.partitions[0].removed:  # while the message of that id was looked at
+        if seen is not None and seen.live:
+            reply.respond_sent(seen.shown())
+        elif topic.partitions[0].removed:  # while the message of that id was looked at
             reply.settle(topic_unknown(topic.name))
-            return
-        if seen is not None and group is not None:
-            _make_way(dialect, group, seen)
-        _put(reply, topic, id, body, delay_ms, ttl_ms, attempts_max)
+        else:
+            if seen is not None:
+                _make_way(call, seen)
+            _put(reply, topic, wish)
 
-    places = places_of(topic, id, dialect.broker.now_ms) if id else []
-    _look_at(reply, dialect, topic, topic.group(topic.name), id, places, put)
+    if id:
+        _look_in(topic, id, call, reply, put)
+    else:
+        put(None)
 
 
-def _make_way(dialect: Context, group: Group, seen: Seen) -> None:
+def _make_way(call: CamelliaCall, seen: Seen) -> None:
     """Its time is over or its attempts are used up, and that was not noticed so far: the id is
     free, and what becomes of it is what becomes of the next message."""
     partition, offset = seen.partition, seen.chunk.first + seen.at
-    if group.progress(partition.index).life(offset) is not MessageState.DONE:
+    group = partition.topic.group(partition.topic.name)
+    if group is not None and group.progress(partition.index).life(offset) is not MessageState.DONE:
         at = [range(offset, offset + 1)]
-        dialect.broker.delete(Silent(), [group], partition, at, forget=True)
+        call.context.broker.delete(Silent(), [group], partition, at, forget=True)
 
 
-def _put(
-    reply: SendReply,
-    topic: Topic,
-    id: bytes,
-    body: bytes,
-    delay_ms: int,
-    ttl_ms: int,
-    attempts_max: int,
-) -> None:
-    dialect = reply.dialect
-    broker, partition = dialect.broker, topic.partitions[0]
+def _put(reply: SendReply, topic: Topic, wish: Wish) -> None:
+    context = reply.call.context
+    broker, partition = context.broker, topic.partitions[0]
+    id, body, delay_ms, ttl_ms, attempts_max = wish
     # The delay counts from when the broker has the request, which may be late in a turn.
     due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)
@@ -284,25 +282,25 @@ def _put(
         broker.put_delayed(partition, chunk, reply)
     else:
         broker.put(partition, reply, row)
-    dialect.monitor.watch(topic.group(topic.name))
-    dialect.queues.sent_to(topic.name)
-    dialect.parking.open(topic.name)
+    context.monitor.watch(topic.group(topic.name))
+    context.queues.sent_to(topic.name)
+    context.parking.open(topic.name)
 
 
 # -- deleting and looking at one ---------------------------------------------------------------
 
 
-def delete(request: Request, params: Params, peer: Connection) -> None:
+def delete(call: CamelliaCall) -> None:
     """`deleteMsg`."""
-    release = params.flag(b"release", False)
-    names = _names(request, params, peer, "", b"msgId")
+    release = call.params.flag(b"release", False)
+    names = _names(call, "", b"msgId")
     if names is None:
         return
-    dialect, reply = request.dialect, request.reply(peer)
+    context, reply = call.context, call.reply()
 
     def done(seen: Seen | None) -> None:
-        stats = dialect.monitor.note(names[0])
-        live = seen is not None and seen.status < Status.CONSUMED
+        stats = context.monitor.note(names[0])
+        live = seen is not None and seen.live
         if not live:
             stats.trigger_msg_end_life += 1
         if seen is None or not (live or release):
@@ -323,101 +321,97 @@ def delete(request: Request, params: Params, peer: Connection) -> None:
 
         at = [range(offset, offset + 1)]
         ticket = reply.step(deleted)
-        dialect.broker.delete(ticket, [group], seen.partition, at, forget=release)
+        context.broker.delete(ticket, [group], seen.partition, at, forget=release)
 
-    _look(reply, dialect, names[0], stored_id(params.optional(b"msgId")), done)
+    _look(call, reply, names[0], done)
 
 
-def get(request: Request, params: Params, peer: Connection) -> None:
+def get(call: CamelliaCall) -> None:
     """`getMsg`."""
-    names = _names(request, params, peer, "delayMsg", b"msgId")
+    names = _names(call, "delayMsg", b"msgId")
     if names is None:
         return
-    dialect, reply = request.dialect, request.reply(peer, "delayMsg")
+    reply = call.reply("delayMsg")
 
     def done(seen: Seen | None) -> None:
-        stats = dialect.monitor.note(names[0])
-        if seen is None or seen.status >= Status.CONSUMED:
+        stats = call.context.monitor.note(names[0])
+        if seen is None or not seen.live:
             stats.trigger_msg_end_life += 1
         if seen is None:
             reply.respond_code(MISSING, _NO_MESSAGE)
             return
         stats.get_msg += 1
-        topic = seen.partition.topic
-        reply.respond_success(delayMsg=seen.shown(topic.group(topic.name)))
+        reply.respond_success(delayMsg=seen.shown())
 
-    _look(reply, dialect, names[0], stored_id(params.optional(b"msgId")), done)
+    _look(call, reply, names[0], done)
 
 
 # -- consuming ---------------------------------------------------------------------------------
 
 
-def pull(request: Request, params: Params, peer: Connection) -> None:
+def pull(call: CamelliaCall) -> None:
     """`pullMsg`."""
-    _pull(request, params, peer, 0)
+    _pull(call, 0)
 
 
-def long_poll(request: Request, params: Params, peer: Connection) -> None:
+def long_poll(call: CamelliaCall) -> None:
     """`longPollingMsg`."""
-    wait_ms = params.number(b"longPollingTimeoutMillis", LONG_MAX, -1)
+    wait_ms = call.params.number(b"longPollingTimeoutMillis", LONG_MAX, -1)
     if wait_ms <= 0:
-        wait_ms = request.dialect.settings.camellia_poll_timeout_ms
-    _pull(request, params, peer, min(wait_ms, POLL_MS_MAX))
+        wait_ms = call.context.settings.camellia_poll_timeout_ms
+    _pull(call, min(wait_ms, POLL_MS_MAX))
 
 
 UNNAMED: Final = BrokerError(Refusal.ILLEGAL, "topic is empty")
 
 
-def _pull(request: Request, params: Params, peer: Connection, wait_ms: int) -> None:
+def _pull(call: CamelliaCall, wait_ms: int) -> None:
+    params, context, peer = call.params, call.context, call.peer
     lease_ms = params.number(b"ackTimeoutMillis", LONG_MAX, -1)
     batch = params.number(b"batch", INT_MAX, -1)
     # Who polls without a name polls again at once, so that is held back like other refusals.
     unnamed = wait_ms > 0 and not params.required(b"topic")
-    names = [""] if unnamed else _names(request, params, peer, "delayMsgList")
+    names = [""] if unnamed else _names(call, "delayMsgList")
     if names is None:
         return
-    dialect, [name] = request.dialect, names
-    broker, settings = dialect.broker, dialect.settings
+    [name], broker, settings = names, context.broker, context.settings
     lease_ms = lease_ms if lease_ms > 0 else settings.camellia_ack_timeout_ms
     batch = min(batch if batch > 0 else settings.camellia_batch, broker.limits.batch_messages_max)
     wants = PullOptions(batch, lease_ms=min(lease_ms, DELAY_MS_MAX), on_loss="keep")
-    poll = PullReply(request, peer, wants, name, dialect.monitor)
+    poll = PullReply(call.asked, peer, wants, name, context.monitor)
     deadline_ms = broker.now_ms + wait_ms
     if peer.open_waits > settings.tickets_per_connection_max:
         text = "too many requests of this connection wait"
         poll.settle(BrokerError(Refusal.TOO_MANY, text))
         return
-    group = UNNAMED if unnamed else dialect.queues.reading(name)
+    group = UNNAMED if unnamed else context.queues.reading(name)
     if group is None and wait_ms:
-        dialect.parking.wait(name, poll, deadline_ms)
-    elif group is None:
-        poll.settle(EMPTY)
-    elif isinstance(group, BrokerError):
-        if wait_ms:
-            dialect.parking.hold(poll, group, deadline_ms)
-        else:
-            poll.settle(group)
+        context.parking.wait(name, poll, deadline_ms)
+    elif isinstance(group, BrokerError) and wait_ms:
+        context.parking.hold(poll, group, deadline_ms)
+    elif group is None or isinstance(group, BrokerError):
+        poll.settle(group or EMPTY)
     else:
         broker.pull(group, poll, deadline_ms)
-        dialect.monitor.watch(group)
+        context.monitor.watch(group)
         admit_reader(peer, group, peer.asker)
 
 
-def ack(request: Request, params: Params, peer: Connection) -> None:
+def ack(call: CamelliaCall) -> None:
     """`ackMsg`: settle a message that a client holds. Any other message stays as it is, and the
     answer is the same."""
-    done = params.flag(b"ack", True)
-    names = _names(request, params, peer, "", b"msgId")
+    done = call.params.flag(b"ack", True)
+    names = _names(call, "", b"msgId")
     if names is None:
         return
-    dialect, reply = request.dialect, request.reply(peer)
+    context, reply = call.context, call.reply()
 
     def settled(outcome: Outcome) -> None:
-        dialect.monitor.note(names[0]).ack_msg += 1
+        context.monitor.note(names[0]).ack_msg += 1
         reply.respond_success()
 
-    ticket, broker = reply.step(settled), dialect.broker
-    place = _leased(dialect, names[0], stored_id(params.optional(b"msgId")))
+    ticket, broker = reply.step(settled), context.broker
+    place = _leased(call, names[0])
     if place is None or isinstance(place, BrokerError):
         ticket.settle(place or DONE)
         return
@@ -433,15 +427,16 @@ def ack(request: Request, params: Params, peer: Connection) -> None:
 
 
 def _leased(
-    dialect: Context, name: str, id: bytes
+    call: CamelliaCall, name: str
 ) -> tuple[Group, Partition, int] | Partition | BrokerError | None:
     """Where the message of an id is, if a client holds it; else, if it is stored."""
-    found = dialect.queues.find(name)
-    topic, group = found or (None, None)
+    broker, id = call.context.broker, stored_id(call.params.optional(b"msgId"))
+    topic = broker.topic(name)
+    group = None if topic is None else topic.group(name)
     if topic is None or group is None:
         return None
     there = None
-    for partition, offset in places_of(topic, id, dialect.broker.now_ms):
+    for partition, offset in places_of(topic, id, broker.now_ms):
         backlog = group.progress(partition.index)
         if backlog.life(offset) is MessageState.LEASED and offset not in backlog.leased.settling:
             return group, partition, offset

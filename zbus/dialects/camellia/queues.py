@@ -62,11 +62,6 @@ class Queues:
                 listed.append(group)
         return listed
 
-    def find(self, name: str) -> tuple[Topic, Group | None] | None:
-        """What there is of that name."""
-        topic = self._broker.topic(name)
-        return None if topic is None else (topic, topic.group(name))
-
     def reading(self, name: str) -> Group | BrokerError | None:
         """The group to read from, made if there is none; None = there is no topic."""
         topic = self._broker.topic(name)

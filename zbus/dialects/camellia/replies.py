@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from zbus.core.api import BrokerError, Outcome, Refusal
-from zbus.edge.http_reply import PlainAnswering, PlainReply
+from zbus.core.api import BrokerError, Refusal
+from zbus.edge.connection import Connection
+from zbus.edge.http_reply import PlainAnswering, PlainHead, PlainReply
 from zbus.edge.status import STATUS, retry_line
 
 JSON: Final = b"content-type: application/json;charset=UTF-8\r\n"
@@ -30,8 +31,6 @@ _OF_APPLICATION = {
     Refusal.OFFSET_UNKNOWN: MISSING,
 }
 """Codes of what is the application's to refuse."""
-
-T = TypeVar("T")
 
 _encode = msgspec.json.encode
 
@@ -51,22 +50,23 @@ class CamelliaAnswering(PlainAnswering):
     def respond_success(self, **more: object) -> None:
         self.respond(200, JSON, _encode({"code": OK, "msg": SUCCESS, **more}))
 
-    def answer(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, BrokerError):
-            super().answer(outcome)
-            return
-        code = _OF_APPLICATION.get(outcome.refusal)
+    def respond_refusal(self, error: BrokerError) -> None:
+        code = _OF_APPLICATION.get(error.refusal)
         if code is not None:
-            self.respond_code(code, outcome.text)
+            self.respond_code(code, error.text)
         else:
-            code = STATUS[outcome.refusal]
-            self.respond_code(code, outcome.text, retry_line(outcome), code)
+            code = STATUS[error.refusal]
+            self.respond_code(code, error.text, retry_line(error), code)
 
 
-class Reply(CamelliaAnswering, PlainReply):
+class CamelliaReply(CamelliaAnswering, PlainReply):
     """Of any request but one that waits for messages."""
 
     __slots__ = ("empty",)
+
+    def __init__(self, asked: PlainHead, peer: Connection, empty: str = "") -> None:
+        super().__init__(asked, peer)
+        self.empty = empty
 
 
 def framework_error(status: int, text: str, path: bytes, now_ms: int) -> bytes:

@@ -4,59 +4,57 @@ from __future__ import annotations
 
 import msgspec
 
-from zbus.dialects.camellia.context import Request
+from zbus.dialects.camellia.context import CamelliaCall
 from zbus.dialects.camellia.info import TopicInfo, all_infos, info_of
 from zbus.dialects.camellia.message import shown
 from zbus.dialects.camellia.metrics import encode_metrics
 from zbus.dialects.camellia.monitor import Window
 from zbus.dialects.camellia.replies import JSON, OK, TEXT
-from zbus.edge.connection import Connection
-from zbus.edge.params import Params
 
 _encode = msgspec.json.encode
 
 
-def _respond(request: Request, peer: Connection, data: object) -> None:
-    request.reply(peer).respond(200, JSON, _encode({"code": OK, "data": data}))
+def _respond(call: CamelliaCall, data: object) -> None:
+    call.reply().respond(200, JSON, _encode({"code": OK, "data": data}))
 
 
-def _infos(request: Request, peer: Connection) -> list[TopicInfo]:
-    grant = peer.grant
-    infos = all_infos(request.dialect)
+def _infos(call: CamelliaCall) -> list[TopicInfo]:
+    grant = call.peer.grant
+    infos = all_infos(call.context)
     return [info for info in infos if grant is None or grant.sees(info.topic, info.topic)]
 
 
-def _window(request: Request, peer: Connection) -> Window:
-    window, grant = request.dialect.monitor.last(), peer.grant
+def _window(call: CamelliaCall) -> Window:
+    window, grant = call.context.monitor.last(), call.peer.grant
     return window if grant is None else window.seen(grant.sees)
 
 
-def monitor_data(request: Request, params: Params, peer: Connection) -> None:
+def monitor_data(call: CamelliaCall) -> None:
     """`getMonitorData`."""
-    window = _window(request, peer)
+    window = _window(call)
     data = {
         "requestStatsList": [*window.requests.values()],
         "pullMsgTimeGapStatsList": [*window.pulls.values()],
         "readyQueueTimeGapStatsList": [*window.dues.values()],
     }
-    _respond(request, peer, data)
+    _respond(call, data)
 
 
-def topic_info(request: Request, params: Params, peer: Connection) -> None:
+def topic_info(call: CamelliaCall) -> None:
     """`getTopicInfo`."""
-    name = shown(params.required(b"topic"))
-    if request.may(peer, name):
-        _respond(request, peer, info_of(request.dialect, name))
+    name = shown(call.params.required(b"topic"))
+    if call.may(name, name):
+        _respond(call, info_of(call.context, name))
 
 
-def topic_list(request: Request, params: Params, peer: Connection) -> None:
+def topic_list(call: CamelliaCall) -> None:
     """`getTopicInfoList`."""
-    _respond(request, peer, _infos(request, peer))
+    _respond(call, _infos(call))
 
 
-def monitor_string(request: Request, params: Params, peer: Connection) -> None:
+def monitor_string(call: CamelliaCall) -> None:
     """`getMonitorString`: the same once more, for one program of the original's makers."""
-    window, infos = _window(request, peer), _infos(request, peer)
+    window, infos = _window(call), _infos(call)
     document = {
         "requestStats": [*window.requests.values()],
         "pullMsgTimeGapStats": [*window.pulls.values()],
@@ -74,38 +72,38 @@ def monitor_string(request: Request, params: Params, peer: Connection) -> None:
             {"topic": info.topic, **msgspec.to_builtins(info.waiting_queue_info)} for info in infos
         ],
     }
-    request.reply(peer).respond(200, TEXT, _encode(document))
+    call.reply().respond(200, TEXT, _encode(document))
 
 
-def metrics(request: Request, params: Params, peer: Connection) -> None:
+def metrics(call: CamelliaCall) -> None:
     """`/metrics`."""
-    window, infos = _window(request, peer), _infos(request, peer)
-    request.reply(peer).respond(200, TEXT, encode_metrics(request.dialect, window, infos))
+    window, infos = _window(call), _infos(call)
+    call.reply().respond(200, TEXT, encode_metrics(call.context, window, infos))
 
 
 # -- health ------------------------------------------------------------------------------------
 
 
-def _respond_health(request: Request, peer: Connection, well: bool) -> None:
+def _respond_health(call: CamelliaCall, well: bool) -> None:
     code = 200 if well else 500
-    request.reply(peer).respond(code, TEXT, b'{"code":%d}' % code)
+    call.reply().respond(code, TEXT, b'{"code":%d}' % code)
 
 
-def health_status(request: Request, params: Params, peer: Connection) -> None:
-    _respond_health(request, peer, request.dialect.health.online)
+def health_status(call: CamelliaCall) -> None:
+    _respond_health(call, call.context.health.online)
 
 
-def health_check(request: Request, params: Params, peer: Connection) -> None:
-    _respond_health(request, peer, True)
+def health_check(call: CamelliaCall) -> None:
+    _respond_health(call, True)
 
 
-def health_online(request: Request, params: Params, peer: Connection) -> None:
-    request.dialect.health.online = True
-    _respond_health(request, peer, True)
+def health_online(call: CamelliaCall) -> None:
+    call.context.health.online = True
+    _respond_health(call, True)
 
 
-def health_offline(request: Request, params: Params, peer: Connection) -> None:
+def health_offline(call: CamelliaCall) -> None:
     """Answered with 200 once no client uses the broker any more."""
-    health = request.dialect.health
+    health = call.context.health
     health.online = False
-    _respond_health(request, peer, health.quiet(request.dialect.broker.now_ms))
+    _respond_health(call, health.quiet(call.context.broker.now_ms))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from zbus.core.api import BrokerError, Group, Outcome, Partition, Ranges, Silent, Ticket
-from zbus.dialects.mqcloud.context import BROKER, Context
+from zbus.core.api import BrokerError, Group, Outcome, Partition, Ranges, Silent
+from zbus.dialects.mqcloud.context import MqcloudContext
 from zbus.dialects.mqcloud.locks import Lock, Queue
-from zbus.dialects.mqcloud.replies import BAD, FAILED, OK, Reply
-from zbus.dialects.mqcloud.request_id import RequestId, read_request_id
+from zbus.dialects.mqcloud.replies import BAD, FAILED, OK, MqcloudReply
+from zbus.dialects.mqcloud.request_id import BROKER, RequestId, read_request_id
 
 
 class AckInfo(NamedTuple):
@@ -26,7 +26,7 @@ _MALFORMED: Final = "requestId is not one that was given out here"
 
 
 def acknowledge(
-    dialect: Context, reply: Reply, group: Group, value: bytes, pop: bool, done: Done
+    context: MqcloudContext, reply: MqcloudReply, group: Group, value: bytes, pop: bool, done: Done
 ) -> None:
     """Settle what a requestId names, as far as it is the client's; tells when that is durable. Any
     requestId is answered, and none of them settles what was not delivered."""
@@ -36,13 +36,18 @@ def acknowledge(
     elif asked.problem:
         done(AckInfo(BAD, asked.problem))
     else:
-        _acknowledge(dialect, reply, group, asked, pop, done)
+        _acknowledge(context, reply, group, asked, pop, done)
 
 
 def _acknowledge(
-    dialect: Context, reply: Reply, group: Group, asked: RequestId, pop: bool, done: Done
+    context: MqcloudContext,
+    reply: MqcloudReply,
+    group: Group,
+    asked: RequestId,
+    pop: bool,
+    done: Done,
 ) -> None:
-    found = _find(dialect, group, asked, pop)
+    found = _find(context, group, asked, pop)
     if found is None:
         done(AckInfo(OK, f"lock not exist {asked}"))
         return
@@ -53,9 +58,9 @@ def _acknowledge(
     lock = queue.ranges.get(asked.offset) if pop else queue.lock
     if lock is None:
         # A restart has forgotten the lock, and knows the leases.
-        left = _forgotten(group, partition, queue, asked, dialect.broker.now_ms)
+        left = _forgotten(group, partition, queue, asked, context.broker.now_ms)
         if left:
-            _settle(dialect, reply, group, partition, left, asked, done)
+            _settle(context, reply, group, partition, left, asked, done)
         else:
             done(AckInfo(OK, f"lock not exist {asked}"))
     elif lock.pending:
@@ -68,18 +73,18 @@ def _acknowledge(
         if lock.forced:
             done(AckInfo(OK, f"ok {asked}"))
         elif asked.offset != lock.begin or not mine:
-            release(dialect, group, partition, mine)
+            release(context, group, partition, mine)
             text = "offset has committed" if asked.offset < lock.begin else "not the locked batch"
             done(AckInfo(OK, f"{text} {asked}"))
         else:
             # Never more than was delivered; and no more than the requestId says.
             ends = max(asked.next_offset, asked.offset)
             taken = [o for o in mine if o < ends]
-            release(dialect, group, partition, [o for o in mine if o >= ends])
-            _settle(dialect, reply, group, partition, taken, asked, done)
+            release(context, group, partition, [o for o in mine if o >= ends])
+            _settle(context, reply, group, partition, taken, asked, done)
 
 
-def unlock(dialect: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
+def unlock(context: MqcloudContext, group: Group, value: bytes, pop: bool) -> AckInfo:
     """Give a batch up: the next client gets it. Only the one that the requestId names, not one
     that another client has by now."""
     asked = read_request_id(value)
@@ -89,29 +94,31 @@ def unlock(dialect: Context, group: Group, value: bytes, pop: bool) -> AckInfo:
         return AckInfo(BAD, _MALFORMED)
     if asked.problem:
         return AckInfo(BAD, asked.problem)
-    found = _find(dialect, group, asked, pop)
+    found = _find(context, group, asked, pop)
     if found is None:
         return AckInfo(OK, f"{asked} unlock:false")
     partition, queue = found
     lock = queue.ranges.get(asked.offset) if pop else queue.lock
     if lock is None:
-        left = _forgotten(group, partition, queue, asked, dialect.broker.now_ms)
-        release(dialect, group, partition, left)
+        left = _forgotten(group, partition, queue, asked, context.broker.now_ms)
+        release(context, group, partition, left)
         return AckInfo(OK, f"{asked} unlock:{'true' if left else 'false'}")
     if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
         return AckInfo(OK, f"{asked} unlock:false")
     _unlock(queue, lock)
-    release(dialect, group, partition, lock.open(group.progress(partition.index)))
+    release(context, group, partition, lock.open(group.progress(partition.index)))
     return AckInfo(OK, f"{asked} unlock:true")
 
 
-def release(dialect: Context, group: Group, partition: Partition, offsets: Iterable[int]) -> None:
+def release(
+    context: MqcloudContext, group: Group, partition: Partition, offsets: Iterable[int]
+) -> None:
     """Hand these out again as soon as can be, in their places."""
     leased = group.progress(partition.index).leased
     left = [offset for offset in offsets if offset in leased]
     if left and partition.fenced is None:
-        now_ms = dialect.broker.now_ms
-        dialect.broker.extend(Silent(), group, partition, ranges_of(left), now_ms)
+        now_ms = context.broker.now_ms
+        context.broker.extend(Silent(), group, partition, ranges_of(left), now_ms)
 
 
 def ranges_of(offsets: Iterable[int]) -> Ranges:
@@ -126,13 +133,13 @@ def ranges_of(offsets: Iterable[int]) -> Ranges:
 
 
 def _find(
-    dialect: Context, group: Group, asked: RequestId, pop: bool
+    context: MqcloudContext, group: Group, asked: RequestId, pop: bool
 ) -> tuple[Partition, Queue] | None:
     """The queue that a requestId names, if there is one."""
     partitions = group.topic.partitions
     if asked.broker != BROKER or not 0 <= asked.queue < len(partitions):
         return None
-    return partitions[asked.queue], dialect.locks.of(group)[asked.queue]
+    return partitions[asked.queue], context.locks.of(group)[asked.queue]
 
 
 def _unlock(queue: Queue, lock: Lock) -> None:
@@ -155,35 +162,22 @@ def _forgotten(
     return [offset for offset in open if leased.due_of(offset) > now_ms]
 
 
-class _Settled(Ticket):
-    """Of an acknowledgement: a refusal is what came of it, and no refusal of the request."""
-
-    __slots__ = ("_done", "_reply", "_text")
-
-    def __init__(self, reply: Reply, text: str, done: Done) -> None:
-        super().__init__()
-        self._reply = reply
-        self._text = text
-        self._done = done
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self._done(AckInfo(FAILED, outcome.text))
-        else:
-            self._done(AckInfo(OK, self._text))
-
-    def failed(self, error: Exception) -> None:
-        self._reply.failed(error)
-
-
 def _settle(
-    dialect: Context,
-    reply: Reply,
+    context: MqcloudContext,
+    reply: MqcloudReply,
     group: Group,
     partition: Partition,
     offsets: list[int],
     asked: RequestId,
     done: Done,
 ) -> None:
-    ticket = _Settled(reply, f"ok {asked}", done)
-    dialect.broker.ack(ticket, group, partition, ranges_of(offsets))
+    """A refusal is what came of the acknowledgement, and no refusal of the request."""
+
+    def settled(outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            done(AckInfo(FAILED, outcome.text))
+        else:
+            done(AckInfo(OK, f"ok {asked}"))
+
+    ticket = reply.step(settled, refusals=True)
+    context.broker.ack(ticket, group, partition, ranges_of(offsets))

@@ -18,14 +18,13 @@ from zbus.core.api import (
     Slice,
 )
 from zbus.dialects.mqcloud.acking import NO_ACK, AckInfo, acknowledge, release, unlock
-from zbus.dialects.mqcloud.context import BROKER, Context, Request
-from zbus.dialects.mqcloud.locks import Lock, Queue
+from zbus.dialects.mqcloud.context import MqcloudCall, MqcloudContext
+from zbus.dialects.mqcloud.locks import Lock, Queue, is_gone
 from zbus.dialects.mqcloud.producing import queue_document
 from zbus.dialects.mqcloud.registry import Found, Way
-from zbus.dialects.mqcloud.replies import FAILED, Reply
-from zbus.dialects.mqcloud.request_id import RequestId
+from zbus.dialects.mqcloud.replies import FAILED, MqcloudReply
+from zbus.dialects.mqcloud.request_id import request_id_of
 from zbus.dialects.mqcloud.settings import PULL_SIZE_MAX
-from zbus.edge.connection import Connection
 from zbus.edge.params import LONG_MAX, BadParameter, Params
 from zbus.edge.rights import admit_reader
 
@@ -35,8 +34,6 @@ PAUSED, RATE_LIMITED = "PAUSED", "RATE_LIMITED"
 
 NONE_LOCKABLE: Final = "no consumerQueueOffsetResult"
 _COOKIE: Final = b"rid"
-_CONSUME_TIMEOUT_S: Final = (10, 129_600)
-_PULL_TIMEOUT_S: Final = (1, 60)
 _STATUS: Final = {
     EmptyReason.FILTERED: NO_MATCHED_MSG,
     EmptyReason.PAUSED: PAUSED,
@@ -55,110 +52,104 @@ class Client(NamedTuple):
     cookie: bool
 
 
-def _client(request: Request, params: Params, peer: Connection) -> Client | None:
+def _client(call: MqcloudCall) -> Client | None:
     """None if there is nothing to be done, which was said."""
-    dialect = request.dialect
+    params, context, registry = call.params, call.context, call.context.registry
     topic_name, name = params.name(b"topic"), params.name(b"consumer")
     client_id = params.text(b"clientId")
-    cookie, pop = params.flag(b"useCookie", False), _loose_flag(params, b"pop")
-    if not request.may(peer, topic_name, name):
+    # The documented Python sample says `pop=True`; whatever else it says must not fail.
+    cookie = params.flag(b"useCookie", False)
+    pop = params.optional(b"pop").strip().lower() == b"true"
+    if not call.may(topic_name, name):
         return None
-    dialect.registry.configure()
-    found = dialect.registry.consumer_of(topic_name, name)
-    if (
-        found is None
-        and dialect.settings.mqcloud_auto_register
-        and dialect.broker.topic(topic_name)
-    ):
-        way = Way.BROADCAST if client_id else Way.CLUSTERING
-        wanted = dialect.registry.new_consumer(way)
-        dialect.registry.register_consumer(Silent(), topic_name, name, wanted)
-        found = dialect.registry.consumer_of(topic_name, name)
+    found = registry.consumer_of(topic_name, name)
+    registers = context.settings.mqcloud_auto_register and context.broker.topic(topic_name)
+    if found is None and registers:
+        wanted = registry.new_consumer(Way.BROADCAST if client_id else Way.CLUSTERING)
+        registry.register_consumer(Silent(), topic_name, name, wanted)
+        found = registry.consumer_of(topic_name, name)
     if found is None:
-        known, work = dialect.registry.consumer(name)
-        peer.work -= work
-        text = f"consumer:{name} haven't registered"
-        if known is not None:
-            text = f"consumer:{name} is not registered for the topic {topic_name}"
-        request.reply(peer).respond_status(FAILED, text)
+        known = registry.consumer(name, call.peer)
+        why = (
+            "haven't registered"
+            if known is None
+            else f"is not registered for the topic {topic_name}"
+        )
+        call.fail(f"consumer:{name} {why}")
         return None
-    if found.consumer.broadcast and not client_id:
-        request.reply(peer).respond_status(FAILED, f"clientId is needed: {name} is a broadcast")
-        return None
-    if client_id and not found.consumer.broadcast:
+    if found.consumer.broadcast != bool(client_id):
         text = f"clientId must not be given: {name} is a clustering consumer"
-        request.reply(peer).respond_status(FAILED, text)
+        call.fail(text if client_id else f"clientId is needed: {name} is a broadcast")
         return None
-    group = dialect.registry.group(found, client_id)
+    group = registry.group(found, client_id)
     if isinstance(group, BrokerError):
-        request.reply(peer).settle(group)
+        call.reply().settle(group)
         return None
     request_id = params.optional(b"requestId").strip()
     if cookie and not request_id:
-        request_id = _cookie(request)
-    address = request.client_ip(peer, params.optional(b"clientIp"))
-    return Client(found, group, address, request_id, pop, cookie)
+        request_id = _cookie(call)
+    return Client(found, group, call.client_ip(), request_id, pop, cookie)
 
 
-def _loose_flag(params: Params, name: bytes) -> bool:
-    """The documented Python sample says `True`; whatever else it says must not fail."""
-    return params.optional(name).strip().lower() == b"true"
-
-
-def _cookie(request: Request) -> bytes:
-    for pair in request.head.fields.get(b"cookie", b"").split(b";"):
+def _cookie(call: MqcloudCall) -> bytes:
+    for pair in call.asked.head.fields.get(b"cookie", b"").split(b";"):
         name, _, value = pair.strip().partition(b"=")
         if name == _COOKIE:
             return value
     return b""
 
 
-def ack(request: Request, params: Params, peer: Connection) -> None:
+def ack(call: MqcloudCall) -> None:
     """`/mq/ack`."""
-    client = _client(request, params, peer)
+    client = _client(call)
     if client is None:
         return
-    reply = request.reply(peer)
+    reply = call.reply()
 
     def done(info: AckInfo) -> None:
         reply.respond_status(info.status, info.message)
 
     if client.request_id:
-        acknowledge(request.dialect, reply, client.group, client.request_id, client.pop, done)
+        acknowledge(call.context, reply, client.group, client.request_id, client.pop, done)
     else:
         done(NO_ACK)
 
 
-def unlock_queue(request: Request, params: Params, peer: Connection) -> None:
+def unlock_queue(call: MqcloudCall) -> None:
     """`/mq/unlock`."""
-    client = _client(request, params, peer)
+    client = _client(call)
     if client is not None:
-        info = unlock(request.dialect, client.group, client.request_id, client.pop)
-        request.reply(peer).respond_status(info.status, info.message)
+        info = unlock(call.context, client.group, client.request_id, client.pop)
+        call.reply().respond_status(info.status, info.message)
 
 
-def message(request: Request, params: Params, peer: Connection) -> None:
+def _limited(params: Params, name: bytes, low: int, high: int) -> int:
+    """A number that need not be given, or is 0."""
+    number = params.number(name, LONG_MAX, 0)
+    if number and not low <= number <= high:
+        raise BadParameter(f"{name.decode()} must be between {low} and {high}")
+    return number
+
+
+def message(call: MqcloudCall) -> None:
     """`/mq/message`."""
+    params = call.params
     size = params.number(b"maxPullSize", LONG_MAX, 0)
     if not 0 <= size <= PULL_SIZE_MAX:
         raise BadParameter(f"maxPullSize must be between 0 and {PULL_SIZE_MAX}")
-    timeout_s = params.number(b"consumeTimeout", LONG_MAX, 0)
-    if timeout_s and not _CONSUME_TIMEOUT_S[0] <= timeout_s <= _CONSUME_TIMEOUT_S[1]:
-        raise BadParameter("consumeTimeout must be between {} and {}".format(*_CONSUME_TIMEOUT_S))
-    pull_s = params.number(b"pullTimeout", LONG_MAX, 0)
-    if pull_s and not _PULL_TIMEOUT_S[0] <= pull_s <= _PULL_TIMEOUT_S[1]:
-        raise BadParameter("pullTimeout must be between {} and {}".format(*_PULL_TIMEOUT_S))
-    client = _client(request, params, peer)
+    timeout_s = _limited(params, b"consumeTimeout", 10, 129_600)
+    _limited(params, b"pullTimeout", 1, 60)
+    client = _client(call)
     if client is None:
         return
     consumer = client.found.consumer
     size = size or consumer.pull_size
     lease_ms = timeout_s * 1_000 or consumer.consume_timeout_ms
-    reply = request.reply(peer)
-    consumption = Consumption(request.dialect, reply, client, size, lease_ms)
+    reply = call.reply()
+    consumption = Consumption(call.context, reply, client, size, lease_ms)
     if client.request_id:
         acked = reply.guard(consumption.acked)
-        acknowledge(request.dialect, reply, client.group, client.request_id, client.pop, acked)
+        acknowledge(call.context, reply, client.group, client.request_id, client.pop, acked)
     else:
         consumption.choose()
 
@@ -190,7 +181,7 @@ class Consumption:
     __slots__ = (
         "_address",
         "_client",
-        "_dialect",
+        "_context",
         "_group",
         "_lease_ms",
         "_left",
@@ -204,15 +195,15 @@ class Consumption:
     )
 
     def __init__(
-        self, dialect: Context, reply: Reply, client: Client, size: int, lease_ms: int
+        self, context: MqcloudContext, reply: MqcloudReply, client: Client, size: int, lease_ms: int
     ) -> None:
-        self._dialect = dialect
+        self._context = context
         self.reply = reply
         self._client = client
         self._group = client.group
         self._size = size
         self._lease_ms = lease_ms
-        self._queues = dialect.locks.of(client.group)
+        self._queues = context.locks.of(client.group)
         self._left: list[int] = []  # queues to try, the best last
         self._lock: Lock | None = None
         self.info: AckInfo | None = None
@@ -220,7 +211,7 @@ class Consumption:
 
     def acked(self, info: AckInfo) -> None:
         self.info = info
-        if self._group.gone or self._group.topic.partitions[0].removed:
+        if is_gone(self._group):
             self.reply.respond_status(FAILED, "the consumer is not registered any more")
         else:
             self.choose()
@@ -240,7 +231,7 @@ class Consumption:
 
     def _is_free(self, index: int) -> bool:
         lock = self._queues[index].lock
-        return self._client.pop or lock is None or not lock.held(self._dialect.broker.now_ms)
+        return self._client.pop or lock is None or not lock.held(self._context.broker.now_ms)
 
     def _waiting(self, index: int) -> int:
         return self._group.progress(index).ready_count(self._partition(index).visible)
@@ -254,8 +245,8 @@ class Consumption:
         if not self._left:
             self.reply.respond_status(FAILED, NONE_LOCKABLE)
             return
-        dialect, group = self._dialect, self._group
-        broker, self.index = dialect.broker, self._left.pop()
+        group, broker = self._group, self._context.broker
+        self.index = self._left.pop()
         partition, queue = self._partition(self.index), self._queues[self.index]
         queue.last_ms, queue.client = broker.now_ms, self._client.address
         if partition.fenced is not None:
@@ -283,7 +274,7 @@ class Consumption:
         """Take the queue over from a holder that is out of time."""
         queue.lock = None
         mine = lock.open(self._group.progress(partition.index))
-        release(self._dialect, self._group, partition, mine)
+        release(self._context, self._group, partition, mine)
 
     def _force(self, status: str, offset: int, place: int) -> None:
         """Nothing can be read; the client gets the place to go on from, and confirms it."""
@@ -339,7 +330,7 @@ class Consumption:
                 (again if retried else first).append(_shown(piece, at))
         lock.begin = min(fresh or lock.offsets)
         lock.next = max(lock.offsets) + 1
-        now_ms = self._dialect.broker.now_ms
+        now_ms = self._context.broker.now_ms
         lock.begin_at(now_ms, now_ms + self._lease_ms, backlog, self.reply.peer.id)
         if self._client.pop:
             queue.add_range(lock, now_ms)
@@ -356,8 +347,7 @@ class Consumption:
         result: dict[str, Any] = {"status": status}
         request_id = ""
         if lock is not None:
-            place = (BROKER, self.index, lock.begin, lock.next, lock.at_ms, lock.forced)
-            request_id = result["requestId"] = RequestId(*place).text
+            request_id = result["requestId"] = request_id_of(self.index, lock)
         if first:
             result["msgList"] = first
         result["msgListSize"] = len(first or ())

@@ -1,69 +1,52 @@
-"""What the verbs of this dialect are given: the dialect around them, and the request."""
+"""What the verbs of this dialect are given: the state around them, and the request."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
-from zbus.core.api import Broker
 from zbus.dialects.mqcloud.ids import Ids
 from zbus.dialects.mqcloud.locks import Locks
-from zbus.dialects.mqcloud.registry import Registry
-from zbus.dialects.mqcloud.replies import FAILED, JSON, Reply, encode
+from zbus.dialects.mqcloud.registry import Found, Registry
+from zbus.dialects.mqcloud.replies import FAILED, MqcloudReply
 from zbus.dialects.mqcloud.settings import MqcloudSettings
-from zbus.edge.access import Needs
-from zbus.edge.connection import Connection, Plan
-from zbus.edge.guard import Answer, Guard
-from zbus.edge.http_reply import PlainHead, Tell
-from zbus.wire.heads.heads import Head
-
-BROKER: Final = "zbus"
-"""`brokerName`: there is one."""
+from zbus.dialects.verbs import Call
+from zbus.edge.dialect import Context, Parts
 
 _CLIENT_LENGTH_MAX: Final = 64
 
 
-class Context(Protocol):
+class MqcloudContext(Context[MqcloudSettings]):
     """One broker, and what the requests of this dialect share around it."""
 
-    broker: Broker
-    settings: MqcloudSettings
-    registry: Registry
-    locks: Locks
-    ids: Ids
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts, MqcloudSettings)
+        self.registry = Registry(self.broker, self.settings)
+        self.locks = Locks()
+        self.ids = Ids(self.settings.address, self.broker.new_id())
 
 
-class Request(PlainHead):
-    """A head of this dialect, as its verbs know it."""
+class MqcloudCall(Call[MqcloudContext]):
+    """One request while it is done."""
 
-    operation: str = ""  # that a token must be granted
+    __slots__ = ()
 
-    def __init__(self, head: Head, guard: Guard, dialect: Context) -> None:
-        super().__init__(head, guard)
-        self.dialect = dialect
+    def reply(self) -> MqcloudReply:
+        return MqcloudReply(self.asked, self.peer)
 
-    def reply(self, peer: Connection) -> Reply:
-        return Reply(self, peer)
+    def fail(self, text: str) -> None:
+        """It is not done."""
+        self.reply().respond_status(FAILED, text)
 
-    def forbid(self, why: str, known: bool) -> Plan:
-        text = why or ("this token may not do that" if known else "this needs a known token")
-        body = encode({"status": FAILED, "message": f"403: {text}"}).decode()
-        return Tell(self, Answer(403, body, JSON))
+    def consumer(self, name: str) -> Found | None:
+        """A consumer that the caller may see; None if the request was refused."""
+        found = self.context.registry.consumer(name, self.peer)
+        if found is None:
+            self.fail(f"consumer:{name} haven't registered")
+            return None
+        return found if self.may(found.topic.name, name) else None
 
-    def may(self, peer: Connection, topic: str, group: str = "", whole: bool = False) -> bool:
-        """Whether the caller may do this to the topic, or to `whole` of it, which is all its
-        groups, and make it to produce into; if not it is answered."""
-        grant = peer.grant
-        groups = (group,) if group else ()
-        also = None
-        if self.operation == "produce" and self.dialect.broker.topic(topic) is None:
-            also = Needs("declare", topic)
-        if grant is None or Needs(self.operation, topic, groups, whole, also=also).met_by(grant):
-            return True
-        self.forbid("", known=True).run(peer, b"", b"")
-        return False
-
-    def client_ip(self, peer: Connection, given: bytes) -> str:
+    def client_ip(self) -> str:
         """The address of the client, or what it gives as such: it is only shown to people."""
-        if address := given.strip():
+        if address := self.params.optional(b"clientIp").strip():
             return address.decode("utf-8", "replace")[:_CLIENT_LENGTH_MAX]
-        return peer.address.rpartition(":")[0]
+        return self.peer.address.rpartition(":")[0]

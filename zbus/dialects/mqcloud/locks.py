@@ -11,7 +11,6 @@ client takes it then. Until that happens, a late acknowledgement counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from zbus.core.api import Group, LeasedOffsets, Progress
@@ -110,21 +109,15 @@ class Locks:
 
     def forget_gone(self) -> None:
         """What is known of groups that are no more."""
-        for group in [group for group in self._groups if group.gone or _removed(group)]:
+        for group in filter(is_gone, list(self._groups)):
             del self._groups[group]
 
-    def last_ms(self, group: Group) -> int:
-        """When anything of the group was asked for."""
-        return max((queue.last_ms for queue in self._groups.get(group, ())), default=0)
-
     def held_bytes(self) -> int:
-        locks = [lock for queue in self._queues() for lock in queue.locks()]
+        queues = [queue for found in self._groups.values() for queue in found]
+        locks = [lock for queue in queues for lock in queue.locks()]
         return sum(_LOCK_BYTES + _OFFSET_BYTES * len(lock.offsets) for lock in locks)
 
-    def _queues(self) -> Iterator[Queue]:
-        for queues in self._groups.values():
-            yield from queues
 
-
-def _removed(group: Group) -> bool:
-    return group.topic.partitions[0].removed
+def is_gone(group: Group) -> bool:
+    """It was removed, or its topic."""
+    return group.gone or group.topic.partitions[0].removed

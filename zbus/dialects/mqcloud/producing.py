@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,12 +22,12 @@ from zbus.core.api import (
     make_row,
     topic_unknown,
 )
-from zbus.dialects.mqcloud.context import BROKER, Context, Request
+from zbus.dialects.mqcloud.context import MqcloudCall, MqcloudContext
 from zbus.dialects.mqcloud.ids import queue_of
-from zbus.dialects.mqcloud.replies import FAILED, OK, Reply
+from zbus.dialects.mqcloud.replies import FAILED, OK, MqcloudReply
+from zbus.dialects.mqcloud.request_id import BROKER
 from zbus.documents import NOT_JSON
-from zbus.edge.connection import Connection
-from zbus.edge.params import LONG_MAX, BadParameter, Params
+from zbus.edge.params import LONG_MAX, BadParameter
 from zbus.wire.target import has_controls
 
 MESSAGE_BYTES_MAX: Final = 4 << 20
@@ -45,19 +46,21 @@ _PUT_WORK: Final = 10
 """Messages that are put at once, and what work one is."""
 
 
-class ProduceReply(Reply):
+class ProduceReply(MqcloudReply):
     """Of one message."""
 
-    __slots__ = ("message_id",)
+    __slots__ = ("_context", "message_id")
 
     message_id: bytes
+
+    def __init__(self, call: MqcloudCall) -> None:
+        super().__init__(call.asked, call.peer)
+        self._context = call.context
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Stored | Duplicate):
             super().answer(outcome)
             return
-        request = self.asked
-        assert isinstance(request, Request)
         partition, offset = outcome.partition, self.offset
         self.respond_ok(
             {
@@ -65,7 +68,7 @@ class ProduceReply(Reply):
                 "msgId": self.message_id.decode(),
                 "messageQueue": queue_document(partition.topic, partition.index),
                 "queueOffset": offset,
-                "offsetMsgId": request.dialect.ids.offset_id(partition.index, offset),
+                "offsetMsgId": self._context.ids.offset_id(partition.index, offset),
                 "regionId": "DefaultRegion",
                 "traceOn": True,
             }
@@ -77,48 +80,52 @@ def queue_document(topic: Topic, index: int) -> dict[str, object]:
     return {"topic": topic.name, "brokerName": BROKER, "queueId": index}
 
 
-def produce(request: Request, params: Params, peer: Connection) -> None:
+def produce(call: MqcloudCall) -> None:
     """`/mq/produce`."""
-    dialect = request.dialect
+    params, context = call.params, call.context
     producer = params.name(b"producer")
     body = params.required(b"message")
     if not body.strip():
         raise BadParameter("message must not be blank")
-    due_ms = _due_ms(params, dialect)
+    due_ms = _due_ms(call)
     params.number(b"asyncRetryTimesIfSendFailed", 10, 1)  # nothing fails here and is tried later
     order_id = params.text(b"orderId")
     if len(order_id) > _ORDER_LENGTH_MAX:
         raise BadParameter(f"orderId has at most {_ORDER_LENGTH_MAX} characters")
     in_turn = params.flag(b"ordered", False) or params.flag(b"roundRobin", False)
-    topic = _topic(request, peer, producer)
+    topic = _topic(call, producer)
     if topic is None:
         return
-    reply = ProduceReply(request, peer)
     if len(body) > MESSAGE_BYTES_MAX:
-        text = f"a message has at most {MESSAGE_BYTES_MAX} bytes, not {len(body)}"
-        reply.respond_status(FAILED, text)
+        call.fail(f"a message has at most {MESSAGE_BYTES_MAX} bytes, not {len(body)}")
         return
     keys = params.optional(b"keys")[:_KEYS_BYTES_MAX]
     if has_controls(keys):
         keys = keys[: _KEYS_BYTES_MAX // 3]  # in a header line each may be %XX
     if order_id:
-        peer.work -= len(order_id) >> 3
+        call.peer.work -= len(order_id) >> 3
         partition = topic.partitions[queue_of(order_id, len(topic.partitions))]
         due_ms = 0  # as in the original: its queue is in order
     elif in_turn:
-        partition = dialect.registry.next_queue(topic)
+        partition = context.registry.next_queue(topic)
         due_ms = 0
     else:
         partition = topic.partition_for(b"")
-    reply.message_id = _put(dialect, reply, partition, body, keys, due_ms)
+    reply = ProduceReply(call)
+    reply.message_id = _put(context, reply, partition, body, keys, due_ms)
 
 
 def _put(
-    dialect: Context, ticket: Ticket, partition: Partition, body: bytes, keys: bytes, due_ms: int
+    context: MqcloudContext,
+    ticket: Ticket,
+    partition: Partition,
+    body: bytes,
+    keys: bytes,
+    due_ms: int,
 ) -> bytes:
     """Store a message; give its id."""
-    broker = dialect.broker
-    id = dialect.ids.message_id(partition.index, broker.now_ms)
+    broker = context.broker
+    id = context.ids.message_id(partition.index, broker.now_ms)
     if partition.topic.has_put_hooks or due_ms:
         chunk = Chunk()
         chunk.add(id, b"", body, key=keys, due_ms=due_ms)
@@ -131,8 +138,9 @@ def _put(
     return id
 
 
-def _due_ms(params: Params, dialect: Context) -> int:
+def _due_ms(call: MqcloudCall) -> int:
     """When the message is to be delivered; 0 = at once."""
+    params = call.params
     if not (params.optional(b"delayLevel") or params.optional(b"deliveryTimestamp")):
         return 0
     level = params.number(b"delayLevel", LONG_MAX, 0)
@@ -140,7 +148,7 @@ def _due_ms(params: Params, dialect: Context) -> int:
     if given and not 1 <= level < len(_LEVELS_MS):
         raise BadParameter(f"delayLevel must be between 1 and {len(_LEVELS_MS) - 1}")
     at_ms = params.number(b"deliveryTimestamp", LONG_MAX, 0)
-    now_ms = dialect.broker.request_clock.received_ms()
+    now_ms = call.context.broker.request_clock.received_ms()
     if at_ms < 0 or at_ms > now_ms + DELAY_MS_MAX:
         raise BadParameter("deliveryTimestamp is at most ten years from now")
     if level:
@@ -148,53 +156,38 @@ def _due_ms(params: Params, dialect: Context) -> int:
     return at_ms if at_ms > now_ms else 0
 
 
-def _topic(request: Request, peer: Connection, producer: str) -> Topic | None:
+def _topic(call: MqcloudCall, producer: str) -> Topic | None:
     """The producer's topic; None if there is none for the caller, which was answered."""
-    dialect = request.dialect
-    dialect.registry.configure()
-    topic, work = dialect.registry.topic_of(producer)
-    peer.work -= work
-    if topic is None and dialect.settings.mqcloud_auto_register and producer.endswith("-producer"):
+    registry, registers = call.context.registry, call.context.settings.mqcloud_auto_register
+    topic = registry.topic_of(producer, call.peer)
+    if topic is None and registers and producer.endswith("-producer"):
         name = producer.removesuffix("-producer")
-        if not request.may(peer, name):
+        if not call.may(name):
             return None
-        dialect.registry.register_producer(Silent(), name, producer)
-        topic, _ = dialect.registry.topic_of(producer)
+        registry.register_producer(Silent(), name, producer)
+        topic = registry.topic_of(producer)
     if topic is None:
-        request.reply(peer).respond_status(FAILED, f"producer:{producer} haven't registered")
+        call.fail(f"producer:{producer} haven't registered")
         return None
-    return topic if request.may(peer, topic.name) else None
+    return topic if call.may(topic.name) else None
 
 
 # -- many ----------------------------------------------------------------------------------------
 
 
-class _One(Ticket):
-    """One message of several."""
-
-    __slots__ = ("_index", "_many")
-
-    def __init__(self, many: _Many, index: int) -> None:
-        super().__init__()
-        self._many = many
-        self._index = index
-
-    def answer(self, outcome: Outcome) -> None:
-        self._many.settled(self._index, outcome)
-
-    def failed(self, error: Exception) -> None:
-        self._many.reply.failed(error)
-
-
 class _Many:
-    """The answer to all of them, when the last one is settled."""
+    """The answer to several messages, when the last one is settled."""
 
-    def __init__(self, reply: Reply, count: int) -> None:
+    def __init__(self, reply: MqcloudReply, count: int) -> None:
         self.reply = reply
         self._left = count
         self._outcomes: list[dict[str, Any]] = [{"status": OK} for _ in range(count)]
 
-    def settled(self, index: int, outcome: Outcome) -> None:
+    def ticket(self, index: int) -> Ticket:
+        """Of one of them."""
+        return self.reply.step(partial(self._settled, index), refusals=True)
+
+    def _settled(self, index: int, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
             self._outcomes[index] = {"status": FAILED, "message": outcome.text}
         self._left -= 1
@@ -208,29 +201,28 @@ class _Many:
             self.reply.respond_ok()
 
 
-def produce_batch(request: Request, params: Params, peer: Connection) -> None:
+def produce_batch(call: MqcloudCall) -> None:
     """`/mq/produce/batch`: each of them is stored or not, as the answer says in their order."""
-    dialect = request.dialect
+    params, context = call.params, call.context
     producer = params.name(b"producer")
-    bodies = _bodies(params.required(b"messages"), dialect.broker.limits.batch_messages_max)
-    due_ms = _due_ms(params, dialect)
-    topic = _topic(request, peer, producer)
-    if topic is None:
-        return
-    many = _Many(request.reply(peer), len(bodies))
-    peer.begin(_put_each(dialect, many, topic, bodies, due_ms))
+    bodies = _bodies(params.required(b"messages"), context.broker.limits.batch_messages_max)
+    due_ms = _due_ms(call)
+    topic = _topic(call, producer)
+    if topic is not None:
+        many = _Many(call.reply(), len(bodies))
+        call.peer.begin(_put_each(context, many, topic, bodies, due_ms))
 
 
 def _put_each(
-    dialect: Context, many: _Many, topic: Topic, bodies: list[bytes], due_ms: int
+    context: MqcloudContext, many: _Many, topic: Topic, bodies: list[bytes], due_ms: int
 ) -> Iterator[int]:
     """In steps, each of which tells what work it was."""
     for index, body in enumerate(bodies):
-        ticket, partition = _One(many, index), topic.partition_for(b"")
+        ticket, partition = many.ticket(index), topic.partition_for(b"")
         if partition.removed:
             ticket.settle(topic_unknown(topic.name))
         else:
-            _put(dialect, ticket, partition, body, b"", due_ms)
+            _put(context, ticket, partition, body, b"", due_ms)
         if not index % _STEP:
             yield _STEP * _PUT_WORK
 

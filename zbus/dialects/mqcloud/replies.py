@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from zbus.core.api import BrokerError, Outcome, Refusal
+from zbus.core.api import BrokerError, Refusal
 from zbus.edge.http_reply import PlainReply
 from zbus.edge.status import STATUS, retry_line
 
@@ -33,32 +33,26 @@ _OF_APPLICATION: Final = frozenset(
 encode = msgspec.json.encode
 
 
-class Reply(PlainReply):
+class MqcloudReply(PlainReply):
     """Of any request."""
 
     __slots__ = ()
 
-    def respond_ok(self, result: object = None, message: str = "", lines: bytes = b"") -> None:
-        envelope: dict[str, Any] = {"status": OK}
+    def respond_ok(self, result: object = None, lines: bytes = b"") -> None:
+        self.respond_status(OK, result=result, lines=lines)
+
+    def respond_status(
+        self, status: int, message: str = "", result: object = None, lines: bytes = b""
+    ) -> None:
+        """What the application says."""
+        envelope: dict[str, Any] = {"status": status}
         if message:
             envelope["message"] = message
         if result is not None:
             envelope["result"] = result
         self.respond(200, JSON + lines, encode(envelope))
 
-    def respond_status(self, status: int, message: str = "", result: object = None) -> None:
-        """Anything else that the application says."""
-        envelope: dict[str, Any] = {"status": status}
-        if message:
-            envelope["message"] = message
-        if result is not None:
-            envelope["result"] = result
-        self.respond(200, JSON, encode(envelope))
-
-    def answer(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, BrokerError):
-            super().answer(outcome)
-            return
-        http = 200 if outcome.refusal in _OF_APPLICATION else STATUS[outcome.refusal]
-        body = encode({"status": FAILED, "message": outcome.text})
-        self.respond(http, JSON + retry_line(outcome), body)
+    def respond_refusal(self, error: BrokerError) -> None:
+        http = 200 if error.refusal in _OF_APPLICATION else STATUS[error.refusal]
+        body = encode({"status": FAILED, "message": error.text})
+        self.respond(http, JSON + retry_line(error), body)

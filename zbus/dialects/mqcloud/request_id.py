@@ -12,7 +12,11 @@ import binascii
 from base64 import urlsafe_b64encode
 from typing import Final, NamedTuple
 
+from zbus.dialects.mqcloud.locks import Lock
 from zbus.wire.numbers import parse_number
+
+BROKER: Final = "zbus"
+"""`brokerName`: there is one."""
 
 _LENGTH_MAX: Final = 1_024
 _NUMBER_MAX: Final = (1 << 63) - 1
@@ -46,6 +50,11 @@ class RequestId(NamedTuple):
         if self.next_offset < self.offset and not self.forced:
             return f"ack illegal, nextOffset {self.next_offset} is before offset {self.offset}"
         return ""
+
+
+def request_id_of(queue: int, lock: Lock) -> str:
+    """What a client gets with a batch of this queue."""
+    return RequestId(BROKER, queue, lock.begin, lock.next, lock.at_ms, lock.forced).text
 
 
 def read_request_id(value: bytes) -> RequestId | None:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from zbus.core.api import BrokerError, Chunk
 from zbus.dialects.semq.about import OF_ACKS, About
-from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Telling
+from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Refused, SemqCall, Telling
 from zbus.dialects.semq.frames import echoed, encode_push, lines_of, passed_on
 from zbus.dialects.semq.inquiring import notify_stored
 from zbus.dialects.semq.mailboxes import Mailbox, offset_of
@@ -41,7 +41,7 @@ _Rows: TypeAlias = "Callable[[Mailbox | None, list[int]], None]"
 """Receives rows of a mailbox, if there is one."""
 
 
-def control(call: Call) -> None:
+def control(call: SemqCall) -> None:
     """Any of them."""
     source, fields, command = call.source(), call.fields, call.given["cmd"]
     if call.body:
@@ -64,10 +64,10 @@ def control(call: Call) -> None:
             _answered(call, source, about)
 
 
-def _pass_on(call: Call, source: str, target: str) -> None:
+def _pass_on(call: SemqCall, source: str, target: str) -> None:
     """To another node, unchanged."""
-    dialect, links = call.dialect, call.dialect.links
-    if dialect.mailboxes.find(target) is None:
+    context, links = call.context, call.context.links
+    if context.mailboxes.find(target) is None:
         raise Refused(404, UNKNOWN, f"unknown node {target}")
     links.watch(call.link, target)
     semq_id = _instance(call.given["cmd"], call.fields, target)
@@ -107,7 +107,7 @@ def _instance(command: str, fields: Fields, target: str) -> int | None:
 # -- rows of the sender's own mailbox -----------------------------------------------------------
 
 
-def _ack(call: Call, source: str, about: About) -> None:
+def _ack(call: SemqCall, source: str, about: About) -> None:
     hop = call.fields.number("ack_flag", Hop.PLATFORM, Hop.PLATFORM, Hop.SOURCE)
     if hop == Hop.PLATFORM:
         _confirmed(call, source, about, "semq_reack", {})
@@ -115,7 +115,7 @@ def _ack(call: Call, source: str, about: About) -> None:
         call.notifier("semq_reack", source).notify(echoed(call.given))
 
 
-def _inquiry(call: Call, source: str, about: About) -> None:
+def _inquiry(call: SemqCall, source: str, about: About) -> None:
     call.fields.number("flag", 2, 1, 2)
     match call.fields.required("about"):
         case "ack":
@@ -127,7 +127,7 @@ def _inquiry(call: Call, source: str, about: About) -> None:
 
 
 def _confirmed(
-    call: Call, node: str, about: About, command: str, result: Mapping[str, str]
+    call: SemqCall, node: str, about: About, command: str, result: Mapping[str, str]
 ) -> None:
     """A node has these, and gets a confirmation, whatever became of the rows."""
     if about.several:
@@ -138,17 +138,17 @@ def _confirmed(
 
     def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
         if mailbox is not None:
-            call.dialect.mailboxes.acknowledge(mailbox, offsets)
-            call.dialect.heard(node)
+            call.context.mailboxes.acknowledge(mailbox, offsets)
+            call.context.delivering.answered(node)
         notifier.notify({**echoed(call.given), **result})
 
     if about.several or about.place is not None:
         _find(call, node, about, notifier, found)
     else:  # a MID alone is not enough for a single row
-        found(call.dialect.mailboxes.find(node), [])
+        found(call.context.mailboxes.find(node), [])
 
 
-def _answered(call: Call, source: str, about: About) -> None:
+def _answered(call: SemqCall, source: str, about: About) -> None:
     """What a node says that was asked for its rows."""
     result = read_number("result", call.fields.required("result"), 0, 1)
     if about.place is None or about.several:
@@ -158,16 +158,16 @@ def _answered(call: Call, source: str, about: About) -> None:
     def found(mailbox: Mailbox | None, offsets: list[int]) -> None:
         if mailbox is not None and call.fields.text("about", "send") == "send":
             if result:
-                call.dialect.mailboxes.acknowledge(mailbox, offsets)
+                call.context.mailboxes.acknowledge(mailbox, offsets)
             else:
                 _send_again(call, mailbox, offsets, about.attempt)
-            call.dialect.heard(source)
+            call.context.delivering.answered(source)
         notifier.done()
 
     _find(call, source, about, notifier, found)
 
 
-def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) -> None:
+def _send_again(call: SemqCall, mailbox: Mailbox, offsets: list[int], attempt: int) -> None:
     """Those that were not sent once more since they were asked for."""
     backlog = mailbox.group.progress(0)
     again = [
@@ -175,13 +175,13 @@ def _send_again(call: Call, mailbox: Mailbox, offsets: list[int], attempt: int) 
         for offset in offsets
         if offset in backlog.leased and not 0 < attempt < backlog.attempts.get(offset, 0)
     ]
-    call.dialect.mailboxes.send_again(mailbox, again)
+    call.context.mailboxes.send_again(mailbox, again)
 
 
-def _find(call: Call, node: str, about: About, notifier: Telling, found: _Rows) -> None:
+def _find(call: SemqCall, node: str, about: About, notifier: Telling, found: _Rows) -> None:
     """The rows of its mailbox that a node speaks of. Several are found by their MIDs; of a single
     one both LK1 and the MID must be its, as far as they are said."""
-    mailbox = call.dialect.mailboxes.find(node)
+    mailbox = call.context.mailboxes.find(node)
     if mailbox is None:
         found(None, [])
         return
@@ -203,7 +203,7 @@ def _unpacked(found: _Rows, rows: tuple[Mailbox | None, list[int]]) -> None:
 
 
 def _compare(
-    call: Call,
+    call: SemqCall,
     mailbox: Mailbox,
     offset: int,
     about: About,
@@ -212,7 +212,7 @@ def _compare(
     """A row is the one of which a part of the MID is said, as the log has it."""
 
     def read(answer: tuple[Chunk, int] | BrokerError) -> None:
-        now = call.dialect.mailboxes.find(mailbox.node)
+        now = call.context.mailboxes.find(mailbox.node)
         if now is None or now.partition is not mailbox.partition:
             found((None, []))  # it was removed meanwhile
         elif isinstance(answer, BrokerError):

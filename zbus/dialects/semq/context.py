@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from zbus.core.api import Broker, BrokerError, Outcome, Refusal, Ticket
+import msgspec
+
+from zbus.core.api import BrokerError, Refusal
+from zbus.dialects.semq.dead import DeadRows
+from zbus.dialects.semq.delivering import Delivering
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
-from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
+from zbus.dialects.semq.inquiries import Inquiries
+from zbus.dialects.semq.links import Links
+from zbus.dialects.semq.mailboxes import Mailboxes
 from zbus.dialects.semq.settings import SemqSettings
+from zbus.dialects.semq.tickets import Tickets
 from zbus.edge.connection import Connection
-from zbus.edge.http_reply import TEXT, PlainAnswering, PlainHead
+from zbus.edge.dialect import Context, Parts
+from zbus.edge.http_reply import TEXT, PlainHead, PlainReply, guarded
 from zbus.edge.status import STATUS, retry_line
+from zbus.option import listed
 from zbus.semq.protocol import Fields, Malformed, is_platform, read_address
-
-if TYPE_CHECKING:
-    from zbus.dialects.semq.dead import DeadRows
-    from zbus.dialects.semq.inquiries import Inquiries
-    from zbus.dialects.semq.links import Link, Links
-    from zbus.dialects.semq.tickets import Tickets
 
 T = TypeVar("T")
 
 UNKNOWN: Final = "unknown"
 OFFLINE: Final = "offline"
 """`reason` of a 404: there is no such node, or it is not here now."""
+
+_JSON: Final = b"content-type: application/json\r\n"
 
 _REASONS: Final = {
     Refusal.TOPIC_UNKNOWN: UNKNOWN,
@@ -45,58 +50,33 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Context(Protocol):
+class SemqContext(Context[SemqSettings]):
     """One broker, and what the requests of this dialect share around it."""
 
-    broker: Broker
-    settings: SemqSettings
-    mailboxes: Mailboxes
-    links: Links
-    asking: Inquiries
-    dead: DeadRows
-    tickets: Tickets
-    body_bytes_max: int
-
-    def opened(self, link: Link, mailbox: Mailbox) -> None:
-        """A connection has said hello, and has been answered."""
-
-    def wake(self, node: str) -> None:
-        """A node may take more than before."""
-
-    def heard(self, node: str) -> None:
-        """A node has said what it has of what it was sent."""
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts, SemqSettings)
+        broker, settings = self.broker, self.settings
+        self.body_bytes_max = min(settings.body_bytes_max, broker.limits.message_bytes_max)
+        self.mailboxes = Mailboxes(broker, listed(settings.semq_nodes), settings.identity)
+        self.links = Links(broker)
+        self.asking = Inquiries(broker, self.mailboxes, self.links, settings.semq_interval_ms)
+        self.dead = DeadRows(broker, self.mailboxes)
+        self.tickets = Tickets(settings.secret)
+        self.delivering = Delivering(
+            broker, self.mailboxes, self.links, self.asking, self.dead, self.body_bytes_max
+        )
 
 
-def guarded(call: Callable[[T], None], failed: Callable[[Exception], None]) -> Callable[[T], None]:
-    """A call: its command and fields, and where its answer goes."""
-
-    def tried(found: T) -> None:
-        try:
-            call(found)
-        except Exception as error:
-            failed(error)
-
-    return tried
-
-
-class Reply(PlainAnswering, Ticket):
+class SemqReply(PlainReply):
     """Of any request: it repeats its id. One without is answered in its order."""
 
-    __slots__ = ("asked", "data", "id", "ordered", "peer")
+    __slots__ = ()
 
-    def __init__(self, asked: PlainHead, peer: Connection, id: bytes) -> None:
-        super().__init__()
-        self.asked = asked
-        self.peer = peer
-        self.id = id
-        self.ordered = not id
-        self.data: bytes | None = None
-        peer.open_tickets += 1
-        if self.ordered:
-            peer.take_turn(self)
+    def ok(self, fields: Mapping[str, str]) -> None:
+        self.answer_with(200, lines_of(fields))
 
-    def ok(self, fields: Mapping[str, str], body: bytes = b"") -> None:
-        self.answer_with(200, lines_of(fields), body)
+    def document(self, document: object) -> None:
+        self.answer_with(200, _JSON, msgspec.json.encode(document))
 
     def answer_with(self, status: int, lines: bytes, body: bytes = b"") -> None:
         self.respond(status, b"id: %b\r\n%b" % (self.id, lines) if self.id else lines, body)
@@ -105,43 +85,36 @@ class Reply(PlainAnswering, Ticket):
         given = b"%breason: %b\r\n%b" % (TEXT, reason.encode(), lines)
         self.answer_with(status, given, f"{status}: {text}".encode())
 
-    def guarded(self, call: Callable[[T], None]) -> Callable[[T], None]:
-        """For what storage calls back: a mistake in it is this peer's to pay for."""
-
-        return guarded(call, self.failed)
-
-    def answer(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, BrokerError):
-            raise AssertionError(f"unexpected outcome {outcome!r}")
-        reason = _REASONS.get(outcome.refusal, outcome.refusal.value.replace(" ", "-"))
-        self.refuse(STATUS[outcome.refusal], reason, outcome.text, retry_line(outcome))
+    def respond_refusal(self, error: BrokerError) -> None:
+        reason = _REASONS.get(error.refusal, error.refusal.value.replace(" ", "-"))
+        self.refuse(STATUS[error.refusal], reason, error.text, retry_line(error))
 
 
-class Call:
+class SemqCall:
     """One request while it is done."""
 
-    __slots__ = ("asked", "body", "dialect", "fields", "given", "id", "link", "peer")
+    __slots__ = ("asked", "body", "context", "fields", "given", "id", "link", "peer")
 
     def __init__(
         self,
-        dialect: Context,
+        context: SemqContext,
         asked: PlainHead,
         given: Mapping[str, str],
         peer: Connection,
         id: bytes,
         body: bytes,
     ) -> None:
-        self.dialect = dialect
+        self.context = context
         self.asked = asked
         self.given = given  # all fields, by name
         self.fields = Fields(given)
         self.peer = peer
         self.id = id
         self.body = body
-        self.link: Link | None = dialect.links.of(peer)  # of a connection that has said hello
+        self.link = context.links.of(peer)  # of a connection that has said hello
 
-    def reply(self) -> Reply:
-        return Reply(self.asked, self.peer, self.id)
+    def reply(self) -> SemqReply:
+        return SemqReply(self.asked, self.peer, self.id)
 
     def source(self) -> str:
         """The sending node: that of its connection, or one it may speak for; not the platform."""
@@ -174,14 +147,14 @@ class Telling:
 
     __slots__ = ("_call", "_command", "_lines", "_reply")
 
-    def __init__(self, call: Call, command: str, node: str) -> None:
+    def __init__(self, call: SemqCall, command: str, node: str) -> None:
         self._call = call
         self._command = command
         self._lines = PLATFORM_LINE + lines_of({"dst": node})
         self._reply = call.reply() if call.link is None else None
 
     def notify(self, fields: Mapping[str, str]) -> None:
-        links, link = self._call.dialect.links, self._call.link
+        links, link = self._call.context.links, self._call.link
         lines = self._lines + lines_of(fields)
         if self._reply is not None:
             self._reply.answer_with(200, b"cmd: %b\r\n%b" % (self._command.encode(), lines))

@@ -19,14 +19,11 @@ from zbus.core.api import (
     BrokerError,
     Chunk,
     Delivered,
-    Empty,
-    EmptyReason,
     Group,
     Outcome,
     Pull,
     PullOptions,
 )
-from zbus.dialects.semq.context import Call, Context, Reply
 from zbus.dialects.semq.dead import TOO_LARGE, DeadRows
 from zbus.dialects.semq.frames import encode_push
 from zbus.dialects.semq.inquiries import Inquiries
@@ -35,19 +32,9 @@ from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes
 from zbus.dialects.semq.rows import delivery_lines, instance_of
 from zbus.dialects.semq.settings import WINDOW_MAX
 from zbus.edge.rights import admit_reader
-from zbus.edge.status import STATUS, retry_line
-from zbus.semq.protocol import Malformed, read_node
 
 ANSWERS_MS: Final = 2_000
 """How long a connection that was asked gets nothing new, if it does not answer."""
-
-POLLS_MAX: Final = 100
-"""Of one connection, at a time."""
-
-WAIT_S_MAX: Final = 300
-
-_PASSED_MAX: Final = 100
-"""Rows that one poll passes over."""
 
 _ALONE_MS: Final = 10_000
 """A row for an instance that is not here is looked at again that much later."""
@@ -172,90 +159,3 @@ class Delivering:
             data = encode_push("semq_deliver", delivery_lines(mailbox, chunk, at), body)
             target.peer.work -= len(body) >> 11
             self._links.push(target, data)
-
-
-# -- nodes without a connection of their own ----------------------------------------------------
-
-
-class Polled(Reply):
-    """What a poll is answered."""
-
-    __slots__ = ()
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            text = f"{STATUS[outcome.refusal]}: {outcome.text}".encode()
-            self.answer_with(STATUS[outcome.refusal], retry_line(outcome), text)
-        else:
-            stopping = isinstance(outcome, Empty) and outcome.reason is EmptyReason.STOPPING
-            self.answer_with(503 if stopping else 204, b"")
-
-
-class Poll(Pull):
-    """`semq_poll`: one row, as the answer. It comes again if it is not confirmed within the
-    interval: there is no client to ask. What is put by instead is passed over."""
-
-    __slots__ = ("_dialect", "_left", "_node", "_reply", "_until_ms")
-
-    def __init__(
-        self, dialect: Context, reply: Polled, node: str, until_ms: int, left: int = _PASSED_MAX
-    ) -> None:
-        super().__init__(reply.peer, PullOptions(lease_ms=dialect.settings.semq_interval_ms))
-        self._dialect = dialect
-        self._reply = reply
-        self._node = node
-        self._until_ms = until_ms
-        self._left = left
-        reply.peer.open_waits += 1
-
-    def ask(self, mailbox: Mailbox) -> None:
-        peer = self._reply.peer
-        self._dialect.broker.pull(mailbox.group, self, self._until_ms)
-        admit_reader(peer, mailbox.group, peer.asker)
-
-    def settle(self, outcome: Outcome) -> None:
-        self._reply.peer.open_waits -= 1
-        super().settle(outcome)
-
-    def failed(self, error: Exception) -> None:
-        self._reply.failed(error)
-
-    def answer(self, outcome: Outcome) -> None:
-        dialect, mailbox = self._dialect, self._dialect.mailboxes.find(self._node)
-        if not isinstance(outcome, Delivered) or mailbox is None:
-            self._reply.settle(outcome)
-            return
-        chunk, at = outcome.pieces[0].chunk, outcome.pieces[0].start
-        if not dialect.dead.is_late(chunk.headers[at]):
-            lines = b"cmd: semq_deliver\r\n" + delivery_lines(mailbox, chunk, at)
-            self._reply.answer_with(200, lines, chunk.bodies[at])
-            return
-        dialect.dead.bury(mailbox, chunk, at)
-        if self._left:
-            again = Poll(dialect, self._reply, self._node, self._until_ms, self._left - 1)
-            again.ask(mailbox)
-        else:
-            self._reply.answer_with(204, b"")
-
-
-def poll(call: Call) -> None:
-    """`semq_poll`."""
-    dialect, fields = call.dialect, call.fields
-    node = read_node(fields.text("node") or call.source())
-    call.refuse_platform(node)
-    if call.link is not None:
-        raise Malformed(
-            "this connection has sent semq_hello: messages are pushed to it, polling is refused"
-        )
-    wait_s = fields.number("wait", 0, 0, WAIT_S_MAX)
-    peer = call.peer
-    if peer.open_waits >= POLLS_MAX:
-        call.reply().refuse(429, "too-many", f"a connection has at most {POLLS_MAX} polls")
-        return
-
-    mailbox = dialect.mailboxes.ensure(node)
-    if isinstance(mailbox, BrokerError):
-        call.reply().settle(mailbox)
-        return
-    reply = Polled(call.asked, peer, call.id)
-    Poll(dialect, reply, node, dialect.broker.now_ms + wait_s * 1_000).ask(mailbox)

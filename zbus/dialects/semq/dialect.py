@@ -12,23 +12,16 @@ from typing import Final
 
 import attrs
 
-from zbus.dialects.semq import confirming, delivering, greeting, managing, sending
-from zbus.dialects.semq.context import Call, Refused, Reply
-from zbus.dialects.semq.dead import DeadRows
-from zbus.dialects.semq.delivering import Delivering
+from zbus.dialects.semq import confirming, greeting, managing, polling, sending
+from zbus.dialects.semq.context import Refused, SemqCall, SemqContext, SemqReply
 from zbus.dialects.semq.frames import Frames
-from zbus.dialects.semq.inquiries import Inquiries
-from zbus.dialects.semq.links import Links
-from zbus.dialects.semq.mailboxes import GROUP, PREFIX, Mailboxes
-from zbus.dialects.semq.settings import SemqSettings
-from zbus.dialects.semq.tickets import Tickets
+from zbus.dialects.semq.mailboxes import GROUP, PREFIX
 from zbus.edge.access import Needs
 from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts, first_segment
-from zbus.edge.guard import Answer, Guard, Policy
+from zbus.edge.guard import Answer, Policy
 from zbus.edge.http_reply import HttpDialect, PlainHead
 from zbus.edge.websocket import Codec
-from zbus.option import listed
 from zbus.semq.protocol import PLATFORM, Fields, Malformed
 from zbus.wire.heads.heads import Head, Heads
 from zbus.wire.target import is_crowded, split_target
@@ -72,7 +65,7 @@ def _operator(operation: str, fields: Fields) -> Needs:
 class Command:
     """What a `cmd` does, and what a token must be granted for it."""
 
-    run: Callable[[Call], None]
+    run: Callable[[SemqCall], None]
     needs: Callable[[Fields], Needs | None]
     changes: bool = True
 
@@ -93,7 +86,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "semq_inquiry": Command(confirming.control, _own),
     "semq_inquiry_resp": Command(confirming.control, _own),
     "semq_lookup": Command(greeting.lookup, _to),
-    "semq_poll": Command(delivering.poll, _named),
+    "semq_poll": Command(polling.poll, _named),
     "semq_stat": Command(managing.stat, _query, changes=False),
     "semq_list": Command(managing.rows, _query, changes=False),
     "semq_retry": Command(managing.retry, partial(_operator, "empty")),
@@ -102,31 +95,12 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 class SemqDialect(HttpDialect):
-    """One broker, and what the requests of this dialect share around it: a `Context`."""
-
     prefixes = frozenset((SEGMENT,))
     policy = Policy(mark=b"cmd")
 
     def __init__(self, parts: Parts) -> None:
-        settings = parts.settings or SemqSettings()
-        assert isinstance(settings, SemqSettings)
-        self.settings = settings
-        self.guard = parts.guard
-        self.broker = broker = parts.broker
-        self.body_bytes_max = min(settings.body_bytes_max, broker.limits.message_bytes_max)
-        nodes = listed(settings.semq_nodes)
-        self.mailboxes = Mailboxes(broker, nodes, settings.identity)
-        self.links = Links(broker)
-        self.asking = Inquiries(broker, self.mailboxes, self.links, settings.semq_interval_ms)
-        self.dead = DeadRows(broker, self.mailboxes)
-        self.tickets = Tickets(settings.secret)
-        self._delivering = Delivering(
-            broker, self.mailboxes, self.links, self.asking, self.dead, self.body_bytes_max
-        )
-        self.opened, self.wake = self._delivering.opened, self._delivering.wake
-        self.heard = self._delivering.answered
-        frames = Heads(contained=True)
-        self.open_codec: Callable[[], Codec] = partial(Frames, frames)
+        self.context = SemqContext(parts)
+        self.open_codec: Callable[[], Codec] = partial(Frames, Heads(contained=True))
 
     def claims(self, head: Head) -> bool:
         command = head.fields.get(b"cmd", b"")
@@ -135,21 +109,22 @@ class SemqDialect(HttpDialect):
         return first_segment(head) == SEGMENT and command in (b"", b"heartbeat")
 
     def read(self, head: Head) -> SemqRequest:
-        return SemqRequest(head, self.guard, self)
+        return SemqRequest(head, self.context, self.open_codec)
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        return {"semqLinks": self.links.bytes_used}
+        return {"semqLinks": self.context.links.bytes_used}
 
     def upkeep(self) -> None:
-        self.mailboxes.begin()
+        self.context.mailboxes.begin()
 
 
 class SemqRequest(PlainHead):
     """A head of this dialect, and how it is done."""
 
-    def __init__(self, head: Head, guard: Guard, dialect: SemqDialect) -> None:
-        super().__init__(head, guard)
-        self._dialect = dialect
+    def __init__(self, head: Head, context: SemqContext, open_codec: Callable[[], Codec]) -> None:
+        super().__init__(head, context.guard)
+        self._context = context
+        self._open_codec = open_codec
         self._problem = ""
         self._token = b""
         try:
@@ -204,7 +179,7 @@ class SemqRequest(PlainHead):
     def opens(self) -> Callable[[], Codec] | None:
         if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._given:
             return None
-        return self._dialect.open_codec
+        return self._open_codec
 
     def plan(self) -> Plan:
         return self
@@ -217,22 +192,22 @@ class SemqRequest(PlainHead):
         return _Refuse(self, Answer(403, f"403: {why}"), "forbidden")
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        dialect, command = self._dialect, self._command
-        dialect.mailboxes.begin()
+        context, command = self._context, self._command
+        context.mailboxes.begin()
         if command is None or self._problem:
-            Reply(self, peer, id).refuse(400, "malformed", self._problem)
+            SemqReply(self, peer, id).refuse(400, "malformed", self._problem)
             return
         try:
-            call = Call(dialect, self, self._given, peer, id, body)
+            call = SemqCall(context, self, self._given, peer, id, body)
             if call.link is not None:
                 call.source()  # whatever it says
                 if self._given["cmd"] != "heartbeat":
-                    dialect.asking.heard(call.link.node)
+                    context.asking.heard(call.link.node)
             command.run(call)
         except Malformed as error:
-            Reply(self, peer, id).refuse(400, "malformed", str(error))
+            SemqReply(self, peer, id).refuse(400, "malformed", str(error))
         except Refused as error:
-            Reply(self, peer, id).refuse(error.status, error.reason, str(error))
+            SemqReply(self, peer, id).refuse(error.status, error.reason, str(error))
 
 
 class _Refuse:
@@ -247,4 +222,4 @@ class _Refuse:
         answer = self._answer
         lines = answer.lines + b"reason: %b\r\n" % self._reason.encode()
         text = answer.text.encode()
-        Reply(self._asked, peer, id).answer_with(answer.status, lines, text)
+        SemqReply(self._asked, peer, id).answer_with(answer.status, lines, text)

@@ -6,8 +6,8 @@ import re
 from functools import partial
 from typing import Final
 
-from zbus.core.api import BrokerError, Outcome
-from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Refused, Reply
+from zbus.core.api import Outcome
+from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Refused, SemqCall, SemqReply
 from zbus.dialects.semq.links import Hello
 from zbus.dialects.semq.settings import WINDOW_MAX
 from zbus.edge.access import Bearer
@@ -24,9 +24,9 @@ _CERT = re.compile(r"[0-9A-Fa-f:]{0,200}\Z")
 _VERSION_LENGTH_MAX: Final = 64
 
 
-def hello(call: Call) -> None:
+def hello(call: SemqCall) -> None:
     """`semq_hello`."""
-    dialect, fields = call.dialect, call.fields
+    context, fields = call.context, call.fields
     node = read_node(fields.required("node"))
     call.refuse_platform(node)
     if fields.text("src", node).partition("/")[0] != node:
@@ -39,65 +39,56 @@ def hello(call: Call) -> None:
         if link.hello.semq_ids != greeting.semq_ids:
             raise Refused(403, "forbidden", "the instances of a connection stay as they are")
         link.hello = greeting
-        dialect.wake(node)
+        context.delivering.wake(node)
         _welcome(call, call.reply(), node)
         return
     if call.asked.head.keep_alive is False:
         raise Malformed("semq_hello needs a persistent connection")
-    if dialect.mailboxes.find(node) is None:
-        bearer = call.peer.asker
-        reply = _Made(call, partial(_open, call, node, greeting, bearer))
-        dialect.mailboxes.make(reply, node)
+    bearer, reply = call.peer.asker, call.reply()
+    opens = partial(_open, call, node, greeting, bearer, reply)
+    if context.mailboxes.find(node) is None:  # it was not known before
+        context.mailboxes.make(reply.step(opens), node)
     else:
-        _open(call, node, greeting, call.peer.asker, call.reply())
+        opens()
 
 
-class _Made(Reply):
-    """The mailbox of a node that was not known before."""
-
-    __slots__ = ("_done",)
-
-    def __init__(self, call: Call, done: partial[None]) -> None:
-        super().__init__(call.asked, call.peer, call.id)
-        self._done = done
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            super().answer(outcome)
-        else:
-            self._done(self)
-
-
-def _open(call: Call, node: str, greeting: Hello, bearer: Bearer | None, reply: Reply) -> None:
+def _open(
+    call: SemqCall,
+    node: str,
+    greeting: Hello,
+    bearer: Bearer | None,
+    reply: SemqReply,
+    made: Outcome | None = None,
+) -> None:
     """Its mailbox is there: from now on it is online."""
-    dialect, peer = call.dialect, call.peer
-    mailbox = dialect.mailboxes.find(node)
+    context, peer = call.context, call.peer
+    mailbox = context.mailboxes.find(node)
     if peer.closed or peer.leaving or mailbox is None:
         reply.refuse(503, "stopping", "the connection is closed, or the mailbox removed")
         return
-    if dialect.links.of(peer) is not None:  # it has said hello twice before it was answered
+    if context.links.of(peer) is not None:  # it has said hello twice before it was answered
         reply.refuse(409, "conflict", "this connection is saying hello already")
         return
-    link = dialect.links.add(peer, node, greeting, bearer)
+    link = context.links.add(peer, node, greeting, bearer)
     _welcome(call, reply, node)
-    dialect.opened(link, mailbox)
+    context.delivering.opened(link, mailbox)
 
 
-def _welcome(call: Call, reply: Reply, node: str) -> None:
-    settings, dialect = call.dialect.settings, call.dialect
+def _welcome(call: SemqCall, reply: SemqReply, node: str) -> None:
+    settings, context = call.context.settings, call.context
     reply.ok(
         {
             "platform": PLATFORM,
             "version": VERSION,
             "interval": str(settings.semq_interval_ms),
-            "max_size": str(dialect.body_bytes_max),
+            "max_size": str(context.body_bytes_max),
             "store_always": str(int(settings.semq_store_always)),
-            "ticket_key": dialect.tickets.key_of(node),
+            "ticket_key": context.tickets.key_of(node),
         }
     )
 
 
-def _read(call: Call) -> Hello:
+def _read(call: SemqCall) -> Hello:
     """What it says of itself. Raises Malformed."""
     fields = call.fields
     epoch, listen, cert = fields.text("epoch"), fields.text("listen"), fields.text("cert")
@@ -111,7 +102,7 @@ def _read(call: Call) -> Hello:
         raise Malformed("cert is the fingerprint of a certificate: hexadecimal digits")
     if len(fields.text("version")) > _VERSION_LENGTH_MAX:
         raise Malformed(f"version has at most {_VERSION_LENGTH_MAX} characters")
-    window = fields.number("window", call.dialect.settings.semq_window, 1, WINDOW_MAX)
+    window = fields.number("window", call.context.settings.semq_window, 1, WINDOW_MAX)
     semq_ids = _read_stores(fields.text("semq", "1/1"))
     max_size = fields.number("max_size", 0)
     return Hello(semq_ids, epoch, ",".join(addresses), cert, window, max_size)
@@ -132,33 +123,33 @@ def _read_stores(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def bye(call: Call) -> None:
+def bye(call: SemqCall) -> None:
     """`semq_bye`: it is offline from now on, and ends the connection when it likes."""
     if call.link is not None:
-        call.dialect.links.remove(call.link)
+        call.context.links.remove(call.link)
     call.reply().ok({})
 
 
-def heartbeat(call: Call) -> None:
+def heartbeat(call: SemqCall) -> None:
     """`heartbeat`."""
     if call.link is not None:
-        call.link.sent_ms = call.dialect.broker.now_ms
+        call.link.sent_ms = call.context.broker.now_ms
     call.reply().ok({})
 
 
-def lookup(call: Call) -> None:
+def lookup(call: SemqCall) -> None:
     """`semq_lookup`: where a node is to be reached, and a ticket to show there."""
-    dialect = call.dialect
+    context = call.context
     asker = call.source()
     target = read_address(call.fields.required("dst")).node
-    if dialect.mailboxes.find(target) is None:
+    if context.mailboxes.find(target) is None:
         raise Refused(404, UNKNOWN, f"unknown node {target}")
-    dialect.links.watch(call.link, target)
-    links = [link for link in dialect.links.online(target) if link.hello.listen]
+    context.links.watch(call.link, target)
+    links = [link for link in context.links.online(target) if link.hello.listen]
     if not links:
         raise Refused(404, OFFLINE, f"{target} is not online, or listens nowhere")
     greeting = links[0].hello
-    ticket, key = dialect.tickets.make(asker, target, dialect.broker.now_ms)
+    ticket, key = context.tickets.make(asker, target, context.broker.now_ms)
     lookup = {"node": target, "listen": greeting.listen, "ticket": ticket, "key": key}
     if greeting.cert:
         lookup["cert"] = greeting.cert

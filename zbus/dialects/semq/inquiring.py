@@ -11,7 +11,7 @@ from typing import Final
 
 from zbus.core.api import BrokerError, Chunk, Partition, Place, PointReads, find_id
 from zbus.dialects.semq.about import About
-from zbus.dialects.semq.context import Call, Context, Refused, Telling
+from zbus.dialects.semq.context import Refused, SemqCall, SemqContext, Telling
 from zbus.dialects.semq.frames import echoed
 from zbus.dialects.semq.inquiries import show_ranges
 from zbus.dialects.semq.mailboxes import Mailbox
@@ -28,7 +28,7 @@ _FOUND_MAX: Final = 100
 """Rows of one MID that are read to find out which is meant."""
 
 
-def notify_stored(call: Call, source: str, about: About) -> None:
+def notify_stored(call: SemqCall, source: str, about: About) -> None:
     """Which of a node's messages are stored. What is not durable yet is sent again, and then found
     to be there."""
     about.own(source, "" if call.link is None else call.link.hello.epoch)
@@ -41,9 +41,9 @@ def notify_stored(call: Call, source: str, about: About) -> None:
         return
     mailbox = None
     if topic.startswith(MAILBOX):
-        mailbox = call.dialect.mailboxes.find(read_node(topic[len(MAILBOX) :].partition("/")[0]))
+        mailbox = call.context.mailboxes.find(read_node(topic[len(MAILBOX) :].partition("/")[0]))
         if mailbox is not None:
-            call.dialect.links.watch(call.link, mailbox.node)
+            call.context.links.watch(call.link, mailbox.node)
     stored: list[int] = []
     missing: list[int] = []
     for seq in sorted({seq for numbers in about.ranges for seq in numbers}):
@@ -51,12 +51,12 @@ def notify_stored(call: Call, source: str, about: About) -> None:
         if topic.startswith(MAILBOX):
             there = mailbox is not None and _has(mailbox, mid)
         else:
-            there = _in_topic(call.dialect, topic, mid)
+            there = _in_topic(call.context, topic, mid)
         (stored if there else missing).append(seq)
     _notify_found(call, call.notifier(_ANSWER, source), stored, missing)
 
 
-def _notify_found(call: Call, notifier: Telling, stored: list[int], missing: list[int]) -> None:
+def _notify_found(call: SemqCall, notifier: Telling, stored: list[int], missing: list[int]) -> None:
     """A frame for what is there, and one for what is not; a reply of HTTP has both lists."""
     fields = echoed(call.given)
     if "seqs" not in fields:
@@ -76,25 +76,25 @@ def _has(mailbox: Mailbox, mid: Mid) -> bool:
     return offset is not None and mailbox.is_durable(offset)
 
 
-def _in_topic(dialect: Context, name: str, mid: Mid) -> bool:
+def _in_topic(context: SemqContext, name: str, mid: Mid) -> bool:
     """A topic has it, or had it: for as long as it remembers."""
-    topic = dialect.broker.topic(name)
+    topic = context.broker.topic(name)
     if topic is None:
         return False
-    found = find_id(topic, str(mid).encode(), dialect.broker.now_ms)
+    found = find_id(topic, str(mid).encode(), context.broker.now_ms)
     return not isinstance(found, BrokerError) and found[1] < found[0].visible
 
 
 # -- without a topic ----------------------------------------------------------------------------
 
 
-def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
+def _look_everywhere(call: SemqCall, source: str, about: About, mid: Mid) -> None:
     """Find a single message with an unknown destination."""
-    count = len(call.dialect.broker.topics)
+    count = len(call.context.broker.topics)
     if about.several or not about.record or count > _TOPICS_MAX:
         raise Malformed(f"topic is missing: {MAILBOX}<node>, of the node that it was sent to")
     call.peer.work -= count // _TOPICS_PER_WORK
-    found = call.dialect.mailboxes.holding(mid)
+    found = call.context.mailboxes.holding(mid)
     rows = [(box, offset) for box in found if (offset := box.find(mid)) is not None]
     rows = [(box, offset) for box, offset in rows if box.is_durable(offset)]
     if len(rows) > _FOUND_MAX:
@@ -106,7 +106,7 @@ def _look_everywhere(call: Call, source: str, about: About, mid: Mid) -> None:
         box = by_place[partition, chunk.first + at]
         if read_row(box, chunk, at).record == about.record:
             stored.append(mid.seq)
-            call.dialect.links.watch(call.link, box.node)
+            call.context.links.watch(call.link, box.node)
         return not stored
 
     notifier = call.notifier(_ANSWER, source)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
-
 from zbus.core.api import (
     BrokerError,
     Changed,
@@ -17,7 +15,7 @@ from zbus.core.api import (
     Place,
     PointReads,
 )
-from zbus.dialects.semq.context import UNKNOWN, Call, Refused, Reply
+from zbus.dialects.semq.context import UNKNOWN, Refused, SemqCall
 from zbus.dialects.semq.dead import GIVEN_UP
 from zbus.dialects.semq.mailboxes import GROUP, Mailbox, locator, offset_of
 from zbus.dialects.semq.rows import read_id, read_row, split_lines
@@ -25,7 +23,6 @@ from zbus.semq.protocol import read_node, read_platform_locator
 
 COUNT: Final = 100
 COUNT_MAX: Final = 1_000
-_JSON: Final = b"content-type: application/json\r\n"
 _STATES: Final = {
     MessageState.READY: "SS_INIT",
     MessageState.DELAYED: "SS_INIT",
@@ -39,41 +36,28 @@ _LOOKS_MAX: Final = 20_000
 _LOOKS_PER_WORK: Final = 2
 
 
-class _Answer(Reply):
-    """Of what looks at the log."""
-
-    __slots__ = ()
-
-    def document(self, document: object) -> None:
-        self.answer_with(200, _JSON, msgspec.json.encode(document))
-
-
-def _answer(call: Call) -> _Answer:
-    return _Answer(call.asked, call.peer, call.id)
-
-
-def _mailbox(call: Call) -> Mailbox:
+def _mailbox(call: SemqCall) -> Mailbox:
     """That of the node which is named."""
     node = read_node(call.fields.required("node"))
-    mailbox = call.dialect.mailboxes.find(node)
+    mailbox = call.context.mailboxes.find(node)
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"unknown node {node}")
     return mailbox
 
 
-def _shown_to(call: Call, mailbox: Mailbox) -> bool:
+def _shown_to(call: SemqCall, mailbox: Mailbox) -> bool:
     grant = call.peer.grant
     return grant is None or grant.sees(mailbox.topic.name, GROUP)
 
 
-def stat(call: Call) -> None:
+def stat(call: SemqCall) -> None:
     """`semq_stat`: of one node, or of all whose names come after `after`."""
     count = call.fields.number("count", COUNT, 1, COUNT_MAX)
     if call.fields.text("node"):
         mailboxes = [_mailbox(call)]
     else:
-        call.peer.work -= len(call.dialect.broker.topics) // _LOOKS_PER_WORK
-        everyone = call.dialect.mailboxes.all(call.fields.text("after"))
+        call.peer.work -= len(call.context.broker.topics) // _LOOKS_PER_WORK
+        everyone = call.context.mailboxes.all(call.fields.text("after"))
         mailboxes = [mailbox for mailbox in everyone if _shown_to(call, mailbox)][: count + 1]
     more, mailboxes = len(mailboxes) > count, mailboxes[:count]
     call.peer.work -= _WORK_PER_ROW * len(mailboxes)
@@ -84,27 +68,27 @@ def stat(call: Call) -> None:
         if mailbox.row_count()
     ]
     by_name = {f"{node['topic']}": node for node in nodes}
-    now_ms = call.dialect.broker.now_ms
+    now_ms = call.context.broker.now_ms
 
     def each(partition: Partition, chunk: Chunk, at: int) -> bool:
         by_name[partition.topic.name]["oldestMs"] = max(0, now_ms - chunk.time_of(at))
         return True
 
-    reply = _answer(call)
+    reply = call.reply()
 
     def done(problem: BrokerError | None) -> None:
         document: dict[str, Any] = {"nodes": nodes, "more": more}
-        document["dead"] = call.dialect.dead.waiting()
+        document["dead"] = call.context.dead.waiting()
         reply.document(document)
 
-    PointReads(oldest, each, reply.guarded(done))
+    PointReads(oldest, each, reply.guard(done))
 
 
-def _node(call: Call, mailbox: Mailbox) -> dict[str, Any]:
-    dialect, group = call.dialect, mailbox.group
-    links = dialect.links.online(mailbox.node)
+def _node(call: SemqCall, mailbox: Mailbox) -> dict[str, Any]:
+    context, group = call.context, mailbox.group
+    links = context.links.online(mailbox.node)
     ready, leased, delayed, _ = group.counts()
-    next_ms = dialect.asking.next_ms(mailbox.node)
+    next_ms = context.asking.next_ms(mailbox.node)
     return {
         "node": mailbox.node,
         "topic": mailbox.topic.name,
@@ -114,11 +98,11 @@ def _node(call: Call, mailbox: Mailbox) -> dict[str, Any]:
         "init": ready + delayed,
         "sent": leased,
         "oldestMs": 0,
-        "nextInquiryMs": max(0, next_ms - dialect.broker.now_ms) if next_ms else 0,
+        "nextInquiryMs": max(0, next_ms - context.broker.now_ms) if next_ms else 0,
     }
 
 
-def rows(call: Call) -> None:
+def rows(call: SemqCall) -> None:
     """`semq_list`: what is stored for a node, and in which state, in the order of the log."""
     mailbox = _mailbox(call)
     count = call.fields.number("count", COUNT, 1, COUNT_MAX)
@@ -130,7 +114,7 @@ def rows(call: Call) -> None:
     offsets, seen = _unfinished(mailbox, first, state, count)
     call.peer.work -= max(0, seen - first) // _LOOKS_PER_WORK
     call.peer.work -= _WORK_PER_ROW * len(offsets)
-    now_ms, backlog = call.dialect.broker.now_ms, mailbox.group.progress(0)
+    now_ms, backlog = call.context.broker.now_ms, mailbox.group.progress(0)
     found: list[dict[str, Any]] = []
 
     def each(partition: Partition, chunk: Chunk, at: int) -> bool:
@@ -150,7 +134,7 @@ def rows(call: Call) -> None:
             found.append({**shown, **numbers})
         return True
 
-    reply = _answer(call)
+    reply = call.reply()
 
     def done(problem: BrokerError | None) -> None:
         if problem is not None:
@@ -160,7 +144,7 @@ def rows(call: Call) -> None:
             reply.document({"node": mailbox.node, "rows": found, "after": next_})
 
     places: list[Place] = [(mailbox.partition, offset) for offset in offsets]
-    PointReads(places, each, reply.guarded(done))
+    PointReads(places, each, reply.guard(done))
 
 
 def _unfinished(mailbox: Mailbox, first: int, state: str, count: int) -> tuple[list[int], int]:
@@ -177,7 +161,7 @@ def _unfinished(mailbox: Mailbox, first: int, state: str, count: int) -> tuple[l
     return found, min(first + _LOOKS_MAX, partition.visible)
 
 
-def retry(call: Call) -> None:
+def retry(call: SemqCall) -> None:
     """`semq_retry`: SS_SENT -> SS_INIT, of one row or of all of a node."""
     mailbox = _mailbox(call)
     lk1 = call.fields.text("lk1")
@@ -188,30 +172,18 @@ def retry(call: Call) -> None:
         if not sent:
             raise Refused(404, UNKNOWN, f"{mailbox.node} has no row {lk1} in SS_SENT")
     sent = sent[:COUNT_MAX]
-    call.dialect.mailboxes.send_again(mailbox, sent)
-    _answer(call).document({"node": mailbox.node, "count": len(sent)})
+    call.context.mailboxes.send_again(mailbox, sent)
+    call.reply().document({"node": mailbox.node, "count": len(sent)})
 
 
-class _Buried(_Answer):
-    """A row was given up."""
-
-    __slots__ = ()
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Changed):
-            self.document({"count": outcome.count})
-        else:
-            super().answer(outcome)
-
-
-def dead(call: Call) -> None:
+def dead(call: SemqCall) -> None:
     """`semq_dead`: what was given up, of one node or all; with `lk1`, give a row up."""
     if call.fields.text("lk1"):
         _give_up(call)
         return
     node = call.fields.text("node")
     count = call.fields.number("count", COUNT, 1, COUNT_MAX)
-    reply, topic = _answer(call), call.dialect.dead.topic()
+    reply, topic = call.reply(), call.context.dead.topic()
     group = None if topic is None else topic.groups.get(GROUP)
     found: list[dict[str, Any]] = []
     places: list[Place] = []
@@ -245,22 +217,26 @@ def dead(call: Call) -> None:
             reply.document({"rows": found})
 
     call.peer.work -= _WORK_PER_ROW * len(places)
-    PointReads(places, each, reply.guarded(done))
+    PointReads(places, each, reply.guard(done))
 
 
-def _give_up(call: Call) -> None:
+def _give_up(call: SemqCall) -> None:
     mailbox = _mailbox(call)
     lk1 = call.fields.text("lk1")
     offset = offset_of(read_platform_locator(lk1))
     known = offset is not None and mailbox.partition.first <= offset < mailbox.partition.visible
     if offset is None or not known or mailbox.group.progress(0).life(offset) is MessageState.DONE:
         raise Refused(404, UNKNOWN, f"{mailbox.node} has no row {lk1}")
-    reply = _Buried(call.asked, call.peer, call.id)
+    reply = call.reply()
+
+    def buried(outcome: Outcome) -> None:
+        assert isinstance(outcome, Changed)
+        reply.document({"count": outcome.count})
 
     def found(answer: tuple[Chunk, int] | BrokerError) -> None:
         if isinstance(answer, BrokerError):
             reply.settle(answer)
         else:
-            call.dialect.dead.bury(mailbox, *answer, GIVEN_UP, reply)
+            call.context.dead.bury(mailbox, *answer, GIVEN_UP, reply.step(buried))
 
-    mailbox.partition.log.get(offset, reply.guarded(found))
+    mailbox.partition.log.get(offset, reply.guard(found))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from zbus.core.api import Chunk, Duplicate, Outcome, Stored, Topic, topic_unknown
-from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Call, Context, Refused, Reply
+from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Refused, SemqCall, SemqContext, SemqReply
 from zbus.dialects.semq.dead import EXPIRED
 from zbus.dialects.semq.frames import PLATFORM_LINE, echoed, encode_push, lines_of, passed_on
 from zbus.dialects.semq.links import Link
@@ -63,12 +63,12 @@ _OF_NODES: Final = frozenset(
 """Lines that mean nothing to consumers of the topic that a message was put into."""
 
 
-class SendReply(Reply):
+class SendReply(SemqReply):
     """Ack-Fwd or Ack-Save."""
 
     __slots__ = ("answered", "confirm")
 
-    def __init__(self, call: Call, given: Mapping[str, str], envelope: Envelope | None) -> None:
+    def __init__(self, call: SemqCall, given: Mapping[str, str], envelope: Envelope | None) -> None:
         super().__init__(call.asked, call.peer, call.id)
         self.answered = _answered(given, envelope)
         self.confirm: _Confirm | None = None  # Ack2, of the platform itself
@@ -98,9 +98,9 @@ def _answered(given: Mapping[str, str], envelope: Envelope | None) -> dict[str, 
     return echo
 
 
-def send(call: Call) -> None:
+def send(call: SemqCall) -> None:
     """`semq_send`."""
-    dialect, fields = call.dialect, call.fields
+    context, fields = call.context, call.fields
     numbered = bool(fields.text("lk0") or fields.text("seq"))
     level = fields.number("savefwd", Level.STORE, Level.DROP, Level.ARRIVE)
     whole = numbered or level != Level.STORE or fields.flag("ack2")
@@ -117,32 +117,32 @@ def send(call: Call) -> None:
         envelope = read_envelope(given)
         if envelope.mid is not None:
             given["stream"] = str(int(envelope.mid.stream))
-    most = min(dialect.body_bytes_max, dialect.links.size_max(destination.node))
+    most = min(context.body_bytes_max, context.links.size_max(destination.node))
     if len(call.body) > most:
         raise Refused(413, "too-large", f"a message to {destination.node} has at most {most} bytes")
     call.peer.work -= len(call.body) >> 11
     if destination.node == PLATFORM:
         _to_topic(call, destination, given, envelope)
         return
-    mailbox = dialect.mailboxes.find(destination.node)
-    if mailbox is None and dialect.mailboxes.is_missing(destination.node):
+    mailbox = context.mailboxes.find(destination.node)
+    if mailbox is None and context.mailboxes.is_missing(destination.node):
         raise Refused(503, "full", f"the mailbox of {destination.node} could not be made yet")
     if mailbox is None:
         raise Refused(404, UNKNOWN, f"unknown node {destination.node}")
-    dialect.links.watch(call.link, destination.node)
+    context.links.watch(call.link, destination.node)
     reply = SendReply(call, given, envelope)
     if envelope is None:
-        _save(dialect, reply, mailbox, "", _unnumbered(given), call.body)
+        _save(context, reply, mailbox, "", _unnumbered(given), call.body)
         return
     stored = None
     if envelope.mid is not None and envelope.level > Level.DROP:
         stored = mailbox.find(envelope.mid)
-    always = envelope.level == Level.ARRIVE and dialect.settings.semq_store_always
-    late = 0 < envelope.expires_ms <= dialect.broker.now_ms and not envelope.void
+    always = envelope.level == Level.ARRIVE and context.settings.semq_store_always
+    late = 0 < envelope.expires_ms <= context.broker.now_ms and not envelope.void
     if late and stored is None:
         status = 404 if envelope.level == Level.DROP else 410
         reply.refuse(status, EXPIRED, "the message has expired", lines_of(reply.answered))
-    elif stored is None and not always and _forward(dialect, envelope, given, call.body):
+    elif stored is None and not always and _forward(context, envelope, given, call.body):
         reply.acked(AckFlag.FORWARDED)
     elif envelope.level == Level.DROP:
         why = f"{destination.node} is not online"
@@ -150,7 +150,7 @@ def send(call: Call) -> None:
     else:
         lines = MARK + passed_on(given)
         id = mailbox.id_of(envelope.numbered)
-        _save(dialect, reply, mailbox, id, lines, call.body, known=stored is not None)
+        _save(context, reply, mailbox, id, lines, call.body, known=stored is not None)
 
 
 def _unnumbered(given: Mapping[str, str]) -> bytes:
@@ -177,8 +177,8 @@ def destination_of(given: Mapping[str, str]) -> Address:
 
 
 def _save(
-    dialect: Context,
-    reply: Reply,
+    context: SemqContext,
+    reply: SemqReply,
     mailbox: Mailbox,
     id: str,
     lines: bytes,
@@ -187,23 +187,23 @@ def _save(
     known: bool = False,
 ) -> None:
     """Store a row, or wait until the one that is there is durable."""
-    most = dialect.settings.semq_rows_max
+    most = context.settings.semq_rows_max
     if mailbox.partition.fenced is not None:
         reply.settle(mailbox.partition.fenced)
     elif not known and mailbox.row_count() >= most:
         text = f"{most} messages are stored for {mailbox.node} already"
         reply.refuse(429, "too-many", text, b"retry-after: 1\r\n")
     else:
-        dialect.mailboxes.put(mailbox, reply, id, lines, body)
+        context.mailboxes.put(mailbox, reply, id, lines, body)
 
 
-def _forward(dialect: Context, envelope: Envelope, given: dict[str, str], body: bytes) -> bool:
+def _forward(context: SemqContext, envelope: Envelope, given: dict[str, str], body: bytes) -> bool:
     """Send a fresh copy to the node; False if it is not online, or takes nothing."""
     fields = Fields(given)
     semq_id = fields.number("semq_id", 1) if fields.flag("fixed") else None
-    for link in dialect.links.instance(envelope.destination.node, semq_id)[:1]:
+    for link in context.links.instance(envelope.destination.node, semq_id)[:1]:
         if link.takes and (envelope.reliable or not link.peer.out_bytes):
-            dialect.links.push(link, encode_push("semq_deliver", passed_on(given), body))
+            context.links.push(link, encode_push("semq_deliver", passed_on(given), body))
             return True
     return False
 
@@ -214,31 +214,33 @@ def _forward(dialect: Context, envelope: Envelope, given: dict[str, str], body: 
 class _Confirm:
     """Ack2 of the platform: the message is durable where it was to go."""
 
-    __slots__ = ("_dialect", "_fields", "_link")
+    __slots__ = ("_context", "_fields", "_link")
 
-    def __init__(self, dialect: Context, link: Link, source: str, answered: dict[str, str]) -> None:
-        self._dialect = dialect
+    def __init__(
+        self, context: SemqContext, link: Link, source: str, answered: dict[str, str]
+    ) -> None:
+        self._context = context
         self._link = link
         self._fields = {**answered, "dst": source, "ack_flag": str(int(Hop.SOURCE))}
         self._fields["dest_ref_id"] = "0"
 
     def push(self) -> None:
-        links = self._dialect.links
+        links = self._context.links
         if self._link in links.online(self._link.node) and self._link.takes_control:
             lines = PLATFORM_LINE + lines_of(self._fields)
             links.push(self._link, encode_push("semq_ack", lines))
 
 
 def _to_topic(
-    call: Call, destination: Address, given: dict[str, str], envelope: Envelope | None
+    call: SemqCall, destination: Address, given: dict[str, str], envelope: Envelope | None
 ) -> None:
     """Put a message into a topic, as any dialect does."""
-    dialect, name = call.dialect, destination.user
+    context, name = call.context, destination.user
     if not name:
         raise Malformed(f"{PLATFORM} has topics: {PLATFORM}/<topic>")
     if name.lower().startswith(PREFIX):
         raise Refused(409, "conflict", f"{name} is SEMQ's own: a mailbox is addressed by its node")
-    topic = dialect.broker.topic(name)
+    topic = context.broker.topic(name)
     if topic is None:
         call.reply().settle(topic_unknown(name))
         return
@@ -250,9 +252,9 @@ def _to_topic(
         reply.acked(AckFlag.SAVED)  # there is nothing to put, and no stream to keep whole
         return
     if envelope is not None and envelope.ack2 and call.link is not None:
-        reply.confirm = _Confirm(dialect, call.link, call.link.node, reply.answered)
+        reply.confirm = _Confirm(context, call.link, call.link.node, reply.answered)
     lines = passed_on({name: given[name] for name in given if name not in _OF_NODES})
-    _check_lines(lines, dialect.settings.message_headers_bytes_max)
+    _check_lines(lines, context.settings.message_headers_bytes_max)
     id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
     expires_ms = 0 if envelope is None else envelope.expires_ms
     chunk = Chunk()
@@ -261,9 +263,9 @@ def _to_topic(
     if partition.fenced is not None:
         reply.settle(partition.fenced)
     elif topic.options.remembers_ids:
-        dialect.broker.put_once(partition, chunk, reply)
+        context.broker.put_once(partition, chunk, reply)
     else:
-        dialect.broker.put_all(partition, chunk, reply)
+        context.broker.put_all(partition, chunk, reply)
 
 
 def _check_lines(lines: bytes, bytes_max: int) -> None:

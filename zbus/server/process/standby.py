@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 import trio
 
+from zbus.dialects.openmetrics import CONTENT_TYPE
 from zbus.dialects.zbus.documents.metrics import standby_text
-from zbus.dialects.zbus.documents.openmetrics import CONTENT_TYPE
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sockets import Listening
 from zbus.server.process.certificates import Certificates

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from zbus.core.api import MS_BOUNDS, Broker, Histogram
+from zbus.dialects.openmetrics import END, Family, Kind
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
-from zbus.dialects.zbus.documents.openmetrics import END, Family, Kind
 from zbus.dialects.zbus.documents.stats import GroupStats, Rows, TopicStats, server_stats
 from zbus.dialects.zbus.settings import Timings, ZbusSettings
 from zbus.edge.access import Grant, view_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zbus.dialects.openmetrics import CONTENT_TYPE
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.documents.openmetrics import CONTENT_TYPE
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.access import Grant

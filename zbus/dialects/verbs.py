@@ -1,0 +1,151 @@
+"""Dialects whose verbs are paths, with parameters in the query, in a form, or in a document.
+
+    POST /camellia/delayQueue/sendMsg?topic=Orders      msg=two+chairs&delayMillis=0
+
+A dialect has a table of its verbs, a call that knows its context and its reply, and its own words
+for what no verb is called for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import attrs
+
+from zbus.edge.access import Needs
+from zbus.edge.bodies import NO_LENGTH_ANSWER, media_type_of, reading_body, refusal_of
+from zbus.edge.connection import Connection, Plan
+from zbus.edge.dialect import Context
+from zbus.edge.forms import FORMS, read_fields
+from zbus.edge.http_reply import PlainHead
+from zbus.edge.params import BadParameter, Params
+from zbus.wire.errors import WireError
+from zbus.wire.heads.heads import Head
+from zbus.wire.target import split_target
+
+GET: Final = (b"GET", b"HEAD")
+POST: Final = (b"POST",)
+ANY: Final = ()
+
+ContextT = TypeVar("ContextT", bound=Context[Any])
+
+
+@attrs.frozen
+class Verb:
+    """What is done at a path."""
+
+    run: Callable[[Any], None]  # with the dialect's call
+    methods: tuple[bytes, ...]
+    operation: str | None  # that a token must be granted; None = no token is asked for
+    changes: bool = True
+    names: bytes = b""  # the parameter that one more segment of the path is
+    document: bool = False  # its body is one, and no form
+
+
+Verbs = Mapping[tuple[bytes, ...], Verb]
+
+
+class Call(Generic[ContextT]):
+    """One request while it is done."""
+
+    __slots__ = ("asked", "body", "context", "params", "peer")
+
+    def __init__(
+        self,
+        asked: VerbRequest[ContextT],
+        context: ContextT,
+        params: Params,
+        peer: Connection,
+        body: bytes,
+    ) -> None:
+        self.asked = asked
+        self.context = context
+        self.params = params
+        self.peer = peer
+        self.body = body  # of a verb that takes a document
+
+    def may(self, topic: str, group: str = "", *, whole: bool = False) -> bool:
+        """Whether the caller may do this to the topic, or to `whole` of it, which is all its
+        groups, and make it to produce into; if not it is answered."""
+        grant, operation = self.peer.grant, self.asked.operation
+        if grant is None or operation is None:
+            return True
+        puts = operation == "produce"
+        groups = (group,) if group and not puts else ()
+        makes = puts and self.context.broker.topic(topic) is None
+        also = Needs("declare", topic) if makes else None
+        if Needs(operation, topic, groups, whole, also=also).met_by(grant):
+            return True
+        self.asked.forbid("", known=True).run(self.peer, b"", b"")
+        return False
+
+
+class VerbRequest(PlainHead, Generic[ContextT]):
+    """A head at the path of a verb, and how it is done."""
+
+    call: ClassVar[Callable[..., Call[Any]]]
+    verbs: ClassVar[Verbs]
+    # Texts of refusals: no verb is at the path, or none for the method.
+    wrong_path: ClassVar[str]
+    wrong_method: ClassVar[str]
+
+    def __init__(self, head: Head, context: ContextT) -> None:
+        super().__init__(head, context.guard)
+        self.context = context
+        segments, pairs = split_target(head.target)
+        self._query: dict[bytes, bytes] = {}
+        for name, value in pairs:
+            self._query.setdefault(name, value)
+        self._verb = verb = self._find(tuple(segments))
+        self.operation = "" if verb is None else verb.operation
+        self._is_document = verb is not None and verb.document
+        self._reads = self._is_document or media_type_of(head.fields) in FORMS
+
+    def _find(self, segments: tuple[bytes, ...]) -> Verb | None:
+        verb = self.verbs.get(segments)
+        if verb is not None:
+            return None if verb.names else verb
+        verb = self.verbs.get(segments[:-1])
+        if verb is None or not verb.names:
+            return None
+        self._query[verb.names] = segments[-1]
+        return verb
+
+    def refuse_early(self, peer: Connection, status: int, text: str, lines: bytes = b"") -> None:
+        """No verb is called, because of the path (404), the method (405) or a parameter (400)."""
+        raise NotImplementedError
+
+    def changes(self) -> bool:
+        return self._verb is None or self._verb.changes
+
+    def needs(self) -> Needs | None:
+        """The operation. On which topic is mostly said in the body: `may` looks at that when it
+        was read."""
+        return None if self.operation is None else Needs(self.operation)
+
+    def plan(self) -> Plan:
+        if self._is_document and self.head.open_ended:
+            return self.refuse(NO_LENGTH_ANSWER)
+        return reading_body(self, self, self.head.fields) if self._reads else self
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        verb, method = self._verb, self.head.method
+        if verb is None:
+            self.refuse_early(peer, 404, self.wrong_path)
+        elif verb.methods and method not in verb.methods:
+            text = self.wrong_method.format(method.decode())
+            self.refuse_early(peer, 405, text, b"allow: %b\r\n" % b", ".join(verb.methods))
+        else:
+            try:
+                params = Params({**self._form(body), **self._query})
+                verb.run(self.call(self, self.context, params, peer, body))
+            except BadParameter as error:
+                self.refuse_early(peer, 400, str(error))
+            except WireError as error:
+                self.refuse(refusal_of(error)).run(peer, id, b"")
+
+    def _form(self, body: bytes) -> dict[bytes, bytes]:
+        if not body or not self._reads or self._is_document:
+            return {}
+        return read_fields(self.head.fields.get(b"content-type", b""), body)
