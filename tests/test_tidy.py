@@ -39,7 +39,10 @@ ARROWS: dict[str, set[str]] = {
         "units",
         "version",
         "documents",
-        "semq.protocol",
+        "semq.protocol.about",
+        "semq.protocol.fields",
+        "semq.protocol.tickets",
+        "semq.protocol.words",
     },
     "config": {"core", "wire", "edge", "dialects", "option", "units"},  # options are declared there
     "server": {

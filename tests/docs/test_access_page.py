@@ -12,7 +12,7 @@ from zbus.dialects.semq.dialect import COMMANDS as SEMQ_COMMANDS
 from zbus.dialects.zbus.schema.commands import COMMANDS, FREE
 from zbus.edge.access import ADMIN, ALL, OPERATIONS, Access
 from zbus.edge.rights import URL_TOKEN
-from zbus.semq.protocol import Fields
+from zbus.semq.protocol.words import Fields
 from zbus.server.process.tokens import DIGESTS_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, parse_tokens
 
 PAGE = DOCS / "reference/access.md"

@@ -26,8 +26,7 @@ from zbus.semq.endpoint.events import (
     Taken,
     Transmit,
 )
-from zbus.semq.endpoint.options import HEARTBEAT_MS
-from zbus.semq.protocol import PLATFORM, read_address
+from zbus.semq.protocol.words import HEARTBEAT_MS, PLATFORM, read_address
 from zbus.testing.simulation.database import open_database
 
 A, B, C = "1:10008", "1:56001", "1:77"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.semq.desk import Desk
 from zbus.semq.endpoint.events import Submit, Take
-from zbus.semq.protocol import Address
+from zbus.semq.protocol.words import Address
 
 FEW, MANY = 100, 3_000
 TOLERATED = 3.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.semq.desk import B, C, Desk
-from zbus.semq.protocol import SKIPS_BYTES_MAX, read_intervals
+from zbus.semq.protocol.words import SKIPS_BYTES_MAX, read_intervals
 
 
 def refused(desk: Desk, record: int, status: int = 404, attempt: int = 1) -> None:

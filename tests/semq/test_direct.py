@@ -6,7 +6,7 @@ import pytest
 
 from tests.semq.desk import B, Desk
 from zbus.semq.endpoint.events import Refused, Submit, Transmit
-from zbus.semq.protocol import read_address
+from zbus.semq.protocol.words import read_address
 
 
 def joined(**more: str) -> tuple[Desk, int, int]:

@@ -28,7 +28,7 @@ from zbus.semq.endpoint.events import Effect, Event, Frame, Happened, Left, Subm
 from zbus.semq.program.encryption import Sealing, load_keys
 from zbus.semq.program.frames import ResponseFrames, encode_request, limits
 from zbus.semq.program.local import ASKS_MAX
-from zbus.semq.protocol import Address
+from zbus.semq.protocol.words import Address
 
 flavours = pytest.mark.parametrize("flavour", ["trio", "asyncio"])
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.semq.desk import INTERVAL_MS, A, B, C, Desk
 from zbus.semq.endpoint.events import Happened, Refused, Transmit
-from zbus.semq.endpoint.options import SILENCE_MS
 from zbus.semq.endpoint.schema import StoreError
+from zbus.semq.protocol.words import SILENCE_MS
 
 
 def answer(desk: Desk, link: int, record: int, attempt: int = 1, **fields: Any) -> None:

@@ -31,7 +31,7 @@ from zbus.semq.endpoint.events import (
 from zbus.semq.program.frames import encode_request
 from zbus.semq.program.program import Outside, Program
 from zbus.semq.program.sockets import pinned_context, same_fingerprint, server_context
-from zbus.semq.protocol import PLATFORM
+from zbus.semq.protocol.words import PLATFORM
 
 
 def says_hello(event: Event) -> Iterable[Effect]:

@@ -28,7 +28,7 @@ from tests.simulation.semq_node import Node
 from tests.simulation.semq_platform import Platform
 from tests.simulation.semq_work import NODES, Work
 from zbus.semq.endpoint.events import Came, Connect, Frame, Opened, Unreachable
-from zbus.semq.protocol import PLATFORM
+from zbus.semq.protocol.words import PLATFORM
 from zbus.testing.simulation.machine import Options
 from zbus.testing.simulation.wires import Weather, Wires
 

@@ -13,7 +13,7 @@ import attrs
 
 from zbus.semq.app.protocol import Received
 from zbus.semq.endpoint.events import Frame, Taken
-from zbus.semq.protocol import PLATFORM, Address
+from zbus.semq.protocol.words import PLATFORM, Address
 
 
 class Known(Enum):

@@ -10,7 +10,7 @@ from tests.simulation.semq_book import Known, Sent
 from tests.simulation.semq_links import IDLE, Link
 from tests.simulation.semq_tables import FINAL, Noted, has_seen, intervals
 from zbus.semq.endpoint.events import Frame, Happened, Taken
-from zbus.semq.protocol import PLATFORM, read_seqs
+from zbus.semq.protocol.words import PLATFORM, read_seqs
 from zbus.testing.records import Record
 
 if TYPE_CHECKING:

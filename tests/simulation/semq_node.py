@@ -35,7 +35,7 @@ from zbus.semq.endpoint.events import (
     Transmit,
     Unreachable,
 )
-from zbus.semq.protocol import PLATFORM
+from zbus.semq.protocol.words import PLATFORM
 from zbus.testing.simulation.database import Crashed, Database, open_database
 
 if TYPE_CHECKING:

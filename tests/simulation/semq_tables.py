@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final, NamedTuple
 
-from zbus.semq.protocol import read_seqs
+from zbus.semq.protocol.words import read_seqs
 from zbus.testing.simulation.database import Database
 
 FINAL: Final = "SS_ACK2"

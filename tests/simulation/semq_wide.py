@@ -15,7 +15,7 @@ from tests.simulation.semq_node import Node
 from tests.simulation.semq_work import MESSAGES_MAX, Work
 from zbus.semq.endpoint.endpoint import EndpointOptions
 from zbus.semq.endpoint.events import Manage
-from zbus.semq.protocol import Address
+from zbus.semq.protocol.words import Address
 from zbus.testing.world import Reply
 
 UNKNOWN: Final = "1:99"

@@ -9,7 +9,7 @@ from tests.simulation.semq_book import Known, Sent
 from tests.simulation.semq_node import HOLDERS, Node
 from zbus.semq.endpoint.endpoint import EndpointOptions
 from zbus.semq.endpoint.events import Manage
-from zbus.semq.protocol import PLATFORM, Address
+from zbus.semq.protocol.words import PLATFORM, Address
 from zbus.testing.simulation.scene import request
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tests.simulation.seeds import run_seed
 from tests.simulation.semq import CALM, SemqSimulation
 from tests.simulation.semq_book import Sent
 from tests.simulation.semq_wide import WideSemqSimulation
-from zbus.semq.protocol import PLATFORM, Address
+from zbus.semq.protocol.words import PLATFORM, Address
 
 SEEDS = 60
 CHUNK = 5

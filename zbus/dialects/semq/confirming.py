@@ -18,13 +18,14 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from zbus.core.api import BrokerError, Chunk
-from zbus.dialects.semq.about import OF_ACKS, About
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Refused, SemqCall, Telling
-from zbus.dialects.semq.frames import echoed, encode_push, lines_of, passed_on
+from zbus.dialects.semq.frames import encode_push, lines_of, passed_on
 from zbus.dialects.semq.inquiring import notify_stored
 from zbus.dialects.semq.mailboxes import Mailbox, offset_of
 from zbus.dialects.semq.rows import read_row
-from zbus.semq.protocol import (
+from zbus.semq.protocol.about import OF_ACKS, About
+from zbus.semq.protocol.fields import NUMBERS, echoed
+from zbus.semq.protocol.words import (
     PLATFORM,
     Fields,
     Hop,
@@ -73,7 +74,7 @@ def _pass_on(call: SemqCall, source: str, target: str) -> None:
     semq_id = _instance(call.given["cmd"], call.fields, target)
     found = [one for one in links.instance(target, semq_id)[:1] if one.takes_control]
     if not found:
-        lines = lines_of({"dst": target, **echoed(call.given)})
+        lines = lines_of({"dst": target, **echoed(call.given, *NUMBERS)})
         text = f"{target} is not online"
         call.reply().refuse(404, OFFLINE, text, lines)
         return
@@ -112,7 +113,7 @@ def _ack(call: SemqCall, source: str, about: About) -> None:
     if hop == Hop.PLATFORM:
         _confirmed(call, source, about, "semq_reack", {})
     else:
-        call.notifier("semq_reack", source).notify(echoed(call.given))
+        call.notifier("semq_reack", source).notify(echoed(call.given, *NUMBERS))
 
 
 def _inquiry(call: SemqCall, source: str, about: About) -> None:
@@ -140,7 +141,7 @@ def _confirmed(
         if mailbox is not None:
             call.context.mailboxes.acknowledge(mailbox, offsets)
             call.context.delivering.answered(node)
-        notifier.notify({**echoed(call.given), **result})
+        notifier.notify({**echoed(call.given, *NUMBERS), **result})
 
     if about.several or about.place is not None:
         _find(call, node, about, notifier, found)
@@ -218,7 +219,7 @@ def _compare(
         elif isinstance(answer, BrokerError):
             found((now, []))
         else:
-            same = now.is_open(offset) and about.matches(read_row(now, *answer))
+            same = now.is_open(offset) and about.matches(read_row(now, *answer).mid)
             found((now, [offset] if same else []))
 
     mailbox.partition.log.get(offset, read)

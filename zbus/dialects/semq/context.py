@@ -15,13 +15,12 @@ from zbus.dialects.semq.inquiries import Inquiries
 from zbus.dialects.semq.links import Links
 from zbus.dialects.semq.mailboxes import Mailboxes
 from zbus.dialects.semq.settings import SemqSettings
-from zbus.dialects.semq.tickets import Tickets
 from zbus.edge.connection import Connection
 from zbus.edge.dialect import Context, Parts
 from zbus.edge.http_reply import TEXT, PlainHead, PlainReply, guarded
 from zbus.edge.status import STATUS, retry_line
 from zbus.option import listed
-from zbus.semq.protocol import Fields, Malformed, is_platform, read_address
+from zbus.semq.protocol.words import Fields, Malformed, is_platform, read_address
 
 T = TypeVar("T")
 
@@ -61,7 +60,6 @@ class SemqContext(Context[SemqSettings]):
         self.links = Links(broker)
         self.asking = Inquiries(broker, self.mailboxes, self.links, settings.semq_interval_ms)
         self.dead = DeadRows(broker, self.mailboxes)
-        self.tickets = Tickets(settings.secret)
         self.delivering = Delivering(
             broker, self.mailboxes, self.links, self.asking, self.dead, self.body_bytes_max
         )

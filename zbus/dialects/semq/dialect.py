@@ -22,7 +22,7 @@ from zbus.edge.dialect import Parts, first_segment
 from zbus.edge.guard import Answer, Policy
 from zbus.edge.http_reply import HttpDialect, PlainHead
 from zbus.edge.websocket import Codec
-from zbus.semq.protocol import PLATFORM, Fields, Malformed
+from zbus.semq.protocol.words import PLATFORM, Fields, Malformed
 from zbus.wire.heads.heads import Head, Heads
 from zbus.wire.target import is_crowded, split_target
 

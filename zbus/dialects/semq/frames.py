@@ -6,9 +6,10 @@ one that has a `cmd` answers nothing. Over a WebSocket a message holds one frame
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from zbus.semq.protocol.fields import OF_THE_HOP
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import Request
@@ -17,66 +18,7 @@ from zbus.wire.websocket import BINARY, INVALID_DATA, encode_frame
 
 PLATFORM_LINE: Final = b"src: 0:1\r\n"
 
-_OF_THE_HOP: Final = frozenset(
-    (
-        "cmd",
-        "id",
-        "token",
-        "authorization",
-        "cookie",
-        "host",
-        "connection",
-        "recver",
-        "sender",
-        "content-length",
-        "transfer-encoding",
-        "expect",
-        "keep-alive",
-        "upgrade",
-        "te",
-        "trailer",
-        "proxy-authorization",
-        "proxy-connection",
-        "remote-addr",
-        "accept",
-        "lk1",
-        "accept-encoding",
-        "accept-language",
-        "user-agent",
-        "origin",
-        "referer",
-        "cache-control",
-        "pragma",
-    )
-)
-"""Fields between the two ends of a connection, which are not passed on. Only the platform may send
-`lk1`."""
-
 _OF_BROWSERS: Final = "sec-"
-
-_ECHOED: Final = (
-    "ack_flag",
-    "flag",
-    "about",
-    "lk0",
-    "epoch",
-    "stream",
-    "seq",
-    "seqs",
-    "attempt",
-    "app_key",
-    "src_semq_id",
-    "src_semq_db_id",
-    "src_ref_id",
-    "dest_semq_id",
-    "dest_semq_db_id",
-    "dest_ref_id",
-    "semq_id",
-    "semq_db_id",
-    "ref_id",
-    "topic",
-)
-"""What an answer repeats, so that each side finds its row."""
 
 
 def lines_of(fields: Mapping[str, str]) -> bytes:
@@ -90,14 +32,9 @@ def passed_on(fields: Mapping[str, str]) -> bytes:
         {
             name: value
             for name, value in fields.items()
-            if name not in _OF_THE_HOP and not name.startswith(_OF_BROWSERS)
+            if name not in OF_THE_HOP and not name.startswith(_OF_BROWSERS)
         }
     )
-
-
-def echoed(fields: Mapping[str, str], names: Iterable[str] = _ECHOED) -> dict[str, str]:
-    """These of the fields, as far as they are there."""
-    return {name: fields[name] for name in names if fields.get(name)}
 
 
 def encode_push(command: str, lines: bytes, body: bytes = b"") -> bytes:

@@ -12,7 +12,15 @@ from zbus.dialects.semq.links import Hello
 from zbus.dialects.semq.settings import WINDOW_MAX
 from zbus.edge.access import Bearer
 from zbus.option import HOST
-from zbus.semq.protocol import PLATFORM, Malformed, read_address, read_epoch, read_node, read_number
+from zbus.semq.protocol.tickets import key_of, make_ticket
+from zbus.semq.protocol.words import (
+    PLATFORM,
+    Malformed,
+    read_address,
+    read_epoch,
+    read_node,
+    read_number,
+)
 
 VERSION: Final = "1"
 
@@ -83,7 +91,7 @@ def _welcome(call: SemqCall, reply: SemqReply, node: str) -> None:
             "interval": str(settings.semq_interval_ms),
             "max_size": str(context.body_bytes_max),
             "store_always": str(int(settings.semq_store_always)),
-            "ticket_key": context.tickets.key_of(node),
+            "ticket_key": key_of(settings.secret, node),
         }
     )
 
@@ -149,7 +157,8 @@ def lookup(call: SemqCall) -> None:
     if not links:
         raise Refused(404, OFFLINE, f"{target} is not online, or listens nowhere")
     greeting = links[0].hello
-    ticket, key = context.tickets.make(asker, target, context.broker.now_ms)
+    own = key_of(context.settings.secret, target)
+    ticket, key = make_ticket(own, asker, target, context.broker.now_ms)
     lookup = {"node": target, "listen": greeting.listen, "ticket": ticket, "key": key}
     if greeting.cert:
         lookup["cert"] = greeting.cert

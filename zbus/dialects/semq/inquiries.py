@@ -18,10 +18,7 @@ from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of
 from zbus.dialects.semq.links import Link, Links
 from zbus.dialects.semq.mailboxes import Mailbox, Mailboxes, locator
 from zbus.dialects.semq.rows import instance_of, lk0_of, mid_of
-from zbus.semq.protocol import Locator, Mid, show_seqs
-
-LONGEST_MS: Final = 600_000
-"""Between two questions."""
+from zbus.semq.protocol.words import Locator, Mid, back_off_ms, number_fields
 
 _JITTER: Final = 20
 """Percent, either way: those who were online when the broker was started are not asked in step."""
@@ -88,7 +85,7 @@ class Inquiries:
 
     def _wait_ms(self, node: str) -> int:
         rounds = self._rounds.get(node, 0)
-        wait_ms = min(self._interval_ms << min(rounds, 20), max(LONGEST_MS, self._interval_ms))
+        wait_ms = back_off_ms(self._interval_ms, rounds)
         percent = crc32(f"{node} {rounds}".encode()) % (2 * _JITTER + 1) - _JITTER
         return wait_ms + (wait_ms * percent // 100 if rounds else 0)
 
@@ -154,31 +151,8 @@ class Inquiries:
         mid, single = rows[0].mid, len(rows) == 1
         fields = {"dst": node, "about": "send", "flag": "1"}
         if single:
-            lk1 = locator(rows[0].offset)
-            fields |= {
-                "semq_id": str(lk1.semq),
-                "semq_db_id": str(lk1.db),
-                "ref_id": str(lk1.record),
-            }
-        lk0 = rows[0].lk0 if single else str(Locator(mid.store, 0))
-        fields |= {"lk0": lk0, "epoch": mid.epoch}
-        fields |= {"stream": str(int(mid.stream)), **_numbers(rows), "attempt": str(attempt)}
+            fields |= locator(rows[0].offset).fields()
+        fields["lk0"] = rows[0].lk0 if single else str(Locator(mid.store, 0))
+        fields |= {"epoch": mid.epoch, "stream": str(int(mid.stream)), "attempt": str(attempt)}
+        fields |= number_fields(row.mid.seq for row in rows)
         self._links.push(link, encode_push("semq_inquiry", PLATFORM_LINE + lines_of(fields)))
-
-
-def _numbers(rows: list[Inquiry]) -> dict[str, str]:
-    seqs = sorted(row.mid.seq for row in rows)
-    if len(seqs) == 1:
-        return {"seq": str(seqs[0])}
-    return {"seqs": show_ranges(seqs)}
-
-
-def show_ranges(seqs: list[int]) -> str:
-    """Numbers in ascending order, as `seqs` has them."""
-    ranges: list[range] = []
-    for seq in seqs:
-        if ranges and ranges[-1].stop == seq:
-            ranges[-1] = range(ranges[-1].start, seq + 1)
-        elif not ranges or seq >= ranges[-1].stop:
-            ranges.append(range(seq, seq + 1))
-    return show_seqs(ranges)

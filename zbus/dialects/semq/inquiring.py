@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from zbus.core.api import BrokerError, Chunk, Partition, Place, PointReads, find_id
-from zbus.dialects.semq.about import About
 from zbus.dialects.semq.context import Refused, SemqCall, SemqContext, Telling
-from zbus.dialects.semq.frames import echoed
-from zbus.dialects.semq.inquiries import show_ranges
 from zbus.dialects.semq.mailboxes import Mailbox
 from zbus.dialects.semq.rows import read_row
-from zbus.semq.protocol import MAILBOX, Malformed, Mid, read_node
+from zbus.semq.protocol.about import About
+from zbus.semq.protocol.fields import NUMBERS, echoed
+from zbus.semq.protocol.words import MAILBOX, Malformed, Mid, ranges_of, read_node, show_seqs
 
 _ANSWER: Final = "semq_inquiry_resp"
 
@@ -46,7 +45,7 @@ def notify_stored(call: SemqCall, source: str, about: About) -> None:
             call.context.links.watch(call.link, mailbox.node)
     stored: list[int] = []
     missing: list[int] = []
-    for seq in sorted({seq for numbers in about.ranges for seq in numbers}):
+    for seq in sorted(set(about.seqs)):
         mid = mid._replace(seq=seq)
         if topic.startswith(MAILBOX):
             there = mailbox is not None and _has(mailbox, mid)
@@ -58,11 +57,11 @@ def notify_stored(call: SemqCall, source: str, about: About) -> None:
 
 def _notify_found(call: SemqCall, notifier: Telling, stored: list[int], missing: list[int]) -> None:
     """A frame for what is there, and one for what is not; a reply of HTTP has both lists."""
-    fields = echoed(call.given)
+    fields = echoed(call.given, *NUMBERS)
     if "seqs" not in fields:
         notifier.notify({**fields, "result": str(len(stored))})
         return
-    lists = {"1": show_ranges(stored), "0": show_ranges(missing)}
+    lists = {"1": show_seqs(ranges_of(stored)), "0": show_seqs(ranges_of(missing))}
     if not notifier.twice and stored and missing:
         notifier.notify({**fields, "result": "1", "seqs": lists["1"], "missing": lists["0"]})
         return

@@ -22,12 +22,9 @@ from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push
 from zbus.dialects.semq.mailboxes import GROUP
 from zbus.edge.access import Bearer
 from zbus.edge.connection import Connection
+from zbus.semq.protocol.words import HEARTBEAT_MS, SILENCE_MS
 from zbus.wire.errors import WireError
 from zbus.wire.websocket import GOING_AWAY
-
-HEARTBEAT_MS: Final = 10_000
-SILENCE_MS: Final = 30_000
-"""A connection without anything for this long is dead."""
 
 WATCHED_MAX: Final = 1_000
 """Nodes that one connection watches."""

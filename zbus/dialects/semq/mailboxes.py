@@ -41,7 +41,7 @@ from zbus.core.api import (
     id_name,
     topic_unknown,
 )
-from zbus.semq.protocol import PLATFORM, Mid, PlatformLocator, Store, Stream
+from zbus.semq.protocol.words import PLATFORM, Mid, PlatformLocator, Store, Stream
 
 PREFIX: Final = "semq."
 GROUP: Final = "semq"

@@ -19,7 +19,7 @@ from zbus.dialects.semq.context import UNKNOWN, Refused, SemqCall
 from zbus.dialects.semq.dead import GIVEN_UP
 from zbus.dialects.semq.mailboxes import GROUP, Mailbox, locator, offset_of
 from zbus.dialects.semq.rows import read_id, read_row, split_lines
-from zbus.semq.protocol import read_node, read_platform_locator
+from zbus.semq.protocol.words import read_node, read_platform_locator
 
 COUNT: Final = 100
 COUNT_MAX: Final = 1_000

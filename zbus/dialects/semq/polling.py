@@ -9,7 +9,7 @@ from zbus.dialects.semq.context import SemqCall, SemqContext, SemqReply
 from zbus.dialects.semq.mailboxes import Mailbox
 from zbus.dialects.semq.rows import delivery_lines
 from zbus.edge.rights import admit_reader
-from zbus.semq.protocol import Malformed, read_node
+from zbus.semq.protocol.words import Malformed, read_node
 
 POLLS_MAX: Final = 100
 """Of one connection, at a time."""

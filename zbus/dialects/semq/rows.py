@@ -8,7 +8,8 @@ from urllib.parse import unquote
 from zbus.core.api import Chunk, Message
 from zbus.dialects.semq.frames import lines_of
 from zbus.dialects.semq.mailboxes import MARK, VOID, Mailbox, locator
-from zbus.semq.protocol import (
+from zbus.semq.protocol.fields import RESERVED
+from zbus.semq.protocol.words import (
     PLATFORM,
     Locator,
     Malformed,
@@ -18,44 +19,6 @@ from zbus.semq.protocol import (
     read_envelope,
 )
 from zbus.wire.numbers import parse_number
-
-_SAID: Final = frozenset(
-    (
-        "src",
-        "dst",
-        "lk0",
-        "lk1",
-        "epoch",
-        "stream",
-        "seq",
-        "seqs",
-        "attempt",
-        "savefwd",
-        "reliable",
-        "ordered",
-        "ack2",
-        "encrypt",
-        "session_key",
-        "app_key",
-        "expires",
-        "fixed",
-        "route",
-        "void",
-        "cmd",
-        "id",
-        "topic",
-        "status",
-        "semq_id",
-        "connection",
-        "content-length",
-        "transfer-encoding",
-        "origin_id",
-        "tag",
-        "key",
-    )
-)
-"""Fields of SEMQ: in what another dialect has put they mean nothing."""
-
 
 _LK0: Final = b"\r\nlk0: "
 
@@ -154,7 +117,7 @@ def _others(message: Message) -> bytes:
     lines = [
         _text(line) + b"\r\n"
         for line in message.headers.split(b"\r\n")
-        if line and line.partition(b":")[0].decode("latin-1").lower() not in _SAID
+        if line and line.partition(b":")[0].decode("latin-1").lower() not in RESERVED
     ]
     for name, value in ((b"origin_id", message.id), (b"tag", message.tag), (b"key", message.key)):
         if value and value.isascii() and value.decode().isprintable():

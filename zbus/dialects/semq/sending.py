@@ -18,10 +18,11 @@ from typing import Final
 from zbus.core.api import Chunk, Duplicate, Outcome, Stored, Topic, topic_unknown
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Refused, SemqCall, SemqContext, SemqReply
 from zbus.dialects.semq.dead import EXPIRED
-from zbus.dialects.semq.frames import PLATFORM_LINE, echoed, encode_push, lines_of, passed_on
+from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of, passed_on
 from zbus.dialects.semq.links import Link
 from zbus.dialects.semq.mailboxes import MARK, PREFIX, Mailbox
-from zbus.semq.protocol import (
+from zbus.semq.protocol.fields import ENVELOPE
+from zbus.semq.protocol.words import (
     MAILBOX,
     PLATFORM,
     AckFlag,
@@ -39,28 +40,6 @@ from zbus.wire.heads.header_names import PREFIX as HEADER_PREFIX
 _LINES_MAX: Final = 40
 
 _TOLD: Final = ("lk0", "epoch", "stream", "seq", "attempt", "app_key")
-
-_OF_NODES: Final = frozenset(
-    (
-        "dst",
-        "lk0",
-        "epoch",
-        "stream",
-        "seq",
-        "attempt",
-        "savefwd",
-        "reliable",
-        "ordered",
-        "ack2",
-        "expires",
-        "fixed",
-        "route",
-        "void",
-        "topic",
-        "semq_id",
-    )
-)
-"""Lines that mean nothing to consumers of the topic that a message was put into."""
 
 
 class SendReply(SemqReply):
@@ -87,14 +66,9 @@ class SendReply(SemqReply):
 
 def _answered(given: Mapping[str, str], envelope: Envelope | None) -> dict[str, str]:
     """What the answer repeats, and where its asker finds the row that it is about."""
-    echo = echoed(given, _TOLD)
+    echo = {name: given[name] for name in _TOLD if given.get(name)}
     if envelope is not None and envelope.lk0 is not None:
-        store, record = envelope.lk0
-        echo |= {
-            "src_semq_id": str(store.semq),
-            "src_semq_db_id": str(store.db),
-            "src_ref_id": str(record),
-        }
+        echo |= envelope.lk0.place.fields("src_")
     return echo
 
 
@@ -156,7 +130,7 @@ def send(call: SemqCall) -> None:
 def _unnumbered(given: Mapping[str, str]) -> bytes:
     """The header lines of what the platform numbers: it is a message of the platform, and of who
     sent it there is left what has been checked."""
-    kept = {name: given[name] for name in given if name not in _OF_NODES}
+    kept = {name: given[name] for name in given if name not in ENVELOPE}
     kept.pop("origin_src", None)
     if "src" in kept:
         kept["origin_src"] = kept.pop("src")
@@ -253,7 +227,7 @@ def _to_topic(
         return
     if envelope is not None and envelope.ack2 and call.link is not None:
         reply.confirm = _Confirm(context, call.link, call.link.node, reply.answered)
-    lines = passed_on({name: given[name] for name in given if name not in _OF_NODES})
+    lines = passed_on({name: given[name] for name in given if name not in ENVELOPE})
     _check_lines(lines, context.settings.message_headers_bytes_max)
     id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
     expires_ms = 0 if envelope is None else envelope.expires_ms

@@ -26,7 +26,7 @@ import msgspec
 from zbus.client.errors import ProtocolError, refusal
 from zbus.documents import NOT_JSON
 from zbus.semq.endpoint.events import Frame
-from zbus.semq.protocol import Level, Mid, Stream, read_locator, read_number
+from zbus.semq.protocol.words import Level, Mid, Stream, read_locator, read_number
 
 Route = Literal["auto", "platform", "direct"]
 

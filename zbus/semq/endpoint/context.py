@@ -8,7 +8,8 @@ from random import Random
 from typing import Final
 
 from zbus.semq.endpoint.events import Close, Effect, Frame, Transmit
-from zbus.semq.endpoint.options import BACKOFF_MAX_MS, EndpointOptions
+from zbus.semq.endpoint.options import EndpointOptions
+from zbus.semq.protocol.words import back_off_ms
 
 _JITTER: Final = 0.2
 
@@ -48,5 +49,5 @@ class Context:
 
     def backoff_ms(self, rounds: int) -> int:
         """Until the next question, after this many without an answer (section 8)."""
-        wait_ms = min(self.interval_ms << min(rounds, 20), max(BACKOFF_MAX_MS, self.interval_ms))
+        wait_ms = back_off_ms(self.interval_ms, rounds)
         return int(wait_ms * (1 + _JITTER * (2 * self.random.random() - 1))) if rounds else wait_ms

@@ -12,7 +12,7 @@ from typing import Final
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.received_ids import Intervals
-from zbus.semq.protocol import SKIPS_BYTES_MAX, Stream, read_intervals, show_seqs
+from zbus.semq.protocol.words import SKIPS_BYTES_MAX, Stream, read_intervals, show_seqs
 
 _WHICH: Final = "semq_db_id = ? AND node = ? AND stream = ?"
 

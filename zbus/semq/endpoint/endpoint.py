@@ -39,7 +39,7 @@ from zbus.semq.endpoint.outbox import Outbox
 from zbus.semq.endpoint.received_ids import ReceivedIds
 from zbus.semq.endpoint.rows import ROW_BYTES
 from zbus.semq.endpoint.schema import StoreError, prepare
-from zbus.semq.protocol import PLATFORM, Fields, Level, Malformed, read_envelope, read_node
+from zbus.semq.protocol.words import PLATFORM, Level, Malformed, read_envelope, read_node
 
 __all__ = ["Endpoint", "EndpointOptions", "StoreError"]
 
@@ -78,10 +78,10 @@ class Endpoint:
         self._commands: dict[str, Callable[[Link, str, Frame], None]] = {
             "semq_send": self._message,
             "semq_deliver": self._message,
-            "semq_ack": lambda _, node, frame: self._asking.acked(node, *_read(frame)),
-            "semq_reack": lambda _, node, frame: self._asking.reacked(node, Fields(frame.fields)),
-            "semq_inquiry": lambda _, node, frame: self._asking.asked(node, *_read(frame)),
-            "semq_inquiry_resp": self._answered_inquiry,
+            "semq_ack": lambda _, node, frame: self._asking.acked(node, frame.fields),
+            "semq_reack": lambda _, node, frame: self._asking.reacked(node, frame.fields),
+            "semq_inquiry": lambda _, node, frame: self._asking.asked(node, frame.fields),
+            "semq_inquiry_resp": lambda _, node, frame: self._asking.answered(node, frame.fields),
             "semq_presence": self._presence,
         }
         self._handlers: dict[type, Callable[..., None]] = {
@@ -261,9 +261,6 @@ class Endpoint:
         if online:
             self._asking.wake(peer)
 
-    def _answered_inquiry(self, link: Link, node: str, frame: Frame) -> None:
-        self._asking.answered(node, *_read(frame))
-
     # -- messages -----------------------------------------------------------------------------
 
     def _message(self, link: Link, node: str, frame: Frame) -> None:
@@ -297,24 +294,14 @@ class Endpoint:
 
     def _drop_or_send(self, wish: Submit) -> None:
         """Level 1: it has a way now, or is forgotten."""
-        node = wish.destination.node
-        if node == self._options.node:
+        own, node = self._options.node, wish.destination.node
+        if node == own:
             self._inbox.pass_inside(wish)
         else:
+            fields = {"cmd": "semq_send", **wish.fields(own), "id": "d"}
+            fields["reliable"] = str(int(wish.reliable))
             for way, link in self._links.routes(node).items():
                 if wish.route in ("auto", way) and len(wish.body) <= link.max_bytes:
-                    self._links.send_frame(link, self._dropped_fields(wish), wish.body)
+                    self._links.send_frame(link, fields, wish.body)
                     break
         self._context.effects.append(Submitted(wish.ask, 0, ""))
-
-    def _dropped_fields(self, wish: Submit) -> dict[str, str]:
-        own = self._options.node
-        fields = {"cmd": "semq_send", "src": f"{own}/{wish.user}" if wish.user else own}
-        fields |= {"dst": str(wish.destination), "savefwd": "1", "id": "d"}
-        fields |= {"reliable": str(int(wish.reliable)), **(wish.sealed or {})}
-        fields |= {"expires": str(wish.expires_ms)} if wish.expires_ms else {}
-        return fields | ({"app_key": wish.app_key} if wish.app_key else {})
-
-
-def _read(frame: Frame) -> tuple[Fields, dict[str, str]]:
-    return Fields(frame.fields), frame.fields

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from zbus.semq.protocol import Address
+from zbus.semq.protocol.words import Address
 
 
 class Frame(NamedTuple):
@@ -81,6 +81,17 @@ class Submit(NamedTuple):
     priority: int = 0  # larger goes first
     user: str = ""  # of this node, who sends it
     sealed: Mapping[str, str] | None = None  # the body is encrypted: what the envelope says of that
+
+    def source(self, own: str) -> str:
+        """Who sends it, of this node."""
+        return f"{own}/{self.user}" if self.user else own
+
+    def fields(self, own: str) -> dict[str, str]:
+        """What is said of it, beside its numbers; `own` is this node."""
+        fields = {"src": self.source(own), "dst": str(self.destination)}
+        fields |= {"savefwd": str(self.level), **(self.sealed or {})}
+        fields |= {"app_key": self.app_key} if self.app_key else {}
+        return fields | ({"expires": str(self.expires_ms)} if self.expires_ms else {})
 
 
 class Take(NamedTuple):

@@ -12,10 +12,11 @@ from typing import Final
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.events import Frame, Refused, Reported, Submit, Take, Taken
 from zbus.semq.endpoint.links import Links
-from zbus.semq.endpoint.numbers import in_parts, numbers
+from zbus.semq.endpoint.numbers import in_parts
 from zbus.semq.endpoint.received_ids import ReceivedIds
 from zbus.semq.endpoint.schema import OPEN
-from zbus.semq.protocol import (
+from zbus.semq.protocol.fields import NOT_HANDED
+from zbus.semq.protocol.words import (
     PLATFORM,
     Envelope,
     Hop,
@@ -25,28 +26,9 @@ from zbus.semq.protocol import (
     PlatformLocator,
     Store,
     Stream,
-    read_address,
+    number_fields,
+    read_envelope,
 )
-
-_NOT_HANDED: Final = frozenset(
-    (
-        "cmd",
-        "id",
-        "status",
-        "topic",
-        "lk1",
-        "attempt",
-        "reliable",
-        "ack2",
-        "expires",
-        "fixed",
-        "route",
-        "void",
-        "skips",
-        "semq_id",
-    )
-)
-"""Fields that are nothing to the application; all others it is shown, those of its own, too."""
 
 _HANDED_BYTES_MAX: Final = 32 << 10
 _HANDED_MAX: Final = 100
@@ -362,41 +344,20 @@ class Inbox:
 
     def deliver(self, wish: Submit, mid: Mid, record: int) -> None:
         """A message from this node to this node, in the transaction that has sent it."""
-        own, sealed = self._context.options.node, wish.sealed or {}
-        source = f"{own}/{wish.user}" if wish.user else own
-        fields = {"src": source, "dst": str(wish.destination), "lk0": f"{mid.store}/{record}"}
-        fields |= {"epoch": mid.epoch, "stream": str(mid.stream), "seq": str(mid.seq)}
-        fields |= {"savefwd": str(wish.level), "app_key": wish.app_key, **sealed}
-        frame = Frame(fields, wish.body)
-        envelope = Envelope(
-            read_address(source),
-            wish.destination,
-            Level(wish.level),
-            None,
-            mid,
-            None,
-            False,
-            wish.ordered,
-            True,
-            False,
-            1,
-            0,
-            wish.app_key,
-            [],
-        )._replace(lk0=Locator(mid.store, record))
+        fields = wish.fields(self._context.options.node)
+        fields |= {"lk0": f"{mid.store}/{record}", "epoch": mid.epoch}
+        fields |= {"stream": str(mid.stream), "seq": str(mid.seq)}
         self._ledger.add(mid)
-        self.put(envelope, mid, frame, needs=(False, False), state="NEW")
+        frame = Frame(fields, wish.body)
+        self.put(read_envelope(fields), mid, frame, needs=(False, False), state="NEW")
 
     def pass_inside(self, wish: Submit) -> None:
         """The same at level 1: it is dropped if no request waits for it."""
         takes = self._takes.get(wish.destination.user)
         if takes:
-            source = self._context.options.node
-            fields = {"src": f"{source}/{wish.user}" if wish.user else source}
-            fields |= {"dst": str(wish.destination), "savefwd": "1", "app_key": wish.app_key}
-            fields |= wish.sealed or {}
             take = self._pop(takes)
-            self._context.effects.append(Taken(take.ask, 0, _shown(fields, wish.body)))
+            frame = _shown(wish.fields(self._context.options.node), wish.body)
+            self._context.effects.append(Taken(take.ask, 0, frame))
 
 
 def _which(mid: Mid) -> tuple[str, str, int, int, int]:
@@ -410,7 +371,7 @@ def _shown(fields: dict[str, str], body: bytes) -> Frame:
     room = _HANDED_BYTES_MAX
     for name, value in fields.items():
         room -= len(name) + len(value.encode())
-        if value and name not in _NOT_HANDED and room > 0 and len(shown) < _HANDED_MAX:
+        if value and name not in NOT_HANDED and room > 0 and len(shown) < _HANDED_MAX:
             shown[name] = value
     return Frame(shown, body)
 
@@ -427,15 +388,10 @@ def _ack_fields(hop: Hop, node: str, acks: list[Ack], semq_id: int) -> dict[str,
     fields |= {"dest_semq_id": str(semq_id)}
     single = len(acks) == 1
     if single:
-        if hop == Hop.PLATFORM and lk1 is not None:
-            place = (lk1.semq, lk1.db, lk1.record)
-        else:
-            place = (lk0.store.semq, lk0.store.db, lk0.record)
-        fields |= dict(
-            zip(("src_semq_id", "src_semq_db_id", "src_ref_id"), map(str, place), strict=True)
-        )
+        place = lk1 if hop == Hop.PLATFORM and lk1 is not None else lk0.place
+        fields |= place.fields("src_")
         fields |= {"dest_semq_db_id": "1", "dest_ref_id": str(record)}
         fields |= {"app_key": app_key} if app_key else {}
     fields |= {"lk0": str(Locator(mid.store, lk0.record if single else 0))}
     fields |= {"epoch": mid.epoch, "stream": str(mid.stream)}
-    return fields | numbers([ack[0].seq for ack in acks])
+    return fields | number_fields([ack[0].seq for ack in acks])

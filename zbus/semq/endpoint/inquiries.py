@@ -7,14 +7,16 @@ of one stream to one party are one frame.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.inbox import Inbox
 from zbus.semq.endpoint.links import Links
-from zbus.semq.endpoint.numbers import in_parts, numbers
+from zbus.semq.endpoint.numbers import in_parts
 from zbus.semq.endpoint.outbox import Outbox
-from zbus.semq.protocol import (
+from zbus.semq.protocol.about import OF_ACKS, About
+from zbus.semq.protocol.fields import echoed
+from zbus.semq.protocol.words import (
     MAILBOX,
     PLATFORM,
     Fields,
@@ -24,11 +26,9 @@ from zbus.semq.protocol import (
     Malformed,
     Mid,
     Store,
-    Stream,
+    number_fields,
     read_locator,
-    read_number,
     read_platform_locator,
-    read_seqs,
 )
 
 _ROUND_MAX: Final = 2_000
@@ -38,57 +38,6 @@ _GATED: Final = 20
 """This often was asked for a row, as it were, whose party is offline: the longest time passes."""
 
 _WAITING: Final = "ss_status IN ('SS_SENT', 'SS_ACK_FWD', 'SS_ACK')"
-
-
-_ECHOED: Final = (
-    "src_semq_id",
-    "src_semq_db_id",
-    "src_ref_id",
-    "dest_semq_id",
-    "dest_semq_db_id",
-    "dest_ref_id",
-    "app_key",
-    "lk0",
-)
-"""What a ReAck2 repeats of its Ack2."""
-
-_REPEATED: Final = (
-    "about",
-    "flag",
-    "lk0",
-    "epoch",
-    "stream",
-    "attempt",
-    "semq_id",
-    "semq_db_id",
-    "ref_id",
-    "topic",
-    "dest_semq_id",
-)
-"""What an answer repeats of its question."""
-
-
-class About(NamedTuple):
-    """Which messages a control message is about."""
-
-    mid: Mid  # of the first of them
-    ranges: list[range]
-
-    @property
-    def single(self) -> bool:
-        return len(self.ranges) == 1 and len(self.ranges[0]) == 1
-
-
-def read_about(fields: Fields) -> About:
-    """`lk0`, `epoch`, `stream` and `seq` or `seqs`. Raises Malformed."""
-    store = read_locator(fields.required("lk0")).store
-    stream = fields.number("stream", Stream.CONTIGUOUS, Stream.GAPS, Stream.CONTIGUOUS)
-    if seqs := fields.text("seqs"):
-        ranges = read_seqs(seqs)
-    else:
-        seq = read_number("seq", fields.required("seq"), 1)
-        ranges = [range(seq, seq + 1)]
-    return About(Mid(store, fields.epoch(), stream, ranges[0].start), ranges)
 
 
 class Asking:
@@ -220,7 +169,7 @@ class Asking:
                 fields |= {"ref_id": str(record), "attempt": str(attempt)}
                 store = Store(context.options.node, semq_id, db)
                 fields |= {"lk0": str(Locator(store, record)), "epoch": epoch}
-                fields |= {"stream": str(stream), **numbers(seq for _, seq in part)}
+                fields |= {"stream": str(stream), **number_fields(seq for _, seq in part)}
                 fields |= {"topic": topic} if topic else {}
                 if link is not None:
                     self._links.send_frame(link, fields)
@@ -261,65 +210,74 @@ class Asking:
                 # Whose row it is, so that it is asked; and who asks, so that he is answered.
                 fields |= {"semq_id": str(store.semq)} if party != PLATFORM else {}
                 fields |= {"dest_semq_id": str(context.options.semq_id)}
-                fields |= _row_of(party, part[0]) if len(part) == 1 else {}
-                record = read_locator(part[0][1]).record if len(part) == 1 else 0
-                fields |= {"lk0": str(Locator(store, record)), "epoch": epoch}
-                fields |= {"stream": str(stream), **numbers(one[0] for one in part)}
+                locator = Locator(store, 0)
+                if len(part) == 1:
+                    _, lk0, lk1 = part[0]
+                    locator, place = read_locator(lk0), read_locator(lk0).place
+                    if party == PLATFORM and lk1:
+                        place = read_platform_locator(lk1)
+                    fields |= place.fields()
+                fields |= {"lk0": str(locator), "epoch": epoch}
+                fields |= {"stream": str(stream), **number_fields(one[0] for one in part)}
                 if link is not None:
                     self._links.send_frame(link, fields)
 
     # -- being asked --------------------------------------------------------------------------
 
-    def asked(self, node: str, fields: Fields, given: dict[str, str]) -> None:
+    def asked(self, node: str, given: dict[str, str]) -> None:
         """`semq_inquiry`: of the sender, or of the receiver of a message."""
-        about, kind = read_about(fields), fields.required("about")
-        store_node = about.mid.store.node
-        answers: list[tuple[dict[str, str], list[int]]]
+        fields = Fields(given)
+        about, kind = About(fields), fields.required("about")
+        mid, own = about.mid(), self._context.options
         if kind == "ack":
-            if store_node == self._context.options.node:
+            if mid.store.node == own.node:
                 self._received(node, about)
-            answers = [({"result": "1"}, [seq for each in about.ranges for seq in each])]
+            answers = [({"result": "1"}, about.seqs)]
         elif kind == "send":
-            if node not in (PLATFORM, store_node):
-                raise Malformed(f"{about.mid.store} is none of {node}'s")
-            there, void, missing = self._inbox.has(about.mid, about.ranges)
-            own = {"dest_semq_id": str(self._context.options.semq_id)}
-            answers = [({**own, "result": "1"}, there), ({**own, "result": "0"}, missing)]
-            answers.append(({**own, "result": "1", "void": "1"}, void))
+            if node not in (PLATFORM, mid.store.node):
+                raise Malformed(f"{mid.store} is none of {node}'s")
+            there, void, missing = self._inbox.has(mid, about.ranges)
+            answers = [({"result": "1"}, there), ({"result": "0"}, missing)]
+            answers.append(({"result": "1", "void": "1"}, void))
         else:
             raise Malformed("about is send or ack")
-        echo = {name: given[name] for name in _REPEATED if given.get(name)}
+        fields_of_all = {**echoed(given), "cmd": "semq_inquiry_resp", "dst": node}
+        if kind == "send":
+            fields_of_all["dest_semq_id"] = str(own.semq_id)
+        for result, seqs in answers:
+            self._send_parts(node, fields_of_all | result, seqs)
+
+    def _send_parts(self, node: str, fields: dict[str, str], seqs: list[int]) -> None:
+        """A frame about these numbers, or several."""
         link = self._links.to(node)
-        if link is None:
-            return
-        for result_fields, seqs in answers:
+        if link is not None:
             for part in in_parts(seqs, int):
-                answer = {"cmd": "semq_inquiry_resp", "dst": node, **echo, **result_fields}
-                self._links.send_frame(link, answer | numbers(part))
+                self._links.send_frame(link, fields | number_fields(part))
 
     def _received(self, node: str, about: About, void: bool = False) -> list[int]:
         """Another node has these of ours; or their numbers alone."""
-        found = list(self._outbox.find(node, about.mid, about.ranges))
+        found = list(self._outbox.find(node, about.mid(), about.ranges))
         self._outbox.received([record for record, _, _ in found], void)
         return [seq for _, seq, _ in found]
 
-    def answered(self, node: str, fields: Fields, given: dict[str, str]) -> None:
+    def answered(self, node: str, given: dict[str, str]) -> None:
         """`semq_inquiry_resp`."""
-        about, kind = read_about(fields), fields.required("about")
-        result = fields.number("result", 0, 0, 1)
+        fields = Fields(given)
+        about, kind = About(fields), fields.required("about")
+        mid, result = about.mid(), fields.number("result", 0, 0, 1)
         if kind == "ack":
             if result:
                 hop = Hop.PLATFORM if node == PLATFORM else Hop.SOURCE
-                self._inbox.confirmed(hop, node, about.mid, about.ranges, "")
+                self._inbox.confirmed(hop, node, mid, about.ranges, "")
             return
         attempt = fields.number("attempt", 1 << 62)
         if node == PLATFORM:
             self._platform_answered(fields, about, result, attempt)
         elif result:
             if seqs := self._received(node, about, fields.flag("void")):
-                self.reack(node, about, seqs, {"dest_semq_id": given.get("dest_semq_id", "")})
+                self.reack(node, mid, seqs, {"dest_semq_id": fields.text("dest_semq_id")})
         else:
-            found = list(self._outbox.find(node, about.mid, about.ranges))
+            found = list(self._outbox.find(node, mid, about.ranges))
             stored = [record for record, _, state in found if state == "SS_ACK"]
             self._outbox.ask_platform(stored)
             others = [record for record, _, state in found if state in ("SS_SENT", "SS_ACK_FWD")]
@@ -328,7 +286,7 @@ class Asking:
     def _platform_answered(self, fields: Fields, about: About, result: int, attempt: int) -> None:
         topic = fields.text("topic")
         node = topic[len(MAILBOX) :] if topic.startswith(MAILBOX) else PLATFORM
-        found = list(self._outbox.find(node, about.mid, about.ranges))
+        found = list(self._outbox.find(node, about.mid(), about.ranges))
         if result and node == PLATFORM:  # it is in its topic: it has arrived
             self._outbox.received([record for record, _, _ in found])
         elif result:
@@ -338,48 +296,29 @@ class Asking:
             again = [record for record, _, state in found if state in ("SS_SENT", "SS_ACK")]
             self._outbox.again(again, attempt)
 
-    def reack(self, node: str, about: About, seqs: list[int], given: dict[str, str]) -> None:
+    def reack(self, node: str, mid: Mid, seqs: list[int], given: dict[str, str]) -> None:
         """ReAck2: we know that it has come."""
-        link = self._links.to(node)
-        if link is None:
-            return
-        echo = {name: given[name] for name in _ECHOED if given.get(name)}
-        fields = {"cmd": "semq_reack", "ack_flag": "2", "dst": node}
-        fields |= {"lk0": str(Locator(about.mid.store, 0)), **echo, "epoch": about.mid.epoch}
-        for part in in_parts(seqs, int):
-            self._links.send_frame(
-                link, fields | {"stream": str(about.mid.stream), **numbers(part)}
-            )
+        fields = {"lk0": str(Locator(mid.store, 0)), **echoed(given)}
+        fields |= {"cmd": "semq_reack", "ack_flag": "2", "dst": node, "epoch": mid.epoch}
+        self._send_parts(node, fields | {"stream": str(mid.stream)}, seqs)
 
-    def acked(self, node: str, fields: Fields, given: dict[str, str]) -> None:
+    def acked(self, node: str, given: dict[str, str]) -> None:
         """`semq_ack`, which here is an Ack2."""
-        about = read_about(fields)
-        if about.mid.store.node == self._context.options.node:
+        fields = Fields(given)
+        about = About(fields)
+        mid = about.mid()
+        if mid.store.node == self._context.options.node:
             self._received(node, about, fields.flag("void"))
-        seqs = [seq for each in about.ranges for seq in each]
-        self.reack(node, about, seqs, given)
+        self.reack(node, mid, about.seqs, given)
 
-    def reacked(self, node: str, fields: Fields) -> None:
+    def reacked(self, node: str, given: dict[str, str]) -> None:
         """`semq_reack`: of the platform, or of a sender."""
-        about = read_about(fields)
-        flag = fields.number("ack_flag", Hop.SOURCE, Hop.PLATFORM, Hop.SOURCE)
-        hop = Hop(flag)
+        fields = Fields(given)
+        about = About(fields, OF_ACKS)
+        mid = about.mid()
+        hop = Hop(fields.number("ack_flag", Hop.SOURCE, Hop.PLATFORM, Hop.SOURCE))
         if (hop == Hop.PLATFORM) != (node == PLATFORM):
             return
-        lk1 = ""
-        if hop == Hop.PLATFORM and about.single and fields.text("src_ref_id"):
-            semq, db = fields.number("src_semq_id", 1), fields.number("src_semq_db_id", 1)
-            lk1 = f"{semq}/{db}/{fields.number('src_ref_id', 0)}"
-        self._inbox.confirmed(hop, node, about.mid, about.ranges, lk1)
-
-
-def _row_of(party: str, asked: tuple[int, str, str | None]) -> dict[str, str]:
-    """The locator of the asked party's row."""
-    _, lk0, lk1 = asked
-    if party == PLATFORM and lk1:
-        place = read_platform_locator(lk1)
-        values = (place.semq, place.db, place.record)
-    else:
-        locator = read_locator(lk0)
-        values = (locator.store.semq, locator.store.db, locator.record)
-    return dict(zip(("semq_id", "semq_db_id", "ref_id"), map(str, values), strict=True))
+        single = hop == Hop.PLATFORM and about.count == 1
+        lk1 = str(about.place) if single and about.place is not None else ""
+        self._inbox.confirmed(hop, node, mid, about.ranges, lk1)

@@ -11,14 +11,13 @@ which the other can work out (specification, section 12):
 
 from __future__ import annotations
 
-import hmac
 from collections import deque
 from typing import Final
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.events import Close, Connect, Frame, Opened
-from zbus.semq.endpoint.options import HEARTBEAT_MS, SILENCE_MS
-from zbus.semq.protocol import PLATFORM, Fields, Malformed, read_node
+from zbus.semq.protocol.tickets import read_ticket, same, sign
+from zbus.semq.protocol.words import HEARTBEAT_MS, PLATFORM, SILENCE_MS, Fields, Malformed
 
 HANDSHAKE_MS: Final = 10_000
 _FAILURES: Final = 3
@@ -246,35 +245,28 @@ class Links:
         link.max_bytes = fields.number("max_size", link.max_bytes)
         if link.called:
             nonce, proof = fields.required("nonce"), fields.required("proof")
-            right = _sign(link.key, f"B{link.nonce}{nonce}")
-            if not hmac.compare_digest(right.encode(), proof.encode()):
+            right = sign(link.key, f"B{link.nonce}{nonce}")
+            if not same(right, proof):
                 raise Malformed(f"authentication of node {link.node} failed: wrong proof")
-            self._hello(link, {"proof": _sign(link.key, f"A{link.nonce}{nonce}")})
+            self._hello(link, {"proof": sign(link.key, f"A{link.nonce}{nonce}")})
             return self._ready(link)
         if not link.proof:
             self._answer(link, fields)
             return False
-        if not hmac.compare_digest(link.proof.encode(), fields.required("proof").encode()):
+        if not same(link.proof, fields.required("proof")):
             raise Malformed("authentication failed: the proof is not that of the ticket's node")
         return self._ready(link)
 
     def _answer(self, link: Link, fields: Fields) -> None:
         """Of the calling node: is its ticket good?"""
         ticket, nonce = fields.required("ticket"), fields.required("nonce")
-        claims, _, signature = ticket.rpartition("|")
-        parts = claims.split("|")
-        key = self._ticket_key
-        good = hmac.compare_digest(_sign(key, claims).encode(), signature.encode())
-        if not key or not good or len(parts) != 3 or len(nonce) != _NONCE_LENGTH:
-            raise Malformed("the ticket is not one of the platform's for this node")
-        asker, target, expires = parts
-        late = Fields({"expires": expires}).number("expires", 0) < self._context.now_ms
-        if target != self._context.options.node or asker != fields.required("node") or late:
-            raise Malformed("the ticket is for another node, or has expired")
-        link.node, link.key = read_node(asker), _sign(key, f"key{ticket}")
+        own, now_ms = self._context.options.node, self._context.now_ms
+        link.node, link.key = read_ticket(self._ticket_key, ticket, own, now_ms)
+        if link.node != fields.required("node") or len(nonce) != _NONCE_LENGTH:
+            raise Malformed("the ticket is for another node, or the nonce is wrong")
         link.nonce = self._nonce()
-        link.proof = _sign(link.key, f"A{nonce}{link.nonce}")
-        proof = _sign(link.key, f"B{nonce}{link.nonce}")
+        link.proof = sign(link.key, f"A{nonce}{link.nonce}")
+        proof = sign(link.key, f"B{nonce}{link.nonce}")
         self._hello(link, {"nonce": link.nonce, "proof": proof})
 
     def _direct(self, node: str) -> list[Link]:
@@ -335,10 +327,6 @@ class Links:
             elif now_ms >= link.sent_ms + HEARTBEAT_MS:
                 self.send_frame(link, {"cmd": "heartbeat"})
         return lost
-
-
-def _sign(key: str, text: str) -> str:
-    return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()
 
 
 def _text(frame: Frame) -> str:

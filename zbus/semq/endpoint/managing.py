@@ -11,7 +11,14 @@ from zbus.semq.endpoint.inbox import Inbox
 from zbus.semq.endpoint.links import Links
 from zbus.semq.endpoint.outbox import Outbox
 from zbus.semq.endpoint.schema import ALARMING
-from zbus.semq.protocol import APP_KEY_BYTES_MAX, PLATFORM, Fields, Level, Malformed, read_node
+from zbus.semq.protocol.words import (
+    APP_KEY_BYTES_MAX,
+    PLATFORM,
+    Fields,
+    Level,
+    Malformed,
+    read_node,
+)
 
 _LIST_MAX: Final = 1_000
 _COMPLAINTS_MAX: Final = 100

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from zbus.semq.endpoint.options import SEQS_MAX
-from zbus.semq.protocol import show_seqs
 
 _TEXT_MAX: Final = 4_000
 """Bytes: a platform takes lines of 8 KiB."""
@@ -27,17 +26,3 @@ def in_parts(items: Iterable[Item], seq_of: Callable[[Item], int]) -> Iterator[l
         size += length
     if part:
         yield part
-
-
-def numbers(seqs: Iterable[int]) -> dict[str, str]:
-    """One number as `seq`, and several as `seqs`."""
-    ordered = sorted(set(seqs))
-    if len(ordered) == 1:
-        return {"seq": str(ordered[0])}
-    ranges: list[range] = []
-    for seq in ordered:
-        if ranges and ranges[-1].stop == seq:
-            ranges[-1] = range(ranges[-1].start, seq + 1)
-        else:
-            ranges.append(range(seq, seq + 1))
-    return {"seqs": show_seqs(ranges)}

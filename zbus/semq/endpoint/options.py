@@ -6,13 +6,7 @@ from typing import Final
 
 import attrs
 
-from zbus.semq.protocol import read_node
-
-INTERVAL_MS: Final = 15_000
-BACKOFF_MAX_MS: Final = 600_000
-HEARTBEAT_MS: Final = 10_000
-SILENCE_MS: Final = 30_000
-"""A link without anything for this long is dead."""
+from zbus.semq.protocol.words import INTERVAL_MS, read_node
 
 SEQS_MAX: Final = 500
 """Numbers that are asked for, or confirmed, in one frame."""

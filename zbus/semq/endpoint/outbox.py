@@ -11,7 +11,7 @@ from zbus.semq.endpoint.counters import Counters
 from zbus.semq.endpoint.events import Frame, Happened, Submit
 from zbus.semq.endpoint.links import Link, Links
 from zbus.semq.endpoint.rows import COLUMNS, ROW_BYTES, Row, that_fit
-from zbus.semq.protocol import PLATFORM, AckFlag, Level, Mid, Store, Stream, read_number
+from zbus.semq.protocol.words import PLATFORM, AckFlag, Level, Mid, Store, Stream, read_number
 
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
@@ -41,7 +41,6 @@ class Outbox:
         stream = Stream.CONTIGUOUS if wish.level == Level.ARRIVE else Stream.GAPS
         seq, skips = self._counters.next(db, node, stream)
         sealed = wish.sealed or {}
-        source = f"{context.options.node}/{wish.user}" if wish.user else context.options.node
         cursor = context.execute(
             "INSERT INTO tb_0031 (semq_id, semq_db_id, src, dst, node, savefwd, ack2, ordered,"
             " reliable, encrypt, route, epoch, stream, seq, app_key, session_key, umx, void,"
@@ -50,7 +49,7 @@ class Outbox:
             (
                 context.options.semq_id,
                 db,
-                source,
+                wish.source(context.options.node),
                 str(wish.destination),
                 node,
                 wish.level,

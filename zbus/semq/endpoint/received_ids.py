@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from zbus.semq.endpoint.context import Context
-from zbus.semq.protocol import Mid, Store, Stream, read_intervals, show_seqs
+from zbus.semq.protocol.words import Mid, Store, Stream, read_intervals, show_seqs
 
 GAPS_MAX: Final = 500
 _KNOWN_MAX: Final = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final, NamedTuple
 
-from zbus.semq.protocol import MAILBOX, PLATFORM, Level, Locator, Store
+from zbus.semq.protocol.words import MAILBOX, PLATFORM, Level, Locator, Store
 
 WINDOW_BYTES: Final = 32 << 20
 """Bodies that are under way on one link."""

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import attrs
 
 from zbus.semq.endpoint.events import Frame
+from zbus.semq.protocol.fields import FRAMING
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
@@ -34,21 +35,6 @@ BODY_BYTES_MAX: Final = 16 << 20
 PLATFORM_BODY_BYTES_MAX: Final = 1 << 30
 """More than a broker can be told to take: what it sends is not refused, or it would come again."""
 
-_FRAMING: Final = frozenset(
-    (
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "host",
-        "expect",
-        "upgrade",
-        "te",
-        "trailer",
-        "proxy-connection",
-        "cache-control",
-    )
-)
 _NAMES = re.compile(r"[a-z0-9_.\-]*\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _REQUEST: Final = b"POST /semq HTTP/1.1\r\ncontent-length: %d\r\n%b\r\n%b"
@@ -66,7 +52,7 @@ def encode_lines(fields: Mapping[str, str]) -> bytes:
         raise ValueError("names of fields are lower-case letters, digits, - and _")
     if _CONTROL.search("".join(fields.values())):
         raise ValueError("fields have no control characters")
-    lines = [f"{name}: {value}\r\n" for name, value in fields.items() if name not in _FRAMING]
+    lines = [f"{name}: {value}\r\n" for name, value in fields.items() if name not in FRAMING]
     return "".join(lines).encode()
 
 
@@ -149,8 +135,8 @@ class ResponseFrames:
 
 def _fields(raw: Mapping[bytes, bytes]) -> dict[str, str]:
     fields = {_text(name): _text(value) for name, value in raw.items()}
-    if not _FRAMING.isdisjoint(fields):
-        for name in _FRAMING.intersection(fields):
+    if not FRAMING.isdisjoint(fields):
+        for name in FRAMING.intersection(fields):
             del fields[name]
     return fields
 

@@ -35,7 +35,7 @@ from zbus.semq.program.connection import Connection
 from zbus.semq.program.encryption import Sealing, SealingError
 from zbus.semq.program.frames import RequestFrames, encode_response
 from zbus.semq.program.sockets import serve
-from zbus.semq.protocol import Address, Fields, Level, Malformed, read_address, read_number
+from zbus.semq.protocol.words import Address, Fields, Level, Malformed, read_address, read_number
 from zbus.wire.heads.heads import Heads
 from zbus.wire.limits import WireLimits
 

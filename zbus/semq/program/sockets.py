@@ -33,7 +33,7 @@ from zbus.semq.program.frames import (
     encode_response,
     limits,
 )
-from zbus.semq.protocol import PLATFORM
+from zbus.semq.protocol.words import PLATFORM
 from zbus.wire.heads.heads import Heads
 from zbus.wire.limits import WireLimits
 

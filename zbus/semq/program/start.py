@@ -21,7 +21,7 @@ from zbus.semq.program.encryption import Sealing, SealingError, load_keys, requi
 from zbus.semq.program.frames import BODY_BYTES_MAX
 from zbus.semq.program.program import Outside, Program
 from zbus.semq.program.sockets import Platform, server_context
-from zbus.semq.protocol import Malformed, read_node
+from zbus.semq.protocol.words import Malformed, read_node
 
 _PATH_BYTES_MAX: Final = 107
 """Of a Unix socket: that much room the system has for it."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.dialects.semq.rows import Row
-from zbus.semq.protocol import (
+from zbus.semq.protocol.words import (
     Fields,
     Malformed,
     Mid,
@@ -55,7 +54,12 @@ class About:
 
     @property
     def count(self) -> int:
-        return sum(len(numbers) for numbers in self.ranges)
+        return sum(map(len, self.ranges))
+
+    @property
+    def seqs(self) -> list[int]:
+        """All its numbers."""
+        return [seq for numbers in self.ranges for seq in numbers]
 
     @property
     def whole(self) -> bool:
@@ -86,9 +90,8 @@ class About:
         stream = self.stream or Stream.CONTIGUOUS
         return Mid(self.store, self.epoch, stream, self.ranges[0].start)
 
-    def matches(self, row: Row) -> bool:
-        """A row has the MID, as far as that is said."""
-        mid = row.mid
+    def matches(self, mid: Mid) -> bool:
+        """A row has this MID, as far as that is said."""
         if self.store not in (None, mid.store) or self.epoch not in ("", mid.epoch):
             return False
         if self.stream not in (0, mid.stream):

@@ -13,7 +13,7 @@ a text for its sender.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -33,6 +33,16 @@ SKIPS_BYTES_MAX: Final = 4_000
 """Of a field with numbers that are skipped: a line has room for it."""
 
 NUMBER_MAX: Final = (1 << 63) - 1
+
+INTERVAL_MS: Final = 15_000
+"""How long something is unconfirmed before it is asked for, if nothing else was said."""
+
+BACKOFF_MAX_MS: Final = 600_000
+"""Between two questions without an answer."""
+
+HEARTBEAT_MS: Final = 10_000
+SILENCE_MS: Final = 30_000
+"""A connection without anything for this long is dead."""
 
 _NODE = re.compile(r"[0-3]:[A-Za-z0-9._-]{1,64}\Z")
 _USER = re.compile(r"[^/\x00-\x1f\x7f]{1,128}\Z")
@@ -94,6 +104,22 @@ class Store(NamedTuple):
         return f"{self.node}/{self.semq}/{self.db}"
 
 
+class PlatformLocator(NamedTuple):
+    """LK1: a row of the platform's store. What is beside the node in LK0 is such a one, too."""
+
+    semq: int
+    db: int
+    record: int
+
+    def __str__(self) -> str:
+        return f"{self.semq}/{self.db}/{self.record}"
+
+    def fields(self, prefix: str = "") -> dict[str, str]:
+        """As a control message has it."""
+        names = (f"{prefix}semq_id", f"{prefix}semq_db_id", f"{prefix}ref_id")
+        return dict(zip(names, map(str, self), strict=True))
+
+
 class Locator(NamedTuple):
     """LK0: a row of an outbox."""
 
@@ -103,16 +129,10 @@ class Locator(NamedTuple):
     def __str__(self) -> str:
         return f"{self.store}/{self.record}"
 
-
-class PlatformLocator(NamedTuple):
-    """LK1: a row of the platform's store."""
-
-    semq: int
-    db: int
-    record: int
-
-    def __str__(self) -> str:
-        return f"{self.semq}/{self.db}/{self.record}"
+    @property
+    def place(self) -> PlatformLocator:
+        """Without the node."""
+        return PlatformLocator(self.store.semq, self.store.db, self.record)
 
 
 class Mid(NamedTuple):
@@ -196,6 +216,30 @@ def show_seqs(ranges: list[range]) -> str:
     """The same, as text."""
     texts = [str(r.start) if len(r) == 1 else f"{r.start}-{r.stop - 1}" for r in ranges]
     return ",".join(texts)
+
+
+def ranges_of(numbers: Iterable[int]) -> list[range]:
+    """Neighbours together, in their order."""
+    ranges: list[range] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1].stop == number:
+            ranges[-1] = range(ranges[-1].start, number + 1)
+        else:
+            ranges.append(range(number, number + 1))
+    return ranges
+
+
+def number_fields(seqs: Iterable[int]) -> dict[str, str]:
+    """One number as `seq`, and several as `seqs`."""
+    ranges = ranges_of(seqs)
+    if len(ranges) == 1 and len(ranges[0]) == 1:
+        return {"seq": str(ranges[0].start)}
+    return {"seqs": show_seqs(ranges)}
+
+
+def back_off_ms(interval_ms: int, rounds: int) -> int:
+    """Until the next question, after this many without an answer (specification, section 8)."""
+    return min(interval_ms << min(rounds, 20), max(BACKOFF_MAX_MS, interval_ms))
 
 
 def read_intervals(text: str) -> list[range]:

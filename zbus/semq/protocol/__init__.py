@@ -1,0 +1,1 @@
+"""What platform and endpoints of SEMQ have in common: words, fields, tickets."""
