@@ -26,116 +26,6 @@ from zbus.option import DECLARED, listed
 from zbus.wire.limits import WireLimits
 from zbus.wire.networks import parse_networks
 
-ORDER: Final = (
-    "host",
-    "port",
-    "listen",
-    "unix_socket_mode",
-    "tls_cert_file",
-    "tls_key_file",
-    "tls_client_ca_file",
-    "tls_client_auth",
-    "server_name",
-    "tracker_list",
-    "tracker_token",
-    "data_dir",
-    "durability",
-    "engine",
-    "engine_user_file",
-    "engine_ca_file",
-    "engine_cert_file",
-    "engine_key_file",
-    "engine_replicas",
-    "engine_timeout_ms",
-    "engine_bytes_max",
-    "node",
-    "token_file",
-    "allow_url_token",
-    "insecure",
-    "line_bytes_max",
-    "head_bytes_max",
-    "fields_max",
-    "body_bytes_max",
-    "message_bytes_max",
-    "batch_messages_max",
-    "connections_max",
-    "connections_per_address_max",
-    "message_headers_bytes_max",
-    "tickets_per_connection_max",
-    "waiting_max",
-    "output_bytes_max",
-    "head_timeout_ms",
-    "body_timeout_ms",
-    "idle_timeout_ms",
-    "stall_timeout_ms",
-    "bytes_per_s_min",
-    "drain_timeout_ms",
-    "sse_heartbeat_ms",
-    "navigation_timeout_ms",
-    "call_timeout_ms",
-    "push_networks",
-    "push_connections_max",
-    "metrics_topics_max",
-    "disk_free_bytes_min",
-    "disk_free_percent_min",
-    "reserve_bytes",
-    "memory_limit_bytes",
-    "bodies_bytes_max",
-    "segment_bytes",
-    "retention_ms",
-    "retention_bytes",
-    "open_segments_max",
-    "memory_bytes_max",
-    "memory_topic_bytes_max",
-    "cache_bytes_max",
-    "history_bytes_max",
-    "topics_max",
-    "groups_per_topic_max",
-    "partitions_max",
-    "topic_messages_per_s",
-    "topic_bytes_per_s",
-    "txn_ttl_ms",
-    "allowed_hosts",
-    "cors_origins",
-    "trusted_proxies",
-    "pages",
-    "browser_get",
-    "reload_window_ms",
-    "rpc_url",
-    "camellia_ttl_ms",
-    "camellia_max_retry",
-    "camellia_ack_timeout_ms",
-    "camellia_ended_ms",
-    "camellia_batch",
-    "camellia_poll_timeout_ms",
-    "camellia_monitor_ms",
-    "camellia_idle_ms",
-    "tick_events_max",
-    "log_level",
-    "log_format",
-    "adf_auto_create",
-    "adf_body_bytes_max",
-    "adf_requestid_length_max",
-    "adf_first_duplications",
-    "adf_http_lease_ms",
-    "adf_pull_timeout_ms",
-    "mqcloud_producers",
-    "mqcloud_consumers",
-    "mqcloud_auto_register",
-    "mqcloud_first",
-    "mqcloud_queues",
-    "mqcloud_pull_size",
-    "mqcloud_consume_timeout_ms",
-    "mqcloud_limit_rate",
-    "mqcloud_clients_max",
-    "semq_nodes",
-    "semq_interval_ms",
-    "semq_store_always",
-    "semq_window",
-    "semq_rows_max",
-)
-"""In the order in which an operator asks: where, who, how much, how long, what is kept."""
-
 _Part = TypeVar("_Part")
 
 
@@ -238,17 +128,26 @@ class Config(
         return kind(**given, **{name: more[name] for name in names & more.keys()})
 
 
-def _declared() -> dict[str, Option]:
-    hints, fields = typing.get_type_hints(Config), attrs.fields_dict(Config)
-    declared = {name for name, field in fields.items() if DECLARED in field.metadata}
-    assert declared == set(ORDER), declared ^ set(ORDER)
+def _declared() -> dict[type, dict[str, Option]]:
+    hints = typing.get_type_hints(Config)
     return {
-        name: Option(name, hints[name], fields[name].default, fields[name].metadata[DECLARED])
-        for name in ORDER
+        owner: {
+            field.name: Option(
+                field.name, hints[field.name], field.default, field.metadata[DECLARED]
+            )
+            for field in attrs.fields(owner)
+            if DECLARED in field.metadata
+        }
+        for owner in Config.__bases__
     }
 
 
-OPTIONS: Final[Mapping[str, Option]] = _declared()
+DECLARATIONS: Final[Mapping[type, Mapping[str, Option]]] = _declared()
+"""By the class that declares them, in the order in which the page shows them."""
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    name: option for declared in DECLARATIONS.values() for name, option in declared.items()
+}
 
 
 def _at_least(config: Config, larger: str, smaller: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zbus.config.options import OPTIONS, Option
+from zbus.config.options import DECLARATIONS, Option
 from zbus.config.server import GIB, KIB, MIB
 from zbus.config.sources import OTHER_VARIABLES
 
@@ -33,11 +33,17 @@ text with another unit: sizes as `"64 MiB"` (`KiB`, `MiB`, `GiB`, `TiB`), times 
 """
 
 
+_HEAD = "| option | default | allowed | meaning |\n|---|---|---|---|\n"
+
+
 def documentation() -> str:
-    """The reference page: a short introduction and the table of options."""
-    head = ("| option | default | allowed | meaning |", "|---|---|---|---|")
-    rows = [_row(option) for option in OPTIONS.values()]
-    return INTRODUCTION + "\n" + "\n".join((*head, *rows)) + "\n"
+    """The reference page: an introduction, and a table for each part that declares options."""
+    tables = [
+        f"\n{str(owner.__doc__).partition(chr(10))[0]}\n\n{_HEAD}"
+        + "".join(_row(option) + "\n" for option in declared.values())
+        for owner, declared in DECLARATIONS.items()
+    ]
+    return INTRODUCTION + "".join(tables)
 
 
 def _amount(name: str, value: float | None) -> str:

@@ -65,7 +65,7 @@ _ORIGINS = rf"^\s*(?:{_ORIGIN}\s*)?(?:,\s*(?:{_ORIGIN}\s*)?)*\Z"
 
 @attrs.frozen(slots=False, kw_only=True)
 class GuardOptions:
-    """Options of a broker."""
+    """What browsers may do, and pages of other sites."""
 
     allowed_hosts: str = option(
         "",

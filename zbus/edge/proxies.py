@@ -36,7 +36,7 @@ _SECURE = frozenset(("https", "wss"))
 
 @attrs.frozen(slots=False, kw_only=True)
 class ProxyOptions:
-    """Options of a broker."""
+    """Which proxies are believed about their clients."""
 
     trusted_proxies: str = option(
         "",

@@ -35,7 +35,7 @@ _LOG_EVERY_MS = 1_000
 
 @attrs.frozen(slots=False, kw_only=True)
 class RightsOptions:
-    """Options of a broker."""
+    """How a token may be shown."""
 
     allow_url_token: bool = option(
         False, "Take a token from the URL, too, where it stays in histories and in others' logs."

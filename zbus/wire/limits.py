@@ -13,7 +13,7 @@ _GIB = 1 << 30
 
 @attrs.frozen(slots=False, kw_only=True)
 class WireLimits:
-    """Every one has a refusal of its own."""
+    """How large a request may be; every limit has a refusal of its own."""
 
     line_bytes_max: int = number(8 * _KIB, 256, _MIB, "Longest request line or header line.")
     """The request line (414) and each header or trailer line (431), without CRLF."""

@@ -15,7 +15,9 @@ _TIB = 1 << 40
 
 @attrs.frozen(slots=False, kw_only=True)
 class Limits:
-    """Those that are declared as options are set from the configuration."""
+    """How much a broker keeps, and does at once.
+
+    Those that are declared as options are set from the configuration."""
 
     message_bytes_max: int = number(
         16 * _MIB, 1, 64 * _MIB, "Longest body of one message, stored or routed."

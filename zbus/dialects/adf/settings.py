@@ -12,7 +12,7 @@ _DAY_MS = 86_400_000
 
 @attrs.frozen(slots=False, kw_only=True)
 class AdfOptions:
-    """The options of a broker that this dialect declares."""
+    """The dialect of Adf."""
 
     adf_auto_create: bool = option(True, "Adf: a push or pull creates a queue that does not exist.")
     adf_body_bytes_max: int = number(

@@ -15,7 +15,7 @@ _DAY_MS = 24 * _HOUR_MS
 
 @attrs.frozen(slots=False, kw_only=True)
 class CamelliaOptions:
-    """The options of a broker that this dialect declares."""
+    """The dialect of camellia."""
 
     camellia_ttl_ms: int = number(
         _HOUR_MS,

@@ -19,7 +19,7 @@ _CONSUMERS = rf"^\s*(?:{_CONSUMER}\s*)?(?:,\s*{_CONSUMER}\s*)*\Z"
 
 @attrs.frozen(slots=False, kw_only=True)
 class MqcloudOptions:
-    """The options of a broker that this dialect declares."""
+    """The dialect of MQCloud."""
 
     mqcloud_producers: str = option(
         "",

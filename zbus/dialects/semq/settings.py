@@ -15,7 +15,7 @@ _NODE = r"[1-3]:[A-Za-z0-9._-]{1,64}"
 
 @attrs.frozen(slots=False, kw_only=True)
 class SemqOptions:
-    """The options of a broker that this dialect declares."""
+    """The dialect of SEMQ."""
 
     semq_nodes: str = option(
         "",

@@ -20,7 +20,7 @@ def _no_certificate() -> str:
 
 @attrs.frozen(slots=False, kw_only=True)
 class NativeOptions:
-    """The options of a broker that this dialect declares."""
+    """The zbus dialect: topics, calls, trackers, webhooks, metrics."""
 
     durability: Literal["memory", "os", "disk"] = option(
         "disk",
