@@ -10,7 +10,6 @@ from tests.conformance.dialogue import cmd, http, pull, put
 from tests.dialects.semq.words import EPOCH, A, B, Node, Platform, mid_fields
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.ticket import Silent
-from zbus.dialects.semq.frames import lines_of
 from zbus.dialects.semq.settings import SemqSettings
 
 
@@ -219,23 +218,6 @@ def test_what_others_see_of_a_row() -> None:
     client.request(http(f"/semq.{B}/other?cmd=declare&group_start_offset=0"))
     came = pull(client, f"/semq.{B}/other")
     assert unquote(came.headers["origin_id"]) == f"{A}/1/1/{EPOCH}/3/1"
-
-
-def test_rows_of_early_versions_are_confirmed() -> None:
-    """They have the MID as it is."""
-    platform = Platform()
-    branch = platform.node(B)
-    branch.hello()
-    topic, chunk = platform.world.broker.topics[f"semq.{B}"], Chunk()
-    for seq in (1, 2, 3):
-        lines = {"cmd": "semq_send", "src": A, "dst": B, "savefwd": "3", **mid_fields(A, seq)}
-        chunk.add(f"{A}/1/1/{EPOCH}/3/{seq}".encode(), lines_of(lines), b"old")
-    platform.world.broker.put_once(topic.partitions[0], chunk, Silent())
-    found = branch.take("semq_deliver")
-    assert [one.headers["seq"] for one in found] == ["1", "2", "3"]
-    branch.ack(found[0])
-    branch.control("semq_ack", ack_flag=1, **mid_fields(A, "2-3"))
-    assert platform.states(B) == {}
 
 
 FORGED = (

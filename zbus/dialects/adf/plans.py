@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from zbus.core.api import Changed, Chunk, Partition, make_row
+from zbus.core.api import Changed, Chunk, Group, Partition, make_row
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
 from zbus.dialects.adf.frames import Frames
@@ -158,6 +158,13 @@ class Following(AdfPlan):
 
     def finish(self, reply: AdfReply, scope: Scope) -> None:
         """Do it now."""
+        group = self.queues.find(self.topic)
+        if group is None:
+            reply.fail(actions.QUEUE_UNKNOWN)
+        else:
+            self.act(reply, scope, group)
+
+    def act(self, reply: AdfReply, scope: Scope, group: Group) -> None:
         raise NotImplementedError
 
 
@@ -181,11 +188,9 @@ class Settle(Following):
             return group.topic.partitions[0]
         return None
 
-    def finish(self, reply: AdfReply, scope: Scope) -> None:
-        group, held = self.queues.find(self.topic), scope.get(reply.requestid)
-        if group is None:
-            reply.fail(actions.QUEUE_UNKNOWN)
-        elif isinstance(held, Held) and held.group is group and held.lasts():
+    def act(self, reply: AdfReply, scope: Scope, group: Group) -> None:
+        held = scope.get(reply.requestid)
+        if isinstance(held, Held) and held.group is group and held.lasts():
             del scope[reply.requestid]
             ranges = [range(held.offset, held.offset + 1)]
             if self.action is Action.DELETE:
@@ -202,11 +207,7 @@ class Count(Following):
 
     __slots__ = ()
 
-    def finish(self, reply: AdfReply, scope: Scope) -> None:
-        group = self.queues.find(self.topic)
-        if group is None:
-            reply.fail(actions.QUEUE_UNKNOWN)
-            return
+    def act(self, reply: AdfReply, scope: Scope, group: Group) -> None:
         # Pulls that came before it have theirs, though they are served at the end of the turn.
         count = group.ready_count()
         if group.waiting and not (group.paused or group.window_full()):
@@ -227,12 +228,8 @@ class Clear(Following):
         partitions = group.topic.partitions if group.waiting else ()
         return next((one for one in partitions if one.visible < one.end), None)
 
-    def finish(self, reply: AdfReply, scope: Scope) -> None:
-        group = self.queues.find(self.topic)
-        if group is None:
-            reply.fail(actions.QUEUE_UNKNOWN)
-        else:
-            self.broker.drop_waiting(reply, group)
+    def act(self, reply: AdfReply, scope: Scope, group: Group) -> None:
+        self.broker.drop_waiting(reply, group)
 
 
 class Create(Following):

@@ -193,7 +193,7 @@ def _find(call: SemqCall, node: str, about: About, notifier: Telling, found: _Ro
     elif offset is None or not mailbox.is_open(offset):
         found(mailbox, [])
     elif about.whole or not about.partly:
-        same = not about.partly or mailbox.find_confirmed(about.mid()) == offset
+        same = not about.partly or mailbox.find(about.mid()) == offset
         found(mailbox, [offset] if same else [])
     else:
         _compare(call, mailbox, offset, about, notifier.guarded(partial(_unpacked, found)))

@@ -95,14 +95,6 @@ class Mailbox(NamedTuple):
         found = self._find_id(row_id(mid))
         return self._find_id(void_id(mid)) if found is None else found
 
-    def find_confirmed(self, mid: Mid) -> int | None:
-        """The same of what its node says to have, which may be a row of early versions."""
-        found = self.find(mid)
-        if found is not None or mid.store.node == PLATFORM:
-            return found
-        found = self._find_id(str(mid))
-        return self._find_id(f"{mid}{VOID}") if found is None else found
-
     def id_of(self, mid: Mid) -> str:
         """What a row of this MID is stored under, if there is one."""
         id = void_id(mid)
@@ -124,7 +116,7 @@ class Mailbox(NamedTuple):
         offset, likewise."""
         for numbers in ranges:
             for seq in numbers:
-                yield seq, self.find_confirmed(mid._replace(seq=seq))
+                yield seq, self.find(mid._replace(seq=seq))
 
     def is_durable(self, offset: int) -> bool:
         return offset < self.partition.visible

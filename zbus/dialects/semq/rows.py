@@ -71,7 +71,7 @@ def mid_of(mailbox: Mailbox, chunk: Chunk, at: int) -> Mid:
 
 
 def read_id(chunk: Chunk, at: int) -> str:
-    """The id of one of SEMQ's own rows, as it was before it was encoded; early versions did not."""
+    """The id of one of SEMQ's own rows, as it was before it was encoded."""
     return unquote(chunk.ids[at].decode("utf-8", "replace"))
 
 

@@ -49,6 +49,17 @@ _RETRY_MS: Final = 1_000
 _BACKWARDS_MS: Final = 1_000
 """A clock that went back by more than this was set."""
 
+_DUES: Final = """
+SELECT min(next_time) FROM tb_0030 WHERE next_time IS NOT NULL
+UNION ALL SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_SENT'
+UNION ALL SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_ACK_FWD'
+UNION ALL SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_ACK'
+UNION ALL SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_INIT' AND next_time > ?
+UNION ALL SELECT min(expires) FROM tb_0031 INDEXED BY tb_0031_expires
+  WHERE expires > 0 AND ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')
+"""
+"""When something is due for a row: each part is one look into an index."""
+
 
 class Endpoint:
     """`renewed`: the database is not what this node has had last, but for instance
@@ -150,28 +161,11 @@ class Endpoint:
         self._managing.alarm()
 
     def _next_due(self) -> int | None:
-        now_ms, execute = self._context.now_ms, self._context.execute
         if self._outbox.goes_on:
-            return now_ms
+            return self._context.now_ms
         dues = [self._links.due_ms(), self._managing.due_ms()]
-        for query, values in (
-            ("SELECT min(next_time) FROM tb_0030 WHERE next_time IS NOT NULL", ()),
-            ("SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_SENT'", ()),
-            ("SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_ACK_FWD'", ()),
-            ("SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_ACK'", ()),
-            (
-                "SELECT min(next_time) FROM tb_0031 WHERE ss_status = 'SS_INIT' AND next_time > ?",
-                (now_ms,),
-            ),
-            (
-                "SELECT min(expires) FROM tb_0031 INDEXED BY tb_0031_expires WHERE expires > 0"
-                " AND ss_status IN ('SS_INIT', 'SS_SENT', 'SS_ACK_FWD')",
-                (),
-            ),
-        ):
-            dues.append(execute(query, values).fetchone()[0])
-        found = [due_ms for due_ms in dues if due_ms is not None]
-        return min(found, default=None)
+        dues += [due_ms for (due_ms,) in self._context.execute(_DUES, (self._context.now_ms,))]
+        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
 
     # -- links --------------------------------------------------------------------------------
 

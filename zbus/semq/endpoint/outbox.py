@@ -196,7 +196,7 @@ class Outbox:
         record_text, _, attempt_text = frame.fields["id"][1:].partition(".")
         record, attempt = read_number("id", record_text), read_number("id", attempt_text or "0")
         sent_epoch = frame.fields.get("epoch")
-        if sent_epoch is not None and sent_epoch != self._epoch_of(record):
+        if sent_epoch is not None and sent_epoch != self._of(record, "epoch"):
             return  # of a message of an earlier life that had this record
         self._links.answered(record, link)
         if frame.status == 200:
@@ -205,31 +205,23 @@ class Outbox:
             state = "SS_ACK_FWD" if flag == AckFlag.FORWARDED else "SS_ACK"
             self._move([record], states, state)
         elif frame.fields.get("reason") == "offline":
-            node = frame.fields.get("dst", "").partition("/")[0] or self._node_of(record)
-            self._links.presence(node, online=False)
+            node = frame.fields.get("dst", "").partition("/")[0] or self._of(record, "node")
+            self._links.presence(node or "", online=False)
             self.again([record], attempt, self._context.interval_ms)
         elif frame.status in _REFUSALS_FOR_GOOD:
             self.die(record, _text(frame), attempt=attempt)
         else:
             self._postpone(record, attempt, frame)
 
-    def _node_of(self, record: int) -> str:
-        row = self._context.execute(
-            "SELECT node FROM tb_0031 WHERE object_id = ?", (record,)
-        ).fetchone()
-        return row[0] if row else ""
-
-    def _epoch_of(self, record: int) -> str | None:
-        row = self._context.execute(
-            "SELECT epoch FROM tb_0031 WHERE object_id = ?", (record,)
-        ).fetchone()
+    def _of(self, record: int, column: str, which: str = "TRUE") -> Any:  # noqa: ANN401  # of SQL
+        """A value of a row; None if there is no such row."""
+        query = f"SELECT {column} FROM tb_0031 WHERE object_id = ? AND {which}"
+        row = self._context.execute(query, (record,)).fetchone()
         return row[0] if row else None
 
     def _postpone(self, record: int, attempt: int, frame: Frame) -> None:
         """The platform has no room now. It may say when it has."""
-        count = "SELECT attempt FROM tb_0031 WHERE object_id = ? AND ss_status = 'SS_SENT'"
-        row = self._context.execute(count, (record,)).fetchone()
-        if row is None or row[0] != attempt:
+        if self._of(record, "attempt", "ss_status = 'SS_SENT'") != attempt:
             return
         wait_ms, after = self._context.backoff_ms(attempt), frame.fields.get("retry-after", "")
         if after.isdecimal() and len(after) < _DIGITS_MAX:
@@ -391,18 +383,16 @@ class Outbox:
 
     def expect_all(self) -> None:
         """There is something to send to each node that has rows."""
-        query = "SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT'"
-        self._ready.update({node: None for (node,) in self._context.execute(query).fetchall()})
+        self._expect("TRUE")
 
     def wake(self) -> None:
         """Rows that were to be sent later are due."""
-        rows = self._context.execute(
-            "SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT' AND next_time > 0"
-            " AND next_time <= ?",
-            (self._context.now_ms,),
-        ).fetchall()
-        for (node,) in rows:
-            self._ready[node] = None
+        self._expect("next_time > 0 AND next_time <= ?", self._context.now_ms)
+
+    def _expect(self, which: str, *values: object) -> None:
+        """There is something to send to the nodes of such rows."""
+        query = f"SELECT DISTINCT node FROM tb_0031 WHERE ss_status = 'SS_INIT' AND {which}"
+        self._ready.update(dict.fromkeys(node for (node,) in self._context.execute(query, values)))
 
 
 def _text(frame: Frame) -> str:

@@ -13,14 +13,9 @@ WINDOW_BYTES: Final = 32 << 20
 ROW_BYTES: Final = 500
 """What a row takes beside its body, about."""
 
-COLUMNS: Final = (
-    "object_id, semq_id, semq_db_id, src, dst, node, savefwd, ack2, ordered, reliable, encrypt,"
-    " route, epoch, stream, seq, app_key, session_key, umx, void, attempt, expires, skips"
-)
-
 
 class Row(NamedTuple):
-    """The columns are `COLUMNS`."""
+    """Its fields are columns."""
 
     object_id: int
     semq_id: int
@@ -65,6 +60,9 @@ class Row(NamedTuple):
         texts = {"app_key": self.app_key, "session_key": self.session_key, "skips": self.skips}
         fields |= {name: value for name, value in texts.items() if value}
         return fields | ({"expires": str(self.expires)} if self.expires else {})
+
+
+COLUMNS: Final = ", ".join(Row._fields)
 
 
 def that_fit(cursor: sqlite3.Cursor, waiting_bytes: int, waiting: bool) -> list[Row]:
