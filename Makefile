@@ -231,7 +231,7 @@ $(VENV)/run.stamp: pyproject.toml | $(BIN)/python
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python
 	@echo "zbus and what its tests need are installed in $(VENV); this is done once, and takes a while."
-	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[test]'
+	@$(BIN)/python packaging/install.py -e '.[test]'
 	@touch $(VENV)/run.stamp $@
 
 $(BIN)/python:
