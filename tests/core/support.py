@@ -16,17 +16,16 @@ from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Ticket
+from zbus.core.persistence.replay import recover
+from zbus.core.persistence.storage import MEMORY_TOPIC_BYTES_MAX, Storage
 from zbus.core.topics.delta import snapshot
 from zbus.core.topics.outcomes import Declared, Delivered, Done, Outcome, Routed, Stored
 from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
 from zbus.core.verbs.declare import GroupWish, Wished
 from zbus.core.verbs.seek import Start
 from zbus.storage.format.batch import Batch, Kind
-from zbus.storage.lane_state import state_of
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
-from zbus.storage.replay import recover
-from zbus.storage.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
 from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
@@ -195,7 +194,7 @@ class Box:
         """`wait` makes an engine answer that does so later."""
         self.journal = journal
         self.memory = MemoryJournal(memory_bytes_max)
-        storage = LogWriter(
+        storage = Storage(
             journal,
             self.memory,
             segment_bytes_max,
@@ -377,7 +376,7 @@ def same_state(one: Box, other: Box) -> None:
     for name in one.broker.topics:
         pairs = zip(one.topic(name).partitions, other.topic(name).partitions, strict=True)
         for here, there in pairs:
-            assert (here.end, state_of(here).last_crc) == (there.end, state_of(there).last_crc)
+            assert (here.end, here.stored.last_crc) == (there.end, there.stored.last_crc)
             assert _settled(snapshot(here)) == _settled(snapshot(there))
 
 

@@ -19,10 +19,10 @@ from zbus.core.cursor.state import (
     TopicOptions,
 )
 from zbus.core.dedup.window import Original
+from zbus.core.persistence.replay import recover
 from zbus.storage.format.batch import SNAPSHOT, Kind, encode_state
 from zbus.storage.format.checkpoint import decode_change, encode_change
 from zbus.storage.port import JournalDamage, Lane
-from zbus.storage.replay import recover
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000)
 

@@ -657,7 +657,7 @@ SERVING: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/storage/retention.py",
+        "zbus/core/persistence/retention.py",
         (
             "young-segment-goes",
             "        while keep < last and segments[keep + 1].begun_ms <= oldest_ms:",
@@ -831,7 +831,7 @@ FENCED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/storage/replay.py",
+        "zbus/core/persistence/replay.py",
         (
             "departing-not-read-again",
             "            other.backlogs[partition.index] = known or",

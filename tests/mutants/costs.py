@@ -58,7 +58,7 @@ MISTAKES: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/storage/writer.py",
+        "zbus/core/persistence/storage.py",
         (
             "memory-read-from-the-disk",
             "        engine = self._engine(partitions[0])\n        engine.commit(lanes, False",

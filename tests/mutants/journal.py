@@ -633,7 +633,7 @@ ROOM: list[Mutant] = [
 
 STORE: list[Mutant] = [
     *mutants_of(
-        "zbus/storage/writer.py",
+        "zbus/core/persistence/storage.py",
         (
             "state-before-its-messages",
             "            size = self._append(partition, state, batches, now_ms)",
@@ -723,7 +723,7 @@ STORE: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/storage/replay.py",
+        "zbus/core/persistence/replay.py",
         (
             "snapshot-keeps-originals",
             "            self.originals = DedupWindow()\n            self._tick = []",

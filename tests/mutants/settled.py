@@ -8,7 +8,7 @@ SETTLING = "core/patterns/test_put_and_ack.py"
 
 SETTLED: list[Mutant] = [
     *mutants_of(
-        "zbus/storage/writer.py",
+        "zbus/core/persistence/storage.py",
         (
             "settlement-behind-its-messages",
             "            if change is not None and (change.settlements or change.settled):\n",

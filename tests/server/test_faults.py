@@ -19,12 +19,12 @@ from zbus.core.fanout.follow import FanOut
 from zbus.core.log import Log
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Fault
+from zbus.core.persistence.storage import Storage
 from zbus.core.verbs import disconnect
 from zbus.core.verbs.disconnect import Departures
 from zbus.server.loop.faults import each, names, report
 from zbus.server.process.logs import TextFormatter
 from zbus.storage.port import JournalError
-from zbus.storage.writer import LogWriter
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.network import Connection
 from zbus.testing.world import Reply
@@ -196,8 +196,8 @@ UNKNOWN_BEARER: dict[str, object] = {}
 PEER: dict[str, object] = {"peer": "127.0.0.1:1025"}
 
 ROWS = {
-    "before the write": Row(fail_for_the_topic(LogWriter, "write"), put, TOPIC, 503),
-    "after the write": Row(fail_for_the_topic(LogWriter, "write", after=True), put, TOPIC, 503),
+    "before the write": Row(fail_for_the_topic(Storage, "write"), put, TOPIC, 503),
+    "after the write": Row(fail_for_the_topic(Storage, "write", after=True), put, TOPIC, 503),
     "the log at hand": Row(
         lambda rig: rig.plant(Log, "append", lambda log, _: of_a(log._partition)), put, TOPIC, 503
     ),
@@ -343,7 +343,7 @@ def test_other_partitions_of_the_topic_go_on(monkeypatch: pytest.MonkeyPatch) ->
     rig = Rig(monkeypatch, "disk")
     declare = "/P?cmd=declare&durability=disk&partitions=3"
     assert rig.ask(rig.witness, http(declare)).status == 200
-    rig.plant(LogWriter, "write", lambda _, partition, *rest: partition.lane == ("P", 1))
+    rig.plant(Storage, "write", lambda _, partition, *rest: partition.lane == ("P", 1))
     clients = [rig.connect() for _ in range(3)]
     for index, client in enumerate(clients):
         client.send(http(f"/P?partition={index}", body=b"x", method="POST"))
@@ -365,7 +365,7 @@ def test_a_topic_whose_making_fails_can_be_made_again(
 ) -> None:
     rig = Rig(monkeypatch, durability)
     lane = ("New", min(index, partitions - 1))
-    rig.plant(LogWriter, "write", lambda _, one, *rest: one.lane == lane, after=after)
+    rig.plant(Storage, "write", lambda _, one, *rest: one.lane == lane, after=after)
     declare = http(f"/New?cmd=declare&durability={durability}&partitions={partitions}")
     assert rig.ask(rig.witness, declare).status == 503
     rig.machine.advance(2_000)
@@ -381,7 +381,7 @@ def test_what_goes_wrong_again_and_again_is_read_once_a_second(
 ) -> None:
     rig = Rig(monkeypatch, "disk")
     opened: list[int] = []
-    reopen = LogWriter.reopen
+    reopen = Storage.reopen
 
     def counted(*args: Any) -> None:
         opened.append(rig.machine.now_ms)
@@ -393,7 +393,7 @@ def test_what_goes_wrong_again_and_again_is_read_once_a_second(
 
     take = Dispatch._take
     with monkeypatch.context() as patch:
-        patch.setattr(LogWriter, "reopen", counted)
+        patch.setattr(Storage, "reopen", counted)
         patch.setattr(Dispatch, "_take", never)
         began_ms = rig.machine.now_ms
         while rig.machine.now_ms < began_ms + 5_000:
@@ -415,7 +415,7 @@ def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatc
     def no_way(*_: object) -> None:
         raise Planted
 
-    monkeypatch.setattr(LogWriter, "reopen", no_way)
+    monkeypatch.setattr(Storage, "reopen", no_way)
     put(rig)
     rig.machine.settle()
     assert rig.machine.process is None
@@ -431,7 +431,7 @@ def test_nor_while_a_connection_is_served(monkeypatch: pytest.MonkeyPatch) -> No
     def no_way(*_: object) -> None:
         raise Planted
 
-    monkeypatch.setattr(LogWriter, "reopen", no_way)
+    monkeypatch.setattr(Storage, "reopen", no_way)
     pull(rig)
     rig.machine.settle()
     rig.culprit.reset()

@@ -8,9 +8,10 @@ from random import Random
 import pytest
 
 from tests.conformance.dialogue import World, http, ok
+from zbus.dialects.plan_names import name_of
 from zbus.dialects.zbus.settings import Timings
 from zbus.edge.access import Access, Entry, make_grant
-from zbus.server.loop.sampling import PAUSE_MS, Sampler, name_of
+from zbus.server.loop.sampling import PAUSE_MS, Sampler
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
 from zbus.wire.heads.heads import Heads
@@ -23,7 +24,7 @@ class Rig:
         self.machine = Machine(Random(1))
         self.machine.start()
         self.timings = Timings()
-        self._sampler = self.machine.running.loop.sampler = Sampler(self.timings)
+        self._sampler = self.machine.running.loop.sampler = Sampler(self.timings, name_of)
 
     def connect(self) -> Connection:
         return self.machine.connect()

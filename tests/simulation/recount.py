@@ -6,7 +6,6 @@ import msgspec
 
 from tests.simulation.model import Violation
 from zbus.core.topics.topic import Group, Topic
-from zbus.storage.lane_state import state_of as lane_of
 from zbus.testing.simulation.machine import Process
 
 
@@ -15,7 +14,7 @@ def state_of(process: Process) -> list[object]:
     state: list[object] = []
     for topic in process.broker.topics.values():
         state.append(repr(topic.options))
-        state += [(one.first, one.end, lane_of(one).last_crc) for one in topic.partitions]
+        state += [(one.first, one.end, one.stored.last_crc) for one in topic.partitions]
         for group in topic.groups.values():
             state.append(repr(group.options))
             state += [repr(backlog.snapshot(group.name)) for backlog in group.backlogs]

@@ -24,7 +24,6 @@ from zbus.core.topics.outcomes import Declared, Delivered, Done, Outcome, Stored
 from zbus.core.topics.topic import Group, Partition, Session, Topic
 from zbus.core.verbs.declare import GroupWish
 from zbus.storage.format.batch import decode_chunk, iterate
-from zbus.storage.lane_state import state_of
 from zbus.storage.port import JournalError, Lane
 from zbus.testing.disk import Disk
 from zbus.testing.records import records_of
@@ -429,7 +428,7 @@ def _check_partition(
     lane = partition.lane
     try:
         found = (
-            read_all(stack, lane, first, partition.end) if state_of(partition).segment_bytes else {}
+            read_all(stack, lane, first, partition.end) if partition.stored.segment_bytes else {}
         )
     except JournalError:
         if promised:

@@ -15,10 +15,10 @@ from tests.limits import checked
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.cursor.state import GroupChange, StateChange, TopicOptions
+from zbus.core.persistence.replay import recover
 from zbus.storage.format.batch import SNAPSHOT, Kind, decode_chunk, iterate
 from zbus.storage.format.checkpoint import encode_change
 from zbus.storage.port import JournalError, JournalFull, Verdicts
-from zbus.storage.replay import recover
 from zbus.testing.disk import Disk, Operation, ShortWrite
 from zbus.testing.engines import Writer, recovered, split, stored_lanes
 

@@ -16,7 +16,6 @@ from zbus.core.topics.delta import snapshot
 from zbus.core.topics.topic import Partition
 from zbus.storage import writer
 from zbus.storage.format import batch
-from zbus.storage.lane_state import state_of
 from zbus.storage.local import segment
 from zbus.storage.port import ALL_DURABLE, Lane, Verdicts
 
@@ -77,7 +76,7 @@ def test_a_checksum_that_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_checkpoint_without_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(partition: Partition, now_ms: int) -> StateChange:
         whole = snapshot(partition, now_ms)
-        return attrs.evolve(whole, groups=()) if state_of(partition).segment_bytes else whole
+        return attrs.evolve(whole, groups=()) if partition.stored.segment_bytes else whole
 
     monkeypatch.setattr(writer, "snapshot", forgetful)
     with pytest.raises(WorldFailure):

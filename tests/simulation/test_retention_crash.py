@@ -13,10 +13,10 @@ import pytest
 from tests.core.support import Probe, PullProbe, Reader, wishing
 from tests.simulation.desk import Desk
 from tests.simulation.stack import Stack, Told
-from zbus.core.commit.tick import CHECK_MS
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import make_row
 from zbus.core.model.pull_options import PullOptions
+from zbus.core.persistence.retention import CHECK_MS
 from zbus.core.topics.outcomes import Delivered, Outcome
 from zbus.core.topics.topic import Group
 from zbus.core.verbs.declare import GroupWish

@@ -18,11 +18,11 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import EntryState, StateChange
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.ticket import Ticket
+from zbus.core.persistence.storage import Storage
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs.puts import Puts
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.port import ALL_DURABLE, Lane, Verdicts
-from zbus.storage.writer import LogWriter
 
 SEEDS = 200
 QUICK = 15
@@ -111,7 +111,7 @@ def _restore_too_far(self: Broker, topic: Topic) -> None:
 
 
 def _write_visible(
-    self: LogWriter,
+    self: Storage,
     partition: Partition,
     chunk: Chunk | None,
     change: StateChange | None,
@@ -133,13 +133,13 @@ def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
 
 
 _apply_entry, _lease = Backlog._apply_entry, Backlog.lease
-_restore, _put_all, _write = Broker.restore, Puts.put_all, LogWriter.write
+_restore, _put_all, _write = Broker.restore, Puts.put_all, Storage.write
 
 BUGS: list[tuple[type, str, Callable[..., object]]] = [
     (LocalJournal, "commit", _commit_without_sync),
     (Backlog, "_apply_entry", _apply_without_acks),
     (Broker, "restore", _restore_too_far),
-    (LogWriter, "write", _write_visible),
+    (Storage, "write", _write_visible),
     (Puts, "put_all", _put_early),
     (Backlog, "lease", _lease_short),
 ]

@@ -11,8 +11,8 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.limits import Limits
 from zbus.core.model.pull_options import ONE, PullOptions
+from zbus.core.persistence.storage import Storage
 from zbus.core.topics.outcomes import Delivered, Outcome, Slice
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
 from zbus.testing.records import Record, records_of
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.storage.support import Loop
 from zbus.core.model.message import Message
+from zbus.core.persistence.replay import recover
 from zbus.core.topics.topic import Topic
 from zbus.storage.format.batch import Kind, decode_chunk, iterate
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OpenMode, OsFiles
 from zbus.storage.local.segment import walk_file
 from zbus.storage.local.worker import Job
-from zbus.storage.replay import recover
 from zbus.testing.world import World
 
 VERSION_1 = Path(__file__).parent.parent / "data/version-1"

@@ -9,11 +9,12 @@ import pytest
 
 from tests.core.support import Probe, PullProbe, Reader, refusal, wishing
 from tests.storage.support import Loop
-from zbus.core.commit.tick import CHECK_MS
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import make_row
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
+from zbus.core.persistence.replay import recover
+from zbus.core.persistence.retention import CHECK_MS
 from zbus.core.topics.outcomes import Delivered, Raw
 from zbus.core.topics.topic import Partition
 from zbus.core.verbs.declare import GroupWish
@@ -22,7 +23,6 @@ from zbus.storage.format.batch import read_header
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OpenMode, OsFiles
 from zbus.storage.local.worker import Job, ThreadWorker, Worker
-from zbus.storage.replay import recover
 
 EPOCH_MS = 1_800_000_000_000
 BODY = bytes(10_000)  # two of them fill a segment

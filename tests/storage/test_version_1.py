@@ -23,13 +23,12 @@ from zbus.core.cursor.state import StateChange
 from zbus.core.dedup.window import DedupWindow, key_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
+from zbus.core.persistence.replay import recover
 from zbus.core.topics.delta import snapshot
 from zbus.dialects.zbus.request.batch_formats import headers_of
 from zbus.storage.format.batch import Kind, decode_chunk, iterate
-from zbus.storage.lane_state import state_of
 from zbus.storage.local.files import OsFiles
 from zbus.storage.port import Journal, JournalError, Lane
-from zbus.storage.replay import recover
 from zbus.storage.tools.checkup import check_up
 from zbus.storage.tools.placeholders import LOST_LINE
 from zbus.testing import disk as simulated
@@ -178,7 +177,7 @@ def test_everything_is_there(data_dir: Path, landmarks: bool) -> None:
     lanes = {(topic.name, one.index): one for topic in topics for one in topic.partitions}
     assert lanes.keys() == LANES.keys()
     for lane, known in LANES.items():
-        assert (lanes[lane].end, state_of(lanes[lane]).last_crc) == (
+        assert (lanes[lane].end, lanes[lane].stored.last_crc) == (
             known["end"],
             known["last_crc"],
         )

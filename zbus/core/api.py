@@ -59,6 +59,8 @@ from zbus.core.patterns.schedules import without_lines as without_schedule_lines
 from zbus.core.patterns.transaction_log import Stage
 from zbus.core.patterns.transactions import PREFIX as TRANSACTIONS_PREFIX
 from zbus.core.patterns.transactions import ROWS as TRANSACTION_ROWS
+from zbus.core.persistence.replay import recover
+from zbus.core.persistence.storage import MEMORY_TOPIC_BYTES_MAX, Storage
 from zbus.core.timing.delays import PAGE as DELAYS_PAGE
 from zbus.core.timing.delays import Delays
 from zbus.core.timing.timers import Timer
@@ -109,6 +111,7 @@ __all__ = [
     "LISTED_STATES",
     "LISTING_FIRST",
     "LOSSES",
+    "MEMORY_TOPIC_BYTES_MAX",
     "MS_BOUNDS",
     "NAME_BYTES_MAX",
     "ONE",
@@ -184,6 +187,7 @@ __all__ = [
     "Stage",
     "Start",
     "StateChange",
+    "Storage",
     "Stored",
     "Ticket",
     "Timer",
@@ -201,6 +205,7 @@ __all__ = [
     "name_problem",
     "offset_outside",
     "pause_ms",
+    "recover",
     "topic_unknown",
     "without_schedule_lines",
 ]

@@ -36,11 +36,11 @@ from zbus.core.patterns.put_and_ack import PutAndAck
 from zbus.core.patterns.redrive import Redriver
 from zbus.core.patterns.schedules import Schedules
 from zbus.core.patterns.transactions import Transactions
+from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.outcomes import DONE, EmptyReason, Routed
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Fetch, Group, Partition, Pull, Session, Topic
 from zbus.core.upkeep.fencing import Fencing
 from zbus.core.upkeep.invariants import check_topics

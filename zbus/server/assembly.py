@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from zbus.config.server import LoopLimits, Timeouts
-from zbus.core.api import DEFAULT_LIMITS, Broker, Limits, Topic
+from zbus.core.api import DEFAULT_LIMITS, MEMORY_TOPIC_BYTES_MAX, Broker, Limits, Storage, Topic
 from zbus.dialects.registry import MARKS, build_router
 from zbus.dialects.zbus.request.slots import may_differ
 from zbus.edge.access import Access
@@ -24,7 +24,6 @@ from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.loop.timeouts import ConnectionTimeouts
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal
-from zbus.storage.writer import MEMORY_TOPIC_BYTES_MAX, LogWriter
 from zbus.wire.bodies.budget import Budget
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
@@ -40,7 +39,7 @@ HEADS_PER_LOOK = 2_000
 AGE_EVERY = 4
 """Seconds after which what was not used is forgotten, of what is remembered for speed."""
 
-Kind = Callable[[LogWriter, Iterator[bytes], Limits], Broker]
+Kind = Callable[[Storage, Iterator[bytes], Limits], Broker]
 """What makes a broker of its three parts: the class, or what a test puts in its place."""
 
 
@@ -57,8 +56,8 @@ def make_broker(
 ) -> Broker:
     """A broker that keeps its topics in this journal, and those in memory in memory."""
     memory = MemoryJournal(memory_bytes_max)
-    recorder = LogWriter(journal, memory, segment_bytes, snapshot_bytes, memory_topic_bytes_max)
-    return kind(recorder, ids, limits)
+    storage = Storage(journal, memory, segment_bytes, snapshot_bytes, memory_topic_bytes_max)
+    return kind(storage, ids, limits)
 
 
 def restore(broker: Broker, topics: Iterable[Topic], now_ms: int) -> None:

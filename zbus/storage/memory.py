@@ -177,4 +177,4 @@ class MemoryJournal:
 
 def _segment(batch: bytes) -> StoredSegment:
     header = read_header(batch)
-    return StoredSegment(header.base_offset, lambda: (len(batch), header.time_ms))
+    return StoredSegment(header.base_offset, header.time_ms, len(batch))

@@ -33,6 +33,7 @@ from zbus.storage.errors import JournalDamage as JournalDamage
 from zbus.storage.errors import JournalError as JournalError
 from zbus.storage.errors import JournalFull as JournalFull
 from zbus.storage.format.batch import Batch
+from zbus.storage.segments import StoredSegment as StoredSegment
 
 Lane = tuple[str, int]
 """Topic name and partition number."""
@@ -60,13 +61,6 @@ def of_lanes(verdicts: Verdicts, lanes: Collection[Lane]) -> Verdicts:
     if not verdicts:
         return ALL_DURABLE
     return {lane: verdicts[lane] for lane in lanes if lane in verdicts}
-
-
-class StoredSegment(NamedTuple):
-    """One segment as found at recovery. Nothing of an older one has been read yet."""
-
-    base: int  # the offset it begins with
-    measure: Callable[[], tuple[int, int]]  # reads its bytes and the time it begins with, epoch ms
 
 
 class StoredLane(NamedTuple):

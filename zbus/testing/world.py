@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import h11
 
-from zbus.core.api import DEFAULT_LIMITS, Limits
+from zbus.core.api import DEFAULT_LIMITS, Limits, recover
 from zbus.dialects.zbus.dialect import ZbusDialect
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Access
@@ -30,7 +30,6 @@ from zbus.edge.pages import Pages
 from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import ALL_DURABLE, Journal, Lane, Verdicts
-from zbus.storage.replay import recover
 from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
 from zbus.wire.limits import WireLimits
 

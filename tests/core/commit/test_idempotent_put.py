@@ -342,7 +342,7 @@ def test_a_batch_of_which_some_ids_are_known(
 def test_a_batch_is_never_torn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn may be too much for one DATA batch. Regression: it was cut wherever that was, and a
     crash between the two left half of a put."""
-    monkeypatch.setattr("zbus.storage.writer._PORTION_MESSAGES", 70)
+    monkeypatch.setattr("zbus.core.persistence.storage._PORTION_MESSAGES", 70)
     box = new_box()
     ids = [b"%d" % number for number in range(50)]
     for key in (b"a", b"b", b"c"):
@@ -437,7 +437,7 @@ def test_a_conflict_is_told_when_the_end_is_durable() -> None:
 def test_a_restart_remembers_the_same(
     segment_bytes_max: int, snapshot_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zbus.storage.writer.SNAPSHOT_EVERY_BYTES", snapshot_bytes)
+    monkeypatch.setattr("zbus.core.persistence.storage.SNAPSHOT_EVERY_BYTES", snapshot_bytes)
     box = new_box(segment_bytes_max=segment_bytes_max)
     for number in range(20):
         put(box, b"%d" % number)
@@ -472,7 +472,7 @@ class LateJournal(CrashJournal):
 def test_a_restart_from_a_snapshot(
     count: int, dedupe_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zbus.storage.writer.SNAPSHOT_EVERY_BYTES", 100)
+    monkeypatch.setattr("zbus.core.persistence.storage.SNAPSHOT_EVERY_BYTES", 100)
     box = new_box(TopicOptions("T", dedupe_ms=dedupe_ms))
     for number in range(count):
         put(box, b"%d" % number, b"%d-too" % number, key=b"k%d" % number)

@@ -211,7 +211,7 @@ STEPS = st.one_of(
 @pytest.fixture(autouse=True, scope="module")
 def many_snapshots() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zbus.storage.writer.SNAPSHOT_EVERY_BYTES", 100)
+        patch.setattr("zbus.core.persistence.storage.SNAPSHOT_EVERY_BYTES", 100)
         yield
 
 

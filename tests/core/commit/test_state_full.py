@@ -14,7 +14,6 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.topics.delta import snapshot
 from zbus.storage.format.batch import Batch
-from zbus.storage.lane_state import state_of
 from zbus.storage.port import JournalFull, Lane
 
 LEASES = GroupOptions(lease=True, lease_ms=60_000)
@@ -154,7 +153,7 @@ def test_a_purge_without_room_is_done_whole_when_there_is_some() -> None:
         box.settle(1_000)
     partition = box.partition()
     assert (partition.first, partition.end) == (3, 3)
-    assert len(state_of(partition).segments) == 1
+    assert len(partition.stored.segments) == 1
     assert settled(box, box.put(b"new")).fine
     assert box.take() == [b"new"]
     same_state(box, again(box))

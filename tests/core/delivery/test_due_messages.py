@@ -15,7 +15,6 @@ from zbus.core.model.limits import Limits
 from zbus.core.topics.topic import Partition
 from zbus.core.verbs.seek import Start
 from zbus.storage.format.batch import Batch
-from zbus.storage.lane_state import state_of
 
 COUNT = 50
 NAMES = [b"%d" % number for number in range(COUNT)]
@@ -138,9 +137,9 @@ def test_recovery_reads_so_many_writes_and_no_more(
     late: bool, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large state is written down seldom; but not so seldom that many small writes follow it."""
-    monkeypatch.setattr("zbus.storage.writer.SNAPSHOT_EVERY_BYTES", 100)
-    monkeypatch.setattr("zbus.storage.writer.REPLAYS_MAX", 20)
-    monkeypatch.setattr("zbus.storage.writer.LATE_REPLAYS_MAX", 10)
+    monkeypatch.setattr("zbus.core.persistence.storage.SNAPSHOT_EVERY_BYTES", 100)
+    monkeypatch.setattr("zbus.core.persistence.storage.REPLAYS_MAX", 20)
+    monkeypatch.setattr("zbus.core.persistence.storage.LATE_REPLAYS_MAX", 10)
     journal = CrashJournal()
     journal.late = late
     box = Box(journal)
@@ -154,8 +153,8 @@ def test_recovery_reads_so_many_writes_and_no_more(
         box.settle()
         after = again(box)
         same_state(box, after)
-        most = max(most, state_of(box.partition()).replays)
-        assert state_of(box.partition()).replays <= state_of(after.partition()).replays <= 2 * most
+        most = max(most, box.partition().stored.replays)
+        assert box.partition().stored.replays <= after.partition().stored.replays <= 2 * most
     assert most == limit
     written = [batch for batch in journal.written["T", 0] if isinstance(batch, Batch)]
     assert sum(batch.header.is_whole_state for batch in written) < 200 // limit

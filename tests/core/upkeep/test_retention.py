@@ -20,16 +20,19 @@ from tests.core.support import (
     refusal,
     same_state,
 )
-from zbus.core.commit.tick import CHECK_MS
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
+from zbus.core.persistence.retention import (
+    BYTES_PER_LOOK_MAX,
+    CHECK_MS,
+    SEGMENTS_PER_LOOK_MAX,
+    trim_before,
+)
 from zbus.core.topics.outcomes import Delivered, Peeked, Raw
 from zbus.core.upkeep.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.verbs.seek import Start
-from zbus.storage.lane_state import state_of
 from zbus.storage.port import JournalError, Lane
-from zbus.storage.retention import BYTES_PER_LOOK_MAX, SEGMENTS_PER_LOOK_MAX, trim_before
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
@@ -136,7 +139,7 @@ def test_each_limit(limits: dict[str, Any], expected: int) -> None:
     take(box, count=5)
     box.settle(1_000)
     put(box, 2)
-    assert [segment.base for segment in state_of(box.partition()).segments] == [0, 2, 4, 6, 8, 10]
+    assert [segment.base for segment in box.partition().stored.segments] == [0, 2, 4, 6, 8, 10]
     box.declare(attrs.evolve(box.topic().options, **limits))
     look(box)
     assert first(box) == expected
@@ -357,7 +360,7 @@ def test_what_is_not_synced_is_not_forgotten() -> None:
     for _ in range(6):
         box.put(BODY)
         box.turn()
-    assert state_of(partition).segments[-1].base > partition.visible
+    assert partition.stored.segments[-1].base > partition.visible
     assert trim_before(partition, box.now_ms) <= partition.visible
 
 
@@ -401,7 +404,7 @@ def test_recovery_knows_the_segments() -> None:
     put(box, 7, ms=100)
     after = again(box, SEGMENT_BYTES)
     here, there = box.partition(), after.partition()
-    assert state_of(there).segments[-1].base == state_of(here).segments[-1].base
+    assert there.stored.segments[-1].base == here.stored.segments[-1].base
     after.declare(attrs.evolve(after.topic().options, retention_count=2))
     look(after)
     assert first(after) == 5
@@ -443,7 +446,7 @@ def firsts(box: Box, checks: int) -> list[int]:
 def test_large_segments_go_few_at_a_time() -> None:
     box = box_with(TopicOptions("T"), "g")
     put(box, 9)
-    for segment in state_of(box.partition()).segments:
+    for segment in box.partition().stored.segments:
         segment.end(BYTES_PER_LOOK_MAX // 2)
     box.declare(attrs.evolve(box.topic().options, retention_count=1))
     assert firsts(box, 4) == [4, 8, 8, 8]
@@ -470,7 +473,7 @@ def test_what_a_crash_left_to_remove_is_removed_at_the_start() -> None:
     after = Box(journal.crash(lambda lane, unsynced: unsynced), segment_bytes_max=SEGMENT_BYTES)
     assert isinstance(after.journal, CrashJournal)
     assert after.journal.written["T", 0][-1] == first(after) == 64
-    assert len(state_of(after.partition()).segments) == 1
+    assert len(after.partition().stored.segments) == 1
     after.declare(attrs.evolve(after.topic().options, retention_count=2))
     put(after, 6)
     look(after)

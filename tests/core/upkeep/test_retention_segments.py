@@ -4,12 +4,11 @@ remembers much is not written again and again."""
 from __future__ import annotations
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
-from zbus.core.commit.tick import CHECK_MS
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
-from zbus.storage.lane_state import state_of
-from zbus.storage.retention import (
+from zbus.core.persistence.retention import (
+    CHECK_MS,
     CHECKPOINT_BYTES_PER_MS,
     SEGMENT_BYTES_BURST,
     SEGMENTS_SMALL_MAX,
@@ -44,7 +43,7 @@ def checks(box: Box, count: int) -> None:
 
 
 def kept_bytes(box: Box) -> int:
-    state = state_of(box.partition())
+    state = box.partition().stored
     return sum(segment.bytes for segment in state.segments) + state.segment_bytes
 
 
@@ -52,7 +51,7 @@ def test_bytes_hold_after_a_burst() -> None:
     limit = 1_000_000
     box = box_with(TopicOptions("T", retention_bytes=limit))
     burst(box, 180, 10, bytes(10_000))
-    files = len(state_of(box.partition()).segments)
+    files = len(box.partition().stored.segments)
     assert files < SEGMENTS_SMALL_MAX + 18_000_000 // SEGMENT_BYTES_BURST
     rest(box)
     assert limit <= kept_bytes(box) < limit + 2 * SEGMENT_BYTES_BURST
@@ -80,7 +79,7 @@ def test_what_all_groups_have_done_is_freed_though_the_segment_is_not_full() -> 
         box.ack(offset, "b")
     checks(box, 4)
     assert box.partition().first == 100
-    assert len(state_of(box.partition()).segments) == 1
+    assert len(box.partition().stored.segments) == 1
     assert kept_bytes(box) < 1_000
     same_state(box, again(box))
 
@@ -96,14 +95,14 @@ def test_a_large_checkpoint_is_not_written_for_each_new_message() -> None:
     checks(box, 4)
     partition = box.partition()
     assert partition.first == 20_000
-    assert state_of(partition).checkpoint_bytes > 800_000
-    late_ms = state_of(partition).checkpoint_bytes // CHECKPOINT_BYTES_PER_MS
+    assert partition.stored.checkpoint_bytes > 800_000
+    late_ms = partition.stored.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS
     begun_ms = box.now_ms
     bases = set()
     while box.now_ms < begun_ms + 2 * late_ms:
         box.put(b"x")
         box.settle(1_000)
-        bases.add(state_of(partition).segments[-1].base)
+        bases.add(partition.stored.segments[-1].base)
     assert len(bases) <= 4
     checks(box, late_ms // CHECK_MS + 4)
     assert partition.first == partition.end

@@ -1,8 +1,8 @@
 """One turn of the broker: what it gathers is written, synced and answered together.
 
 Puts are staged and changes noted while requests are applied; `commit` makes them one write per
-touched partition and asks for one sync. What waits for durability is answered when the recorder
-calls back, which for the levels `memory` and `os` is at once and for `disk` in a later tick.
+touched partition and asks for one sync. What waits for durability is answered when storage calls
+back, which for the levels `memory` and `os` is at once and for `disk` in a later tick.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
+from zbus.core.persistence.retention import CHECK_MS
+from zbus.core.persistence.storage import Failed, Storage
 from zbus.core.timing.timers import Timer
 from zbus.core.topics.delta import take_changes
 from zbus.core.topics.outcomes import DONE, Stored
-from zbus.core.topics.storage import Failed, Storage
 from zbus.core.topics.topic import Group, Partition, Topic
 
 Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
@@ -36,9 +37,6 @@ RETRY_MS = 1_000
 STATE_EVERY_MS = 5
 """Changes that no request waits for (a cursor that moved) are written at most that often by
 themselves, and with anything else at once. A crash redelivers what was delivered since."""
-
-CHECK_MS = 1_000
-"""`Retention` checks a partition this long after a write, and at most this often."""
 
 
 class Tick:

@@ -24,12 +24,12 @@ from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, too_many_wait
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.request_clock import RequestClock
+from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
 from zbus.core.topics.delivery_batch import DeliveryBatch
 from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Slice
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition, Pull, Session
 
 SKIPS_PER_TICK_MAX = 2_000

@@ -43,18 +43,11 @@ class Dispatching(Protocol):
     def activate(self, group: Group) -> None: ...
 
 
-def expiries_of(chunk: Chunk, known: Delays | None) -> Delays:
-    """Add when messages of a chunk expire to what is known."""
-    known = Delays() if known is None else known
-    for offset, expires_ms in enumerate(chunk.expires or (), chunk.first):
-        if expires_ms:
-            known.set(offset, expires_ms)
-    return known
-
-
 def note(tick: Tick, partition: Partition, chunk: Chunk) -> None:
     """Messages are written of which some expire."""
-    partition.expiries = expiries_of(chunk, partition.expiries)
+    if partition.expiries is None:
+        partition.expiries = Delays()
+    partition.expiries.set_all(chunk.first, chunk.expires or ())
     arm(tick, partition)
 
 

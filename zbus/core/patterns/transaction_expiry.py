@@ -19,8 +19,8 @@ from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.patterns.transaction_log import Producer, Task
+from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Partition
 
 LOOKS: Final = 8

@@ -43,9 +43,9 @@ from zbus.core.patterns.transaction_log import (
     Task,
     copy_of,
 )
+from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Changed, Committed
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs import message_admin as single
 from zbus.core.verbs.declare import GroupWish

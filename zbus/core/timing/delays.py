@@ -194,6 +194,12 @@ class Delays:
             self._push(number, page)
         self._count += 1
 
+    def set_all(self, first: int, due_ms: Iterable[int]) -> None:
+        """The same for consecutive offsets from `first` on, but for those that have a 0."""
+        for offset, one_ms in enumerate(due_ms, first):
+            if one_ms:
+                self.set(offset, one_ms)
+
     def discard(self, offset: int) -> bool:
         """Take a message out; say whether it was here."""
         if offset > self._top or (page := self._pages.get(offset // PAGE)) is None:

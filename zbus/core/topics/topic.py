@@ -32,6 +32,7 @@ from zbus.core.timing.delays import Delays
 from zbus.core.topics.calls import Call, Routed
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
 from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.stored import StoredLog
 from zbus.core.topics.views import Progress
 
 
@@ -430,7 +431,7 @@ class Partition:
         # Of a topic with several: the last decided emptying and those on their way, by number, and
         # where this partition begins by it.
         self.purges: dict[int, int] = {}
-        self.stored: object = None  # what the recorder knows of its lane
+        self.stored = StoredLog()
 
     @property
     def written(self) -> int:

@@ -23,9 +23,9 @@ from zbus.core.commit import topic_changes as deciding
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.errors import INTERNAL, BrokerError, fenced, group_unknown
 from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.changes import Changes
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import NO_CHUNK, Group, Partition, Session, Topic
 from zbus.core.upkeep.retention import Retention
 

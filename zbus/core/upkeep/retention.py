@@ -6,7 +6,7 @@ moves to what is left, what it lost is counted, and its next delivery says how m
 limit "all groups are done" is soft: no group loses anything.
 
 There is no sweep. A partition is checked a while after something was written to it, or
-when its oldest segment is old enough. Which segments those are the recorder knows.
+when its oldest segment is old enough. `zbus.core.persistence.retention` says which segments go.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zbus.core.commit.tick import CHECK_MS
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Ticket
+from zbus.core.persistence.retention import CHECK_MS, next_expiry_ms, trim_before
+from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Outcome
-from zbus.core.topics.storage import Storage
 
 if TYPE_CHECKING:
     from zbus.core.topics.topic import Partition, Topic
@@ -121,7 +121,7 @@ class Retention:
         if not partition.topic.retains:
             return refused is not None
         ripe = self._storage.roll_segment(partition, now_ms)
-        first = self._storage.trim_before(partition, now_ms)
+        first = trim_before(partition, now_ms)
         forgets = first > max(partition.first, partition.purged_to)
         if forgets:
             # As with a purge, what is forgotten is removed when it is durable that it is.
@@ -136,7 +136,7 @@ class Retention:
         if partition.visible < partition.end:
             self._tick.check_later(partition)  # what is on its way to the disk counts later
         if partition not in self._tick.retention_timer:
-            due_ms = self._storage.next_expiry_ms(partition)
+            due_ms = next_expiry_ms(partition)
             if due_ms is not None:
                 self._tick.retention_timer.set(partition, max(due_ms, now_ms + CHECK_MS))
 

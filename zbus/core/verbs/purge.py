@@ -8,8 +8,8 @@ from zbus.core.commit import topic_changes as deciding
 from zbus.core.commit.tick import Tick
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.persistence.storage import Storage
 from zbus.core.topics.outcomes import Changed, Outcome
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.upkeep.retention import Retention, begin
 

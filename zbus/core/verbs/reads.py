@@ -9,8 +9,8 @@ from zbus.core.log import Found, Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, offset_outside
 from zbus.core.model.ticket import Ticket
+from zbus.core.persistence.storage import Storage
 from zbus.core.topics.outcomes import Peeked, Raw, Slice
-from zbus.core.topics.storage import Storage
 from zbus.core.topics.topic import Group, Partition
 
 BROWSE_BYTES = 1 << 20

@@ -8,18 +8,11 @@ long those take, others decide.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from zbus.core.api import S_BOUNDS, Histogram
-from zbus.dialects.registry import DIALECTS
-from zbus.dialects.zbus.dialect import COMMANDS
-from zbus.dialects.zbus.inspect.message_admin import Order
-from zbus.dialects.zbus.messages.consume import Consume
 from zbus.dialects.zbus.settings import Timings
 from zbus.edge.connection import Plan
-from zbus.edge.proxies import ForClient
-from zbus.edge.rights import Guarded
-from zbus.edge.shape_plans import OfShape
-from zbus.edge.websocket import Close, Pong, Upgrade
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.wire.heads.heads import Head
 
@@ -32,18 +25,14 @@ COMMANDS_MAX = 100
 _NEVER_MS = 1 << 62
 _QUICK_S = S_BOUNDS[0]
 
-_NAMES: dict[type, str] = {
-    plan: name.decode() for name, plan in reversed(COMMANDS.items()) if isinstance(plan, type)
-}
-_NAMES |= {Consume: "consume", Upgrade: "websocket", Pong: "websocket", Close: "websocket"}
-_OTHERS = DIALECTS.keys() - {"native"}
-
 
 class Sampler:
     """Called by the loop when a turn begins and ends."""
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: Timings, name_of: Callable[[object], str]) -> None:
+        """`name_of` says under which name a plan is counted."""
         self._timings = timings
+        self._name_of = name_of
         self._turns = timings.turn
         self._link: SocketConnection | None = None  # whose request is followed
         self._head: Head | None = None  # of it, until it is planned
@@ -90,7 +79,7 @@ class Sampler:
         elif link.open_tickets:
             return  # it waits for the disk
         else:
-            self._observe(name_of(plan), now_s - self._began_s)
+            self._observe(self._name_of(plan), now_s - self._began_s)
         self._link = self._head = self._plan = None
         self.next_ms = self._after_ms
 
@@ -102,18 +91,3 @@ class Sampler:
                 return
             histogram = replies[name] = Histogram()
         histogram.observe(seconds)
-
-
-def name_of(plan: object) -> str:
-    """The command, or the dialect if that is not the native one; `refused` if it came to nothing
-    that may be done."""
-    while isinstance(plan, ForClient | OfShape):
-        plan = plan.plan
-    if type(plan) is Guarded:
-        plan = plan.passed()
-    if isinstance(plan, Order):
-        return plan.command
-    kind = type(plan)
-    # `zbus.dialects.camellia.pulls` is camellia's, `zbus.edge.pages` is of the pages.
-    dialect = (*kind.__module__.split("."), "", "")[2]
-    return dialect if dialect in _OTHERS else _NAMES.get(kind, "refused")

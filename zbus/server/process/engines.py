@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from zbus.config import Config
-from zbus.core.api import Topic
+from zbus.core.api import Topic, recover
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
@@ -22,7 +22,6 @@ from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
 from zbus.storage.local.identity import read_identity
 from zbus.storage.port import Journal, JournalError
-from zbus.storage.replay import recover
 
 EXIT_CANNOT_START: Final = 3  # the address or the data cannot be had
 EXIT_FAILED: Final = 1  # the journal failed while serving

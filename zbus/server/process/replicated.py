@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zbus.config import Config
-from zbus.core.api import Topic
+from zbus.core.api import Topic, recover
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
@@ -28,7 +28,6 @@ from zbus.storage.jetstream.ownership import Claimed, WentBack
 from zbus.storage.jetstream.settings import Shard, read_identity
 from zbus.storage.jetstream.standby import Standby
 from zbus.storage.port import Journal, JournalError
-from zbus.storage.replay import recover
 
 EXIT_WENT_BACK: Final = 74  # EX_IOERR: the stream has less than was confirmed
 EXIT_TAKEN: Final = 75  # EX_TEMPFAIL: another broker owns the data; start again, as its standby

@@ -18,6 +18,7 @@ import trio
 
 from zbus import __version__
 from zbus.config import Config
+from zbus.dialects.plan_names import name_of
 from zbus.dialects.registry import SETTINGS
 from zbus.dialects.zbus.topics.webhooks import reachable
 from zbus.edge.guard import GuardSettings
@@ -245,7 +246,7 @@ class Server:
         self.pushing = Pushing(
             self.broker, self.mailbox.post, self._courier, config.push_connections_max
         )
-        self.loop.sampler = Sampler(self.running.timings)
+        self.loop.sampler = Sampler(self.running.timings, name_of)
         self._accept(assembly)
         count_holdings(self.holdings, self.loop, assembly)
         if self.loop.sweep is not None:

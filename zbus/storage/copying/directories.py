@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from zbus.core.persistence.replay import recover
 from zbus.storage.copying.lanes import Position
 from zbus.storage.format.batch import HEADER_BYTES, Batch, Kind
 from zbus.storage.format.checkpoint import topic_name
@@ -17,7 +18,6 @@ from zbus.storage.local.files import Files
 from zbus.storage.local.identity import make_identity, read_identity, refuse_backup
 from zbus.storage.local.segment import BadBatch, walk_file
 from zbus.storage.port import JournalDamage, JournalError, Lane
-from zbus.storage.replay import recover
 from zbus.storage.tools.verify import find_directories
 
 COPYING_SUFFIX: Final = ".copying"

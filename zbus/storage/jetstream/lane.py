@@ -14,6 +14,7 @@ from zlib import crc32
 from zbus.storage.jetstream.stream import Outgoing, Stored
 from zbus.storage.jetstream.wire import decode_number
 from zbus.storage.port import Lane, StoredSegment
+from zbus.storage.segments import Segments
 
 EPOCH: Final = "Zb"
 CHECKSUM: Final = "Zb-Crc"
@@ -42,9 +43,6 @@ class SegmentPlace(NamedTuple):
     size: int  # bytes of its batches
     time_ms: int  # epoch, of its checkpoint
 
-    def measure(self) -> tuple[int, int]:
-        return self.size, self.time_ms
-
 
 class JetLane:
     """One lane."""
@@ -63,7 +61,7 @@ class JetLane:
         self.name = name
         self.last_crc = 0
         self.first = self.end = 0
-        self.segments: list[SegmentPlace] = []  # all, the newest last, as far as they are stored
+        self.segments: Segments[SegmentPlace] = Segments()  # as far as they are stored
         self.size = 0  # of the newest segment
         self.index: list[tuple[int, int]] = []  # offset and sequence of some messages with DATA
 
@@ -82,7 +80,8 @@ class JetLane:
 
     def begin_segment(self, base: int, sequence: int, time_ms: int) -> None:
         """A checkpoint is stored there."""
-        self.segments = [*self.segments_before(base), SegmentPlace(base, sequence, 0, time_ms)]
+        self.segments = Segments(self.segments_before(base))
+        self.segments.begin(SegmentPlace(base, sequence, 0, time_ms))
         self.size = 0
 
     def note(self, offset: int, sequence: int) -> None:
@@ -108,11 +107,8 @@ class JetLane:
         """Forget segments that end at or before this offset; the sequence before which nothing is
         needed any more, 0 if nothing was forgotten."""
         segments = self.segments
-        bases = [segment.base for segment in segments]
-        keep = max(0, bisect_right(bases, before) - 1)
-        if not keep:
+        if not segments.forget_before(before):
             return 0
-        del segments[:keep]
         self.first = max(self.first, segments[0].base)
         at = bisect_right(self.index, (self.first, 0))
         del self.index[:at]
@@ -121,7 +117,7 @@ class JetLane:
     def stored_segments(self) -> list[StoredSegment]:
         """All, the oldest first."""
         places = [*self.segments[:-1], self.segments[-1]._replace(size=self.size)]
-        return [StoredSegment(place.base, place.measure) for place in places]
+        return [StoredSegment(place.base, place.time_ms, place.size) for place in places]
 
 
 class Pieces:

@@ -43,6 +43,7 @@ from zbus.storage.jetstream.subjects import (
 )
 from zbus.storage.jetstream.wire import decode_number
 from zbus.storage.port import Found, Lane, StoredLane
+from zbus.storage.segments import Segments
 
 ATTEMPTS: Final = 50
 PAUSE_MS: Final = 40
@@ -360,7 +361,7 @@ class _LaneOpening:
             name = topic_name(memoryview(checkpoint.body)[HEADER_BYTES:])
         if name is not None:
             lane.name = name, self._name[1]
-        lane.segments = decode_segments(checkpoint.headers.get(SEGMENTS, ""))
+        lane.segments = Segments(decode_segments(checkpoint.headers.get(SEGMENTS, "")))
         lane.begin_segment(header.base_offset, checkpoint.sequence, header.time_ms)
 
     def _got(self, got: Got) -> None:

@@ -230,7 +230,9 @@ class LocalJournal:
         at_hand = self._at_hand.pop(lane, None)
         stored = walk_file(self._files, newest.path, begin, newest.size)
         batches = at_hand or (batch for _, _, batch in stored)
-        segments = [StoredSegment(one.base, partial(self._measure, one)) for one in known.segments]
+        segments = [
+            StoredSegment(one.base, measure=partial(self._measure, one)) for one in known.segments
+        ]
         first, noted = known.segments[0].base, self._noted
         was_durable = None if noted is None else known.key in noted
         return StoredLane(lane, first, batches, begin, segments, was_durable)

@@ -9,12 +9,10 @@ hole; then no client was told of either, and recovery knows by the landmark.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from errno import ENOSPC
-from operator import attrgetter
 from pathlib import Path
 
 from zbus.storage.format.batch import Batch, Kind
@@ -26,10 +24,9 @@ from zbus.storage.local.opening import Found
 from zbus.storage.local.segment import Segment
 from zbus.storage.local.syncer import Syncer
 from zbus.storage.port import JournalError, JournalFull
+from zbus.storage.segments import Segments
 
 CLOSED = -1
-
-_base = attrgetter("base")
 
 
 def _joined(batches: Sequence[Batch]) -> bytes:
@@ -69,7 +66,7 @@ class LocalLane:
         self._syncer = syncer
         self.directory = directory
         self.key = key  # its name among the landmarks
-        self.segments: list[Segment] = []  # the oldest first
+        self.segments: Segments[Segment] = Segments()
         self.newest: Segment  # the last of them, as soon as there is one
         # Segments that are being removed, by who asked for it; none of these is in `segments`.
         self.leaving: deque[list[Segment]] = deque()
@@ -92,7 +89,7 @@ class LocalLane:
     def found(cls, files: Files, handles: OpenFiles, syncer: Syncer, found: Found) -> LocalLane:
         """Go on where a former run ended."""
         lane = cls(files, handles, syncer, found.directory, found.key)
-        lane.segments, lane.newest = found.segments, found.segments[-1]
+        lane.segments, lane.newest = Segments(found.segments), found.segments[-1]
         lane.last_crc, lane._end = found.last_crc, found.end
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
@@ -160,14 +157,7 @@ class LocalLane:
 
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that holds `offset`, and those after it."""
-        return self.segments[max(bisect_right(self.segments, offset, key=_base) - 1, 0) :]
-
-    def forget_before(self, offset: int) -> list[Segment]:
-        """Take the segments that end at or before `offset` off the list; they are to be removed."""
-        count = max(bisect_right(self.segments, offset, key=_base) - 1, 0)
-        forgotten = self.segments[:count]
-        del self.segments[:count]
-        return forgotten
+        return self.segments[self.segments.holding(offset) :]
 
     def keep_leaving(self) -> None:
         """Put back what is not removed yet."""
@@ -232,7 +222,7 @@ class LocalLane:
         segment = Segment(base, self.directory, noted=True)
         if base == old.base:
             file = self._replacement(segment.path, batches)
-            self.segments.pop().removed = True
+            old.removed = True
         else:
             write = self._replacement if haunted else self._write_new
             file = write(segment.path, batches)
@@ -253,7 +243,7 @@ class LocalLane:
         """Go on with a new segment, which holds `batches`."""
         self.file = file
         self._handles.hold(self)
-        self.segments.append(segment)
+        self.segments.begin(segment)
         self.newest = segment
         self._first_crc = batches[0].header.crc
         self._wrote(batches, 0)

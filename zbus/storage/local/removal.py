@@ -59,7 +59,7 @@ class Removal:
     def trim(self, lane: LocalLane, before: int) -> None:
         """Remove the segments that end at or before the offset `before`, as soon as what was
         written until now is durable: what they held is in the newest checkpoint."""
-        segments = lane.forget_before(before)
+        segments = lane.segments.forget_before(before)
         if not segments:
             return
         lane.leaving.append(segments)

@@ -16,7 +16,7 @@ from typing import cast
 import attrs
 
 from zbus.config import Config
-from zbus.core.api import Broker
+from zbus.core.api import Broker, recover
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.dialects.zbus.settings import ZbusSettings
@@ -25,7 +25,6 @@ from zbus.server.loop.clock import Clock
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.worker import Job
 from zbus.storage.port import Journal, JournalError
-from zbus.storage.replay import recover
 from zbus.testing.disk import Disk
 from zbus.testing.late import LateJournal
 from zbus.testing.simulation.network import ROOM_BYTES, Connection, Post, Ready, Socket

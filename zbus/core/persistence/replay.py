@@ -8,6 +8,8 @@ A crash may have kept what was written to some partitions of a topic and lost wh
 others. What partition 0 says is done in all of them; what it does not say is done in none
 (`zbus.core.commit.topic_changes`). Topics that an older program wrote know no such decisions: they
 have what any of their partitions says, until the first decision is made.
+
+Tests: `tests/core/test_recovery.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import Origin
 from zbus.core.dedup.active_ids import ActiveIds
 from zbus.core.dedup.window import KEY_MS, DedupWindow
-from zbus.core.delivery.expiry import expiries_of
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.ids_in_use import look
 from zbus.core.topics.pending_acks import PendingAcks
@@ -38,8 +39,8 @@ from zbus.storage.format.batch import (
 )
 from zbus.storage.format.checkpoint import decode_change
 from zbus.storage.format.columns import Column
-from zbus.storage.lane_state import Extent, state_of
 from zbus.storage.port import Journal, JournalDamage, JournalError, Lane, StoredLane
+from zbus.storage.segments import Segments
 
 log = logging.getLogger("zbus")
 
@@ -62,11 +63,11 @@ class Replay(RecoveredState):
         self.replays = 0
         self.time_ms = 0
         self.originals = DedupWindow()
-        self.expiries: Delays | None = None
+        self.expiries = Delays()
         self.ids = ActiveIds()  # stays empty if the topic does not look at them
         self._tick: list[bytes] = []  # the DATA batches of the latest tick
         self._tick_ms = 0  # when that was
-        self.segments = [Extent(base, measure=measure) for base, measure in stored.segments]
+        self.segments = Segments(stored.segments)
         for batch in stored.batches:
             self._batch(batch)
 
@@ -113,7 +114,8 @@ class Replay(RecoveredState):
             self._tick, self._tick_ms = [], header.time_ms
         self._tick.append(batch)
         if header.flags & _EXPIRES:
-            self.expiries = expiries_of(decode_chunk(batch), self.expiries)
+            chunk = decode_chunk(batch)
+            self.expiries.set_all(chunk.first, chunk.expires or ())
         if self._remembers_ids or may_have_keys(header, batch):
             self._note(header, batch)
 
@@ -133,7 +135,7 @@ class Replay(RecoveredState):
         partition.settlements = PendingAcks.found(self.settlements.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
-        state = state_of(partition)
+        state = partition.stored
         state.last_crc = self.last_crc
         state.segment_bytes = self.size
         state.checkpoint_bytes = self.checkpoint_size

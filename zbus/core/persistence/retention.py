@@ -2,17 +2,17 @@
 
 Whole segments are forgotten, the oldest first; the newest stays. So that small limits mean
 something, a segment ends when it is a good part of what is to be kept: a look of
-`zbus.core.upkeep.retention` ends it, and so does the writer as it writes.
+`zbus.core.upkeep.retention` ends it, and so does `storage` as it writes.
+
+Tests: `tests/core/upkeep/test_retention_segments.py`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from operator import attrgetter
-
-from zbus.core.commit.tick import CHECK_MS
 from zbus.core.topics.topic import Partition
-from zbus.storage.lane_state import state_of
+
+CHECK_MS = 1_000
+"""`Retention` checks a partition this long after a write, and at most this often."""
 
 SEGMENTS_PER_LOOK_MAX = 1_000
 BYTES_PER_LOOK_MAX = 256 << 20
@@ -33,18 +33,16 @@ remembering many ids must not be a load."""
 _SHARE = 4
 """A segment ends when it alone is one part in that many of what is to be kept."""
 
-_base = attrgetter("base")
-
 
 def trim_before(partition: Partition, now_ms: int) -> int:
     """The offset before which the topic's options let go of everything: where some segment
     begins that is whole and durable."""
     options = partition.topic.options
-    state = state_of(partition)
+    state = partition.stored
     segments = state.segments
     keep = 0  # segments before this one may go
-    last = bisect_right(segments, partition.visible, key=_base) - 1
-    if last <= 0:
+    last = segments.holding(partition.visible)
+    if not last:
         return 0
     if options.retention_ms:
         oldest_ms = now_ms - options.retention_ms
@@ -60,15 +58,15 @@ def trim_before(partition: Partition, now_ms: int) -> int:
             keep = max(keep, newest)
     if options.retention_count:
         offset = partition.visible - options.retention_count
-        keep = max(keep, bisect_right(segments, offset, key=_base) - 1)
+        keep = max(keep, segments.holding(offset))
     if options.retention_done and (done := partition.finished()) is not None:
-        before = bisect_right(segments, done, key=_base) - 1
+        before = segments.holding(done)
         if before > keep and options.settled_ms:
             done = min(done, _shown_from(partition, now_ms - options.settled_ms))
-            before = bisect_right(segments, done, key=_base) - 1
+            before = segments.holding(done)
         keep = max(keep, before)
     if (held := _held_from(partition)) is not None:
-        keep = min(keep, max(0, bisect_right(segments, held, key=_base) - 1))
+        keep = min(keep, segments.holding(held))
     gone = size = 0
     while gone < min(keep, last, SEGMENTS_PER_LOOK_MAX) and size < BYTES_PER_LOOK_MAX:
         size += segments[gone].bytes
@@ -94,7 +92,7 @@ def _shown_from(partition: Partition, before_ms: int) -> int:
 
 def is_large(partition: Partition, end: int) -> bool:
     """The newest segment, with messages before `end`, is a good part of what is to be kept."""
-    options, state = partition.topic.options, state_of(partition)
+    options, state = partition.topic.options, partition.stored
     count = end - state.segments[-1].base
     if count <= 0 or _is_small(partition):
         return False
@@ -106,7 +104,7 @@ def is_large(partition: Partition, end: int) -> bool:
 
 def _is_small(partition: Partition) -> bool:
     """A checkpoint must stay a small part of its segment."""
-    state = state_of(partition)
+    state = partition.stored
     few = len(state.segments) < SEGMENTS_SMALL_MAX
     least = SEGMENT_BYTES_MIN if few else SEGMENT_BYTES_BURST
     return state.segment_bytes < least + _SHARE * state.checkpoint_bytes
@@ -114,7 +112,7 @@ def _is_small(partition: Partition) -> bool:
 
 def is_ripe(partition: Partition, now_ms: int) -> bool:
     """The newest segment holds messages, and is to end now."""
-    options, segments = partition.topic.options, state_of(partition).segments
+    options, segments = partition.topic.options, partition.stored.segments
     if not segments or partition.visible <= segments[-1].base:
         return False
     if options.retention_ms and now_ms >= _ends_ms(partition):
@@ -136,7 +134,7 @@ def _forgotten_ms(partition: Partition) -> list[int]:
 
 def _ends_ms(partition: Partition) -> int:
     """When the newest segment is old enough to end."""
-    state = state_of(partition)
+    state = partition.stored
     share_ms = max(CHECK_MS, partition.topic.options.retention_ms // _SHARE)
     if _is_small(partition):
         share_ms = max(share_ms, state.checkpoint_bytes // CHECKPOINT_BYTES_PER_MS)
@@ -145,7 +143,7 @@ def _ends_ms(partition: Partition) -> int:
 
 def next_expiry_ms(partition: Partition) -> int | None:
     """When time alone makes something expendable, or ends the newest segment; None = never."""
-    options, segments = partition.topic.options, state_of(partition).segments
+    options, segments = partition.topic.options, partition.stored.segments
     kept_ms = options.retention_ms
     due = []
     if options.retention_done and options.settled_ms and len(segments) > 1:

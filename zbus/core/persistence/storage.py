@@ -1,16 +1,20 @@
-"""Between the broker and an engine: messages and changes become batches, and batches messages.
+"""Partitions in the lanes of an engine: messages and changes become batches, and batches messages.
 
 A partition's write in one tick is a DATA batch and then a STATE batch, in one append: a state
 never tells of messages that a torn tail may have lost. When the segment is full a CHECKPOINT
 follows, which begins the next segment. Within a segment, a snapshot of the state is written now and
 then at the end of an append, so that recovery has little to read however large the segment is.
+
+Tests: `tests/core/test_recovery.py`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -19,10 +23,11 @@ from zbus.core.log import Found, Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, fenced
 from zbus.core.model.ticket import Ticket
+from zbus.core.persistence import retention
+from zbus.core.persistence.replay import Replay, reread
 from zbus.core.topics.delta import snapshot
-from zbus.core.topics.storage import NONE_FAILED, Failed
+from zbus.core.topics.stored import StoredLog
 from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.storage import retention
 from zbus.storage.format.batch import (
     SNAPSHOT,
     Batch,
@@ -35,16 +40,26 @@ from zbus.storage.format.batch import (
     iterate,
 )
 from zbus.storage.format.checkpoint import encode_change
-from zbus.storage.lane_state import Extent, LaneState, state_of
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import Journal, JournalError, JournalFull, Lane, StoredLane, Verdicts
-from zbus.storage.replay import Replay, reread
+from zbus.storage.port import (
+    Journal,
+    JournalError,
+    JournalFull,
+    Lane,
+    StoredLane,
+    StoredSegment,
+    Verdicts,
+)
 
 log = logging.getLogger("zbus")
 
+Failed: TypeAlias = "Mapping[Partition, BrokerError]"
+"""Partitions of which it is not so that all is durable, and why."""
+
+NONE_FAILED: Final[Failed] = MappingProxyType({})
+
 _MEMORY_SEGMENT_BYTES = 1 << 20
 """Topics in memory drop what all groups have finished each time this much has come."""
-
 
 _STATE_BYTES = 4 << 20
 """After that much of changes alone a segment begins. If it has no messages either, it is replaced:
@@ -120,7 +135,7 @@ def _apart(change: StateChange) -> tuple[StateChange, StateChange | None]:
     return own, None if rest == StateChange() else rest
 
 
-class LogWriter:
+class Storage:
     """Keeps topics of the levels `os` and `disk` in one engine, those of `memory` in another."""
 
     def __init__(
@@ -141,10 +156,12 @@ class LogWriter:
 
     @property
     def synchronous(self) -> bool:
+        """What is written is out of this process's hands: only for `synced` need one ask."""
         return not (self._durable.late or self._durable.verdicts)
 
     @property
     def memory_bytes(self) -> int:
+        """What the messages of topics in memory take."""
         return self._memory.bytes_used
 
     def _engine(self, partition: Partition) -> Journal:
@@ -154,7 +171,10 @@ class LogWriter:
     def write(
         self, partition: Partition, chunk: Chunk | None, change: StateChange | None, now_ms: int
     ) -> bool:
-        state = state_of(partition)
+        """Append messages, then the change. False if there was no room: then nothing of them was
+        written. A change that found none is in whatever is written to the partition next. After a
+        crash each of the partition's puts is there as a whole, or not at all."""
+        state = partition.stored
         if not state.segment_bytes or state.behind:
             try:
                 offset = partition.end if chunk is None else chunk.first
@@ -198,7 +218,7 @@ class LogWriter:
         return True
 
     def _append(
-        self, partition: Partition, state: LaneState, batches: list[Batch], now_ms: int
+        self, partition: Partition, state: StoredLog, batches: list[Batch], now_ms: int
     ) -> int:
         """Append batches, and a snapshot if it is time for one; how many bytes they have."""
         engine = self._engine(partition)
@@ -222,7 +242,7 @@ class LogWriter:
         return added
 
     def _snapshot(self, partition: Partition, now_ms: int) -> None:
-        state = state_of(partition)
+        state = partition.stored
         payload = encode_change(snapshot(partition, now_ms))
         crc = state.last_crc
         batch = encode_state(Kind.STATE, partition.end, now_ms, payload, crc, SNAPSHOT)
@@ -233,19 +253,16 @@ class LogWriter:
         state.replays = 0
 
     def holds(self, partition: Partition) -> bool:
-        return state_of(partition).segment_bytes > 0
+        """Whether anything of the partition is stored."""
+        return partition.stored.segment_bytes > 0
 
     def roll_segment(self, partition: Partition, now_ms: int) -> bool:
+        """End the newest segment if that serves the topic's retention and there is room for
+        another; whether it was to end."""
         ripe = retention.is_ripe(partition, now_ms)
         if ripe:
             self._roll(partition, now_ms)
         return ripe
-
-    def trim_before(self, partition: Partition, now_ms: int) -> int:
-        return retention.trim_before(partition, now_ms)
-
-    def next_expiry_ms(self, partition: Partition) -> int | None:
-        return retention.next_expiry_ms(partition)
 
     def _roll(self, partition: Partition, now_ms: int) -> None:
         try:
@@ -256,7 +273,7 @@ class LogWriter:
             self._trim_memory(partition)
 
     def _append_once(
-        self, engine: Journal, partition: Partition, state: LaneState, batches: list[Batch]
+        self, engine: Journal, partition: Partition, state: StoredLog, batches: list[Batch]
     ) -> None:
         try:
             engine.append(partition.lane, state.last_crc, batches)
@@ -269,6 +286,9 @@ class LogWriter:
     def commit(
         self, partitions: Sequence[Partition], synced: bool, done: Callable[[Failed], None]
     ) -> None:
+        """Call `done` once it is known what became of everything written so far to these
+        partitions: it is durable, but for those that are named. `synced`: on stable storage, else
+        only out of this process's hands. One that has failed takes nothing until it is reopened."""
         kept = [one.lane for one in partitions if one.topic.options.durability != "memory"]
         if kept:
             self._durable.commit(kept, synced, lambda found: done(_failed(partitions, found)))
@@ -281,6 +301,10 @@ class LogWriter:
         ready: Callable[[], bool],
         done: Callable[[BrokerError | list[Group]], None],
     ) -> None:
+        """Read partitions of one topic again, and make them, and the groups of the topic, what is
+        stored. Calls `done` with the groups that there are not any more, or with what stands in the
+        way: then nothing was changed. With partition 0 come all others of a topic. `ready` is asked
+        right before anything is changed; if it says no, that is the end of it."""
         # What was appended before comes first, so the lanes are committed, and then opened.
         topic, lanes = partitions[0].topic, [one.lane for one in partitions]
         found: dict[int, Replay] = {}
@@ -314,6 +338,9 @@ class LogWriter:
     def fetch(
         self, partition: Partition, offset: int, portion: Size, done: Callable[[Found], None]
     ) -> None:
+        """Read stored messages from `offset` on; may be late. At least one, if there is any; only
+        within a stored batch more than `bytes_max`."""
+
         def got(batches: bytes | JournalError) -> None:
             if isinstance(batches, JournalError):
                 done(_unreadable(batches))
@@ -351,6 +378,7 @@ class LogWriter:
         bytes_max: int,
         done: Callable[[bytes | BrokerError], None],
     ) -> None:
+        """Read stored batches as they are, from the one that holds `offset` on."""
         visible = partition.visible
 
         def got(batches: bytes | JournalError) -> None:
@@ -371,6 +399,8 @@ class LogWriter:
         self._engine(partition).read(partition.lane, offset, bytes_max, got)
 
     def largest(self, chunk: Chunk) -> tuple[Partition, int] | None:
+        """There was no room in memory for these messages: the partition in memory that takes most,
+        and the offset before which a part of it goes first. None = that would not help."""
         memory = self._memory
         lane, size = memory.largest(), chunk.stored_bytes
         if lane is None or (memory.bytes_max is not None and size >= memory.bytes_max):
@@ -379,6 +409,7 @@ class LogWriter:
         return self._rings[lane], memory.oldest(lane, min(part, memory.size_of(lane)))
 
     def over_limit(self, partition: Partition) -> int:
+        """The offset before which a partition in memory is more than one may keep; 0: it is not."""
         lane = partition.lane
         size_max = self._ring_bytes_max // len(partition.topic.partitions)
         size = self._memory.size_of(lane)
@@ -387,13 +418,14 @@ class LogWriter:
         return self._memory.oldest(lane, size - size_max + size_max // _RING_SHARE)
 
     def trim(self, partition: Partition) -> None:
+        """Drop whole segments before the partition's first offset, which is durable."""
         if not partition.removed:  # else the lane may be another partition's by now
             self._engine(partition).trim(partition.lane, partition.first)
-            state_of(partition).forget_before(partition.first)
+            partition.stored.segments.forget_before(partition.first)
 
     def discard(self, partition: Partition, now_ms: int) -> None:
+        """Drop what is stored before the partition's first offset, safely against a crash."""
         engine = self._engine(partition)
-
         try:
             self._checkpoint(partition, partition.written, now_ms)
         except JournalError:  # full, or closed by now
@@ -407,6 +439,8 @@ class LogWriter:
         engine.commit([partition.lane], True, durable)
 
     def remove(self, topic: Topic, done: Callable[[], None]) -> None:
+        """Drop a topic: at once here, after a crash wholly or not at all. Calls `done` when it
+        cannot come back."""
         for partition in topic.partitions:
             partition.removed = True
             self._rings.pop(partition.lane, None)
@@ -415,7 +449,7 @@ class LogWriter:
         lanes = [one.lane for one in topic.partitions]
         self._engine(topic.partitions[0]).remove(lanes, done)
 
-    def _roll_at(self, partition: Partition, state: LaneState) -> int:
+    def _roll_at(self, partition: Partition, state: StoredLog) -> int:
         """The size at which a segment ends: a checkpoint must stay a small part of it."""
         in_memory = partition.topic.options.durability == "memory"
         wanted = _MEMORY_SEGMENT_BYTES if in_memory else self._segment_bytes_max
@@ -423,7 +457,7 @@ class LogWriter:
 
     def _checkpoint(self, partition: Partition, first: int, now_ms: int) -> None:
         """Begin a segment whose messages count from `first`."""
-        state = state_of(partition)
+        state = partition.stored
         payload = encode_change(snapshot(partition, now_ms).truncated(first))
         batch = encode_state(Kind.CHECKPOINT, first, now_ms, payload, state.last_crc)
         engine = self._engine(partition)
@@ -431,12 +465,9 @@ class LogWriter:
         if engine is self._memory:
             self._rings[partition.lane] = partition
         state.last_crc = batch.header.crc
-        segments = state.segments
-        if segments and segments[-1].base == first:
-            segments.pop()  # it had no messages and is replaced
-        elif segments:
-            segments[-1].end(state.segment_bytes)
-        segments.append(Extent(first, now_ms))
+        if state.segments:
+            state.segments[-1].end(state.segment_bytes)
+        state.segments.begin(StoredSegment(first, now_ms))
         state.segment_bytes = state.checkpoint_bytes = state.snapshot_at = len(batch.raw)
         state.state_bytes = 0
         state.replays = 0

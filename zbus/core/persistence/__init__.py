@@ -1,0 +1,1 @@
+"""Partitions in the lanes of an engine: written, read again, and forgotten by segments."""
