@@ -13,13 +13,15 @@ from pathlib import Path
 
 from zbus.storage.format.batch import Batch, Kind, require_link
 from zbus.storage.port import (
+    CommitDone,
     Found,
     JournalError,
     JournalFull,
     Lane,
+    OpenDone,
+    ReadDone,
     StoredLane,
     Verdict,
-    Verdicts,
     of_lanes,
 )
 
@@ -74,20 +76,12 @@ class SqliteJournal:
         self._sql.execute("RELEASE append")
         self._marks[lane] = batches[-1].header.crc
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         self._sql.execute("COMMIT")  # synced, whether that was asked for or not
         self._sql.execute("BEGIN")
         done(of_lanes(self.verdicts, lanes))
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         if lane not in self._marks:
             done(JournalError(f"there is no {lane} to read"))
             return
@@ -117,12 +111,7 @@ class SqliteJournal:
             self.trim(lane, None)
         self.commit(lanes, True, lambda _: done())
 
-    def open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         for lane in self._marks | self.verdicts if lanes is None else lanes:
             self.verdicts.pop(lane, None)
             if lane not in self._marks:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.conformance.dialogue import World, http, ok
 from zbus.core.model.limits import Limits
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import JournalError, Lane
+from zbus.storage.port import Lane, ReadDone
 
 
 class SlowJournal(MemoryJournal):
@@ -17,9 +17,7 @@ class SlowJournal(MemoryJournal):
         super().__init__()
         self._asked: list[Callable[[], None]] = []
 
-    def read(
-        self, lane: Lane, offset: int, bytes_max: int, done: Callable[[bytes | JournalError], None]
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         super().read(lane, offset, bytes_max, lambda got: self._asked.append(lambda: done(got)))
 
     def answer(self, world: World) -> None:

@@ -25,7 +25,14 @@ from zbus.core.verbs.declare import GroupWish, Wished
 from zbus.core.verbs.seek import Start
 from zbus.storage.format.batch import Batch, Kind
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import Journal, JournalError, JournalFull, Lane, Verdicts, of_lanes
+from zbus.storage.port import (
+    CommitDone,
+    Journal,
+    JournalFull,
+    Lane,
+    ReadDone,
+    of_lanes,
+)
 from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
@@ -97,9 +104,7 @@ class CrashJournal(MemoryJournal):
         self.synced: dict[Lane, int] = {}  # how many of them a power cut cannot take
         self.synced_end: dict[Lane, int] = {}
         self.full = False
-        self._held: list[
-            tuple[dict[Lane, tuple[list[Batch | int], int]], Callable[[Verdicts], None]]
-        ] = []
+        self._held: list[tuple[dict[Lane, tuple[list[Batch | int], int]], CommitDone]] = []
 
     def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         if self.full and any(batch.header.kind is Kind.DATA for batch in batches):
@@ -107,9 +112,7 @@ class CrashJournal(MemoryJournal):
         super().append(lane, after, batches)
         self.written.setdefault(lane, []).extend(batches)
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         if not synced:
             super().commit(lanes, synced, done)
             return
@@ -166,13 +169,7 @@ class CrashJournal(MemoryJournal):
                 after._synced(lane, length)
         return after
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         # Small portions: a fetch then ends before what is wanted next.
         super().read(lane, offset, min(bytes_max, 300), done)
 

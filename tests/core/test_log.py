@@ -17,7 +17,7 @@ from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
 from zbus.core.topics.outcomes import Peeked
 from zbus.core.verbs.seek import Start
-from zbus.storage.port import JournalDamage, JournalError, Lane
+from zbus.storage.port import JournalDamage, Lane, ReadDone
 from zbus.testing.records import records_of
 
 
@@ -30,13 +30,7 @@ class SlowJournal(CrashJournal):
         self.waiting: list[Callable[[], None]] = []
         self.broken = False
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         self.asked.append(offset)
 
         def answer() -> None:

@@ -666,10 +666,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "one-segment-too-many-by-count",
-            "        keep = max(keep, bisect_right(segments, offset, key=_base) - 1)\n"
-            "    if options.retention_done",
-            "        keep = max(keep, bisect_right(segments, offset, key=_base))\n"
-            "    if options.retention_done",
+            "        keep = max(keep, segments.holding(offset))\n    if options.retention_done",
+            "        keep = max(keep, segments.holding(offset) + 1)\n    if options.retention_done",
             f"core/upkeep/test_retention.py {RETENTION}",
         ),
         (
@@ -680,8 +678,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "unsynced-segment-goes",
-            "    last = bisect_right(segments, partition.visible, key=_base) - 1\n    if last",
-            "    last = len(segments) - 1\n    if last",
+            "    last = segments.holding(partition.visible)\n    if not last",
+            "    last = len(segments) - 1\n    if not last",
             f"{RETENTION} core/upkeep/test_retention.py simulation/test_retention_crash.py",
         ),
     ),

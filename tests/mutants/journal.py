@@ -58,7 +58,29 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "examples/sqlite_engine.py",
+        (
+            "example-found-and-not-durable",
+            "        self.commit((), True, lambda _: done(None))",
+            "        done(None)",
+            "storage/test_contract.py::TestSqlite",
+        ),
+    ),
+    *mutants_of(
         "zbus/storage/local/engine.py",
+        (
+            "found-and-not-synced",
+            "            self._sync_found(self._changed.values(), tails)",
+            "            pass",
+            "storage/test_contract.py::TestLocalOnASimulatedDisk",
+        ),
+        (
+            "found-again-and-not-synced",
+            "        self._when_durable([there[lane] for lane in lanes if lane in there], "
+            "lambda: done(None))",
+            "        done(None)",
+            "storage/test_contract.py::TestLocalOnASimulatedDisk",
+        ),
         (
             "commit-without-sync",
             "        self._when_durable(lanes_known, partial(done, verdicts))",
@@ -300,8 +322,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "later-segments-clean",
-            "            self._tails = [(first, start.durable), *((segment, 0) for segment in later)]",
-            "            self._tails = [(first, start.durable)]",
+            "            self.tails = [(first, start.durable), *((segment, 0) for segment in later)]",
+            "            self.tails = [(first, start.durable)]",
             LANDMARKS,
         ),
         (
@@ -508,13 +530,13 @@ READING: list[Mutant] = [
         ),
         (
             "lane-chain-not-looked-at",
-            "            return header.previous_crc == self._last_crc",
+            "            return header.previous_crc == self.last_crc",
             "            return True",
             OPENING,
         ),
         (
             "hole-between-segments",
-            "        return header.base_offset == self._end",
+            "        return header.base_offset == self.end",
             "        return True",
             CRASH,
         ),
@@ -528,7 +550,7 @@ READING: list[Mutant] = [
             "unknown-lane-read-from-its-end",
             "        if mark is None:  # begun after the landmarks were written\n"
             "            return _Start(0)",
-            "        if mark is None:\n            return _Start(len(self._segments) - 1)",
+            "        if mark is None:\n            return _Start(len(self.segments) - 1)",
             LANDMARKS,
         ),
     ),

@@ -18,7 +18,7 @@ from zbus.storage.jetstream.settings import Shard, make_settings
 from zbus.storage.jetstream.standby import Standby
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError
-from zbus.testing.contract import JournalContract
+from zbus.testing.contract import Crash, JournalContract
 from zbus.testing.engines import Bench
 from zbus.testing.nats import NatsCluster, find_program
 
@@ -100,6 +100,15 @@ class TestOnRealServers(JournalContract):
         yield make
         for journal in made:
             journal.close()
+
+    @pytest.fixture
+    def crash(self, bench: NatsBench) -> Crash:
+        def crash(journal: JetStreamJournal, power: bool) -> None:
+            journal.close()
+            if power:
+                bench.cluster.restart()
+
+        return crash
 
 
 MISFITS: list[tuple[dict[str, object], str]] = [

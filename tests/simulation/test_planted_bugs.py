@@ -17,7 +17,7 @@ from zbus.core.topics.topic import Partition
 from zbus.storage import writer
 from zbus.storage.format import batch
 from zbus.storage.local import segment
-from zbus.storage.port import ALL_DURABLE, Lane, Verdicts
+from zbus.storage.port import ALL_DURABLE, CommitDone, Lane
 
 STATES = 10_000
 
@@ -25,7 +25,7 @@ STATES = 10_000
 def acknowledge_before_the_sync(stack: Stack) -> None:
     commit = stack.journal.commit
 
-    def early(lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]) -> None:
+    def early(lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         commit(lanes, synced, lambda _: None)
         done(ALL_DURABLE)
 

@@ -22,7 +22,7 @@ from zbus.core.persistence.storage import Storage
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs.puts import Puts
 from zbus.storage.local.engine import LocalJournal
-from zbus.storage.port import ALL_DURABLE, Lane, Verdicts
+from zbus.storage.port import ALL_DURABLE, CommitDone, Lane
 
 SEEDS = 200
 QUICK = 15
@@ -92,7 +92,7 @@ def caught_by(seeds: int = SEEDS) -> int:
 
 
 def _commit_without_sync(
-    self: LocalJournal, lanes: list[Lane], synced: bool, done: Callable[[Verdicts], None]
+    self: LocalJournal, lanes: list[Lane], synced: bool, done: CommitDone
 ) -> None:
     done(ALL_DURABLE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -12,13 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples.sqlite_engine import SqliteJournal
+from tests.storage.damage import AtOnce
 from tests.storage.support import Loop
 from zbus.storage.format.batch import iterate
+from zbus.storage.local.engine import LocalJournal
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal
-from zbus.testing.contract import LANE, JournalContract
+from zbus.testing.contract import LANE, Crash, JournalContract
+from zbus.testing.disk import Disk
 from zbus.testing.engines import Bench, Writer, recovered, split, stored_lanes
 from zbus.testing.late import LateJournal
+from zbus.testing.simulation.machine import DATA_DIR
 
 
 class TestMemory(JournalContract):
@@ -30,6 +35,29 @@ class TestMemory(JournalContract):
     def keeps(self) -> bool:
         return False
 
+    @pytest.fixture
+    def crash(self) -> Crash:
+        return lambda journal, power: None  # what it held is gone with it
+
+
+class Copies:
+    """Crashes of an engine that writes files: the next one gets a copy of them as they are. What
+    the system would lose without power is there all the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def crash(self, journal: Journal, power: bool) -> None:
+        former, self.folder = self.folder, self.folder.with_name(f"{self.folder.name}0")
+        shutil.copytree(former, self.folder)
+        journal.close()
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Copies:
+    return Copies(tmp_path / "0")
+
 
 class TestLocal(JournalContract):
     @pytest.fixture
@@ -37,16 +65,54 @@ class TestLocal(JournalContract):
         return Loop()
 
     @pytest.fixture
-    def engine(self, bench: Loop, tmp_path: Path) -> Callable[[], Any]:
-        return lambda: bench.local(tmp_path / "data")
+    def engine(self, bench: Loop, copies: Copies) -> Callable[[], Any]:
+        return lambda: bench.local(copies.folder)
+
+    @pytest.fixture
+    def crash(self, copies: Copies) -> Crash:
+        return copies.crash
+
+
+class DiskBench(Bench):
+    """With the engine over files on a simulated disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = Disk()
+
+    def make(self) -> LocalJournal:
+        fail = self.failures.append
+        return LocalJournal(DATA_DIR, self.post, fail, self.disk, reserve_bytes=0, worker=AtOnce)
+
+    def crash(self, journal: LocalJournal, power: bool) -> None:
+        """A power cut leaves the least that it may."""
+        self.disk = next(self.disk.crash_states(1)) if power else self.disk.kill()
+
+
+class TestLocalOnASimulatedDisk(JournalContract):
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return DiskBench()
+
+    @pytest.fixture
+    def engine(self, bench: DiskBench) -> Callable[[], Any]:
+        return bench.make
+
+    @pytest.fixture
+    def crash(self, bench: DiskBench) -> Crash:
+        return bench.crash
 
 
 class TestSqlite(JournalContract):
     """The example."""
 
     @pytest.fixture
-    def engine(self, tmp_path: Path) -> Callable[[], Any]:
-        return lambda: SqliteJournal(tmp_path / "journal.db")
+    def engine(self, copies: Copies) -> Callable[[], Any]:
+        return lambda: SqliteJournal(copies.folder / "journal.db")
+
+    @pytest.fixture
+    def crash(self, copies: Copies) -> Crash:
+        return copies.crash
 
 
 class LateBench(Bench):
@@ -79,6 +145,10 @@ class TestLate(JournalContract):
     @pytest.fixture
     def engine(self, bench: LateBench) -> Callable[[], Any]:
         return bench.late
+
+    @pytest.fixture
+    def crash(self) -> Crash:
+        return lambda journal, power: None  # what waits is never done
 
 
 STEPS = st.lists(

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from zbus.storage.format.batch import Kind, read_header
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import Journal, JournalError, Lane, StoredLane, Verdict, Verdicts
+from zbus.storage.port import Journal, JournalError, Lane, OpenDone, StoredLane, Verdict, Verdicts
 from zbus.testing.engines import Bench, Writer, recovered, split
 from zbus.testing.late import Fate, LateJournal
 
@@ -393,7 +393,7 @@ def test_what_stood_in_the_way_of_opening_is_told() -> None:
             self,
             lanes: Collection[Lane] | None,
             found: Callable[[StoredLane], None],
-            done: Callable[[JournalError | None], None],
+            done: OpenDone,
         ) -> None:
             if lanes is not None and LANE in lanes:
                 done(JournalError("no"))

@@ -12,14 +12,16 @@ from operator import itemgetter
 
 from zbus.storage.format.batch import Batch, Kind, read_header, require_link
 from zbus.storage.port import (
+    CommitDone,
     Found,
     JournalError,
     JournalFull,
     Lane,
+    OpenDone,
+    ReadDone,
     StoredLane,
     StoredSegment,
     Verdict,
-    Verdicts,
     of_lanes,
 )
 
@@ -78,18 +80,10 @@ class MemoryJournal:
                 known.state = [(known.serial, raw)]
         known.last_crc = batches[-1].header.crc
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         done(of_lanes(self.verdicts, lanes))
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         known = self._lanes.get(lane)
         if known is None:
             done(JournalError(f"there is no {lane} to read"))
@@ -148,12 +142,7 @@ class MemoryJournal:
             self.trim(lane, None)
         done()
 
-    def open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         for lane in self._lanes | self.verdicts if lanes is None else lanes:
             self.verdicts.pop(lane, None)
             known = self._lanes.get(lane)

@@ -81,6 +81,16 @@ Found = Callable[[StoredLane], None]
 """Receives a lane. Its batches can be read only during the call."""
 
 
+CommitDone = Callable[[Verdicts], None]
+"""Receives what `commit` says of the lanes that failed."""
+
+ReadDone = Callable[["bytes | JournalError"], None]
+"""Receives whole batches."""
+
+OpenDone = Callable[["JournalError | None"], None]
+"""Receives what stood in the way, if anything."""
+
+
 class Journal(Protocol):
     """Makes batches durable and reads them back."""
 
@@ -94,19 +104,11 @@ class Journal(Protocol):
     def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
         """Write batches behind the one whose mark is `after`."""
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         """End the tick: call `done` once it is known what became of all appends so far to these
         lanes. `synced`: on stable storage, else only out of this process's hands."""
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         """Give whole DATA batches (no others), from the one holding `offset` on. The engine has
         verified their checksums.
 
@@ -121,12 +123,7 @@ class Journal(Protocol):
         them or none. Calls `done` when that is durable, and so for lanes that there are not: they
         may have been removed a moment ago. Their space is freed later."""
 
-    def open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         """Find out what is stored: call `found` for each of these lanes that there is (None, at
         the start: for all there are), then `done` with what stood in the way, if anything; what was
         torn by a crash is cut off before. What was found is delivered from then on, so it is on

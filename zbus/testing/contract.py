@@ -6,7 +6,8 @@
             return lambda: MyJournal(tmp_path, bench.post, bench.failures.append)
 
 `engine` makes the engine; made again after `close`, it is to find what was committed. The fixture
-`keeps` says whether it does. `docs/howto/write-an-engine.md` tells more.
+`keeps` says whether it does, and `crash` ends an engine without `close`.
+`docs/howto/write-an-engine.md` tells more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from zbus.storage.port import Journal, JournalDamage, JournalError, Lane, Verdic
 from zbus.testing.engines import Bench, Writer, bodies, split
 
 LANE = ("orders", 0)
+
+Crash = Callable[[Any, bool], None]
+"""Is given the engine, and whether the power is cut."""
 
 
 def a_lane(journal: Journal, writer: Writer, roll_every: int = 3, count: int = 12) -> None:
@@ -47,6 +51,13 @@ class JournalContract:
     def keeps(self) -> bool:
         """Whether what was committed is there when the engine is made again."""
         return True
+
+    @pytest.fixture
+    def crash(self) -> Crash | None:
+        """Ends an engine without `close`, and `engine` finds what that leaves. A killed process
+        leaves what it had handed to the system. If the power is cut, what was not on stable storage
+        is gone, as far as a test can do that. None: this engine cannot be made to crash."""
+        return None
 
     @pytest.fixture
     def journal(self, engine: Callable[[], Any], bench: Bench) -> Iterator[Journal]:
@@ -255,6 +266,59 @@ class JournalContract:
         assert bench.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
         other.append(journal, lambda: other.data(b"goes on"))
         assert bench.commit(journal, other.lane) == {}
+        journal.close()
+
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_what_was_found_after_a_crash_outlives_the_next(
+        self,
+        engine: Callable[[], Any],
+        crash: Crash | None,
+        bench: Bench,
+        keeps: bool,
+        asked: bool,
+    ) -> None:
+        """It is delivered at once, whether its commit was answered or not. An engine that keeps
+        nothing finds nothing, and that twice."""
+        if crash is None:
+            pytest.skip("this engine cannot be made to crash")
+        writer, other = Writer(), Writer(("other", 3))
+        journal: Journal = engine()
+        a_lane(journal, writer)
+        assert bench.commit(journal, LANE) == {}
+        writer.append(journal, lambda: writer.data(b"12"))
+        other.append(journal, other.checkpoint)
+        if asked:
+            journal.commit([LANE, other.lane], True, lambda _: None)
+        crash(journal, False)
+        journal = engine()
+        found = bench.recovered(journal)
+        messages = bodies(bench.read(journal, LANE, 0)) if keeps else []
+        assert messages[:12] == [b"%d" % number for number in range(12)] or not keeps
+        crash(journal, True)
+        journal = engine()
+        assert bench.recovered(journal) == found
+        if keeps:
+            assert bodies(bench.read(journal, LANE, 0)) == messages
+            last = next(iterate(found[LANE][-1])).header
+            again = Writer(LANE, last.crc, last.end_offset)
+            again.append(journal, lambda: again.data(b"goes on"))
+            assert bench.commit(journal, LANE) == {}
+        journal.close()
+
+    def test_what_was_found_by_opening_again_outlives_a_crash(
+        self, engine: Callable[[], Any], crash: Crash | None, bench: Bench, keeps: bool
+    ) -> None:
+        if crash is None:
+            pytest.skip("this engine cannot be made to crash")
+        writer = Writer()
+        journal: Journal = engine()
+        a_lane(journal, writer)
+        assert bench.commit(journal, LANE) == {}
+        writer.append(journal, lambda: writer.data(b"12"))
+        found = bench.recovered(journal, [LANE])
+        crash(journal, True)
+        journal = engine()
+        assert bench.recovered(journal) == (found if keeps else {})
         journal.close()
 
     def test_opening_finds_the_lanes_that_are_asked_for(

@@ -83,6 +83,11 @@ class SimulatedCluster:
         event[1]()
         return True
 
+    def crash(self) -> None:
+        """All servers stop and start again. What was stored is there: a majority has synced it
+        before any server says so, or shows it. What was under way is lost."""
+        self._events.clear()
+
     def after(self, ms: int, call: Callable[[], object]) -> None:
         self._events.append((self.now_ms + ms, call))
 

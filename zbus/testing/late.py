@@ -23,15 +23,17 @@ from functools import partial
 from zbus.storage.format.batch import Batch, Kind, require_link
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import (
+    CommitDone,
     Found,
     Journal,
     JournalError,
     JournalFull,
     Lane,
+    OpenDone,
     Post,
+    ReadDone,
     StoredLane,
     Verdict,
-    Verdicts,
 )
 
 Fate = Verdict | None
@@ -90,9 +92,7 @@ class LateJournal:
         if verdict is not None:
             self.verdicts[lane] = verdict
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         verdicts: dict[Lane, Verdict] = {}
 
         def note(lane: Lane) -> None:
@@ -105,13 +105,7 @@ class LateJournal:
 
         self._when_all(lanes, note, commit)
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         def read(fate: Fate, written: bool) -> None:
             answered = partial(partial, done)
             self.stored.read(lane, offset, bytes_max, lambda answer: self._post(answered(answer)))
@@ -139,12 +133,7 @@ class LateJournal:
 
         self._when_all(lanes, hold, forget)
 
-    def open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         there: list[StoredLane] = []
         problems: list[JournalError] = []
         if lanes is None:

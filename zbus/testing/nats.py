@@ -85,9 +85,7 @@ class NatsCluster:
 
     def __enter__(self) -> Self:
         try:
-            for number in range(len(self.ports)):
-                self.start(number)
-            self._wait_until_ready()
+            self.restart()
         except BaseException:
             self.close()
             raise
@@ -143,6 +141,13 @@ class NatsCluster:
         if process is not None:
             process.kill()
             process.wait()
+
+    def restart(self) -> None:
+        """Kill all servers that run, start all, and wait until they have found each other."""
+        self.close()
+        for number in range(len(self.ports)):
+            self.start(number)
+        self._wait_until_ready()
 
     def close(self) -> None:
         for number in range(len(self.ports)):

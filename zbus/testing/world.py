@@ -29,7 +29,7 @@ from zbus.edge.guard import GuardSettings
 from zbus.edge.pages import Pages
 from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import ALL_DURABLE, Journal, Lane, Verdicts
+from zbus.storage.port import ALL_DURABLE, CommitDone, Journal, Lane
 from zbus.wire.limits import DEFAULT_LIMITS as DEFAULT_WIRE_LIMITS
 from zbus.wire.limits import WireLimits
 
@@ -83,11 +83,9 @@ class HeldJournal(MemoryJournal):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: list[Callable[[Verdicts], None]] = []
+        self.held: list[CommitDone] = []
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         if synced:
             self.held.append(done)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import attrs
 import pytest
@@ -24,7 +24,7 @@ from zbus.core.model.message import Message
 from zbus.core.topics.delta import snapshot
 from zbus.core.topics.outcomes import Duplicate, Stored
 from zbus.storage.format.batch import Batch, Kind, read_header
-from zbus.storage.port import Found, JournalError, Lane, StoredLane
+from zbus.storage.port import Found, Lane, OpenDone, StoredLane
 
 DEDUPE = TopicOptions("T", dedupe_ms=1_000)
 
@@ -452,12 +452,7 @@ def test_a_restart_remembers_the_same(
 class LateJournal(CrashJournal):
     """Recovery is given no more than it needs: from the last checkpoint or snapshot on."""
 
-    def open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         def late(stored: StoredLane) -> None:
             batches = list(stored.batches)
             whole = [n for n, batch in enumerate(batches) if read_header(batch).is_whole_state]

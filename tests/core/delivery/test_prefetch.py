@@ -14,7 +14,7 @@ from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Raw
 from zbus.storage.format.batch import iterate
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import JournalError, Lane
+from zbus.storage.port import JournalError, Lane, ReadDone
 from zbus.testing.engines import bodies
 
 
@@ -27,13 +27,7 @@ class ColdJournal(MemoryJournal):
         self.damaged: set[Lane] = set()
         self.coming: list[Callable[[], None]] = []
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         answers: list[bytes | JournalError] = []
         if lane in self.damaged:
             answers.append(JournalError(f"{lane} is damaged"))
@@ -183,7 +177,7 @@ def test_a_message_that_is_not_there_is_said_to_be_missing() -> None:
             lane: Lane,
             offset: int,
             bytes_max: int,
-            done: Callable[[bytes | JournalError], None],
+            done: ReadDone,
         ) -> None:
             done(b"")
 
@@ -208,7 +202,7 @@ def test_a_batch_that_is_missing_among_others_is_not_passed_over() -> None:
             lane: Lane,
             offset: int,
             bytes_max: int,
-            done: Callable[[bytes | JournalError], None],
+            done: ReadDone,
         ) -> None:
             found: list[bytes | JournalError] = []
             super().read(lane, offset, bytes_max, found.append)

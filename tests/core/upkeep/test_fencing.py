@@ -17,7 +17,7 @@ from zbus.core.model.message import Message
 from zbus.core.topics.outcomes import Outcome, Peeked
 from zbus.core.topics.topic import Session
 from zbus.storage.memory import MemoryJournal
-from zbus.storage.port import JournalDamage, JournalError, Verdict
+from zbus.storage.port import JournalDamage, JournalError, ReadDone, Verdict
 from zbus.testing.late import LateJournal
 
 LEASED = GroupOptions(lease=True, lease_ms=1_000)
@@ -444,7 +444,7 @@ def test_a_read_that_began_before_is_not_believed(monkeypatch: pytest.MonkeyPatc
     box.put(b"a")
     box.settle()
     cool(box)
-    reads: list[Callable[[bytes | JournalError], None]] = []
+    reads: list[ReadDone] = []
     with monkeypatch.context() as patched:
         patched.setattr(box.late, "read", lambda lane, offset, size, done: reads.append(done))
         pull = box.pull(wait=True)
@@ -468,7 +468,7 @@ def test_a_look_that_began_before_is_not_told_that_nothing_is_there(
     box.put(b"a")
     box.settle()
     cool(box)
-    reads: list[Callable[[bytes | JournalError], None]] = []
+    reads: list[ReadDone] = []
     look = Probe()
     with monkeypatch.context() as patched:
         patched.setattr(box.late, "read", lambda lane, offset, size, done: reads.append(done))

@@ -32,7 +32,7 @@ from zbus.core.persistence.retention import (
 from zbus.core.topics.outcomes import Delivered, Peeked, Raw
 from zbus.core.upkeep.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.verbs.seek import Start
-from zbus.storage.port import JournalError, Lane
+from zbus.storage.port import Lane, ReadDone
 from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
@@ -49,13 +49,7 @@ class LateJournal(CrashJournal):
         self.late = False
         self._asked: list[Callable[[], None]] = []
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         if self.late:
             self._asked.append(lambda: super(LateJournal, self).read(lane, offset, bytes_max, done))
         else:

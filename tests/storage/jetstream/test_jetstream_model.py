@@ -17,7 +17,7 @@ from zbus.storage.jetstream.engine import RENEWALS_KEPT, TIMEOUT_MS, JetStreamJo
 from zbus.storage.jetstream.ownership import CERTAIN_MS, Claim, Claimed, Owner
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError, Lane, StoredLane, Verdict, Verdicts
-from zbus.testing.contract import JournalContract
+from zbus.testing.contract import Crash, JournalContract
 from zbus.testing.engines import Bench, Writer, bodies, split
 from zbus.testing.jetstream import Faults, SimulatedCluster
 
@@ -68,6 +68,15 @@ class TestSimulated(JournalContract):
     @pytest.fixture
     def engine(self, bench: ClusterBench) -> Callable[[], Any]:
         return bench.claim
+
+    @pytest.fixture
+    def crash(self, bench: ClusterBench) -> Crash:
+        def crash(journal: JetStreamJournal, power: bool) -> None:
+            journal.close()  # what it has sent may arrive yet
+            if power:
+                bench.cluster.crash()
+
+        return crash
 
 
 class Broker:

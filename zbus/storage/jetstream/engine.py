@@ -49,10 +49,13 @@ from zbus.storage.jetstream.subjects import (
     encode_name,
 )
 from zbus.storage.port import (
+    CommitDone,
     Found,
     JournalError,
     JournalFull,
     Lane,
+    OpenDone,
+    ReadDone,
     Verdict,
     Verdicts,
     of_lanes,
@@ -101,12 +104,10 @@ class _Barrier:
 
     __slots__ = ("done", "lanes", "verdicts")
 
-    def __init__(
-        self, lanes: Collection[Lane], verdicts: Verdicts, done: Callable[[Verdicts], None]
-    ) -> None:
+    def __init__(self, lanes: Collection[Lane], verdicts: Verdicts, done: CommitDone) -> None:
         self.lanes = frozenset(lanes)
         self.verdicts: dict[Lane, Verdict] = dict(verdicts)
-        self.done: Callable[[Verdicts], None] | None = done
+        self.done: CommitDone | None = done
 
     def fire(self) -> None:
         done, self.done = self.done, None
@@ -234,9 +235,7 @@ class JetStreamJournal:
                 made.append(Outgoing(subject, numbered, piece))
         return made
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         if self.failure is not None:
             return
         barrier = _Barrier(lanes, of_lanes(self.verdicts, lanes), done)
@@ -271,13 +270,7 @@ class JetStreamJournal:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         known = self._lanes.get(_key(lane))
         if known is None:
             done(JournalError(f"there is no {lane} to read"))
@@ -285,13 +278,7 @@ class JetStreamJournal:
         self._committer.push()
         self._committer.when_settled(partial(self._read, known, offset, bytes_max, done))
 
-    def _read(
-        self,
-        lane: JetLane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def _read(self, lane: JetLane, offset: int, bytes_max: int, done: ReadDone) -> None:
         offset = max(offset, lane.first)
         if offset >= lane.end:
             done(b"")
@@ -299,21 +286,11 @@ class JetStreamJournal:
         subject = self._subjects.lane(lane.name, DATA)
         Reading(self._stream, lane, subject, offset, bytes_max, done).ask()
 
-    def open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         self._committer.push()
         self._committer.when_settled(partial(self._open, lanes, found, done))
 
-    def _open(
-        self,
-        lanes: Collection[Lane] | None,
-        found: Found,
-        done: Callable[[JournalError | None], None],
-    ) -> None:
+    def _open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         former = dict(self._lanes)
 
         def opened(lane: Lane, known: JetLane | None) -> None:

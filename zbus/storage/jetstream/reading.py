@@ -42,7 +42,7 @@ from zbus.storage.jetstream.subjects import (
     decode_topic,
 )
 from zbus.storage.jetstream.wire import decode_number
-from zbus.storage.port import Found, Lane, StoredLane
+from zbus.storage.port import Found, Lane, OpenDone, ReadDone, StoredLane
 from zbus.storage.segments import Segments
 
 ATTEMPTS: Final = 50
@@ -63,7 +63,7 @@ class Reading:
         subject: str,
         offset: int,
         bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
+        done: ReadDone,
     ) -> None:
         self._stream = stream
         self._lane = lane
@@ -150,7 +150,7 @@ class Opening:
         removed: dict[Lane, int],
         opened: Opened,
         found: Found,
-        done: Callable[[JournalError | None], None],
+        done: OpenDone,
     ) -> None:
         """`last`: the sequence up to which the stream is read."""
         self._stream = stream
@@ -159,7 +159,7 @@ class Opening:
         self._removed = removed
         self._opened = opened
         self._found = found
-        self._done: Callable[[JournalError | None], None] | None = done
+        self._done: OpenDone | None = done
         self._attempts = 0
         self._questions: deque[list[Lane]] = deque()
         self._wanted: deque[_LaneOpening] = deque()

@@ -40,14 +40,16 @@ from zbus.storage.local.segment import WINDOW_BYTES, Segment, walk_file
 from zbus.storage.local.syncer import Syncer
 from zbus.storage.local.worker import ThreadWorker, Worker
 from zbus.storage.port import (
+    CommitDone,
     JournalError,
     JournalFull,
     Lane,
+    OpenDone,
     Post,
+    ReadDone,
     StoredLane,
     StoredSegment,
     Verdict,
-    Verdicts,
     of_lanes,
 )
 
@@ -144,9 +146,7 @@ class LocalJournal:
             self._fatal(f"writing {lane} failed: {error}")
             raise JournalError(f"writing {lane} failed: {error}") from error
 
-    def commit(
-        self, lanes: Collection[Lane], synced: bool, done: Callable[[Verdicts], None]
-    ) -> None:
+    def commit(self, lanes: Collection[Lane], synced: bool, done: CommitDone) -> None:
         if self._failed:
             return
         verdicts = of_lanes(self.verdicts, lanes)
@@ -157,13 +157,7 @@ class LocalJournal:
         lanes_known = [known[lane] for lane in lanes if lane in known]
         self._when_durable(lanes_known, partial(done, verdicts))
 
-    def read(
-        self,
-        lane: Lane,
-        offset: int,
-        bytes_max: int,
-        done: Callable[[bytes | JournalError], None],
-    ) -> None:
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         known = self._known().get(lane)
         if known is None or self._closed:
             done(JournalError(f"there is no {lane} to read"))
@@ -206,7 +200,7 @@ class LocalJournal:
         self,
         lanes: Collection[Lane] | None,
         found: Callable[[StoredLane], None],
-        done: Callable[[JournalError | None], None],
+        done: OpenDone,
     ) -> None:
         problem: JournalError | None = None
         try:

@@ -89,8 +89,8 @@ class LocalLane:
     def found(cls, files: Files, handles: OpenFiles, syncer: Syncer, found: Found) -> LocalLane:
         """Go on where a former run ended."""
         lane = cls(files, handles, syncer, found.directory, found.key)
-        lane.segments, lane.newest = Segments(found.segments), found.segments[-1]
-        lane.last_crc, lane._end = found.last_crc, found.end
+        lane.segments, lane.newest = found.segments, found.segments[-1]
+        lane.last_crc, lane._end = found.last_crc or 0, found.end
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
         if lane.dirty:

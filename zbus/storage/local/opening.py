@@ -31,6 +31,7 @@ from zbus.storage.local.files import Files, opened
 from zbus.storage.local.high_water_marks import HighWaterMark
 from zbus.storage.local.segment import BadBatch, Segment, walk, walk_file
 from zbus.storage.port import JournalDamage, JournalFull, Lane
+from zbus.storage.segments import Segments
 
 ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
 _EVERYTHING: Final = 1 << 63
@@ -38,24 +39,6 @@ _COPY_BYTES: Final = 1 << 20
 _BATCHES_BYTES: Final = 64 << 10
 
 log = logging.getLogger("zbus")
-
-
-class Found(NamedTuple):
-    """A lane that was found and is in order."""
-
-    lane: Lane
-    directory: Path
-    key: str
-    segments: list[Segment]  # the oldest first
-    last_crc: int
-    end: int  # the offset after the last message
-    mark: int  # byte of the newest segment's last checkpoint or snapshot
-    mark_crc: int
-    first_crc: int  # of the newest segment's first batch
-    durable: bool  # all of it is known to be synced
-    tails: list[tuple[Segment, int]]  # if not: which segments, and from which byte on
-    lost: bool  # something is gone that the landmark promises
-    batches: list[bytes]  # from `mark` on; empty if they are large
 
 
 class _Start(NamedTuple):
@@ -92,13 +75,12 @@ def find_lanes(
             continue
         empty = True
         for name in sorted(found_names):
-            partition = naming.partition_number(name)
             if name.startswith(naming.REMOVED_PREFIX):
                 files.sync_directory(directory)  # else half of it might get its name back
                 remove_tree(files, directory / name)
                 continue
-            if partition is not None:
-                found = _open_lane(files, directory / name, partition, marks)
+            if naming.partition_number(name) is not None:
+                found = _open_lane(files, directory / name, marks)
                 if found is None:
                     continue
                 yield found
@@ -109,7 +91,7 @@ def find_lanes(
 
 
 def _open_lane(
-    files: Files, directory: Path, partition: int, marks: Mapping[str, HighWaterMark] | None
+    files: Files, directory: Path, marks: Mapping[str, HighWaterMark] | None
 ) -> Found | None:
     try:
         names = files.list(directory)
@@ -121,103 +103,95 @@ def _open_lane(
             files.remove(directory / name)
         elif (base := naming.segment_base(name)) is not None:
             bases.append(base)
-    segments = [Segment(base, directory, noted=False) for base in sorted(bases)]
-    opening = _Opening(files, directory, segments)
-    if not opening.run(marks):
+    segments = Segments([Segment(base, directory, noted=False) for base in sorted(bases)])
+    found = Found(files, directory, segments)
+    if not found.run(marks):
         with suppress(OSError):  # what was set aside may be in it
             files.remove(directory)
         return None
-    topic = opening.topic
-    if naming.topic_directory(topic) != directory.parent.name:
-        raise JournalDamage(f"{directory} holds the topic {topic!r}, by its name not")
-    return opening.found((topic, partition))
+    if naming.topic_directory(found.topic) != directory.parent.name:
+        raise JournalDamage(f"{directory} holds the topic {found.topic!r}, by its name not")
+    return found
 
 
-class _Opening:
-    """One lane while it is looked through. What is known is of the last good batch so far."""
+class Found:
+    """One lane that is looked through. What is known is of the last good batch so far; if it is in
+    order at the end, it goes on from there."""
 
-    def __init__(self, files: Files, directory: Path, segments: list[Segment]) -> None:
+    def __init__(self, files: Files, directory: Path, segments: Segments[Segment]) -> None:
         self._files = files
-        self._directory = directory
-        self._key = naming.lane_key(directory)
-        self._segments = segments
-        self._last_crc: int | None = None
-        self._end = 0  # the offset after it
-        self._first_crc = self._mark = self._mark_crc = 0
+        self.directory = directory
+        self.key = naming.lane_key(directory)
+        self.segments = segments
+        self.last_crc: int | None = None
+        self.end = 0  # the offset after it
+        self.first_crc = 0  # of the newest segment's first batch
+        self.mark = self.mark_crc = 0  # byte of its last checkpoint or snapshot
         self._file_bytes = 0  # of the segment read last
         self._problem: BadBatch | None = None
         self._foreign = False  # the problem is a whole batch that does not belong there
-        self._durable = False
-        self._tails: list[tuple[Segment, int]] = []
-        self._lost = False
+        self.durable = False  # all of it is known to be synced
+        self.tails: list[tuple[Segment, int]] = []  # if not: which segments, from which byte on
+        self.lost = False  # something is gone that the landmark promises
         self._batches: list[bytes] = []  # from the mark on, if they are small
         self._batches_bytes = 0
         self.topic = ""
 
-    def found(self, lane: Lane) -> Found:
-        assert self._last_crc is not None
-        return Found(
-            lane,
-            self._directory,
-            self._key,
-            self._segments,
-            self._last_crc,
-            self._end,
-            self._mark,
-            self._mark_crc,
-            self._first_crc,
-            self._durable,
-            self._tails,
-            self._lost,
-            self._batches if self._batches_bytes <= _BATCHES_BYTES else [],
-        )
+    @property
+    def lane(self) -> Lane:
+        return self.topic, int(self.directory.name)
+
+    @property
+    def batches(self) -> list[bytes]:
+        """From the mark on; empty if they are large."""
+        return self._batches if self._batches_bytes <= _BATCHES_BYTES else []
 
     def run(self, marks: Mapping[str, HighWaterMark] | None) -> bool:
         """Read and mend; False if there is nothing in it."""
         start = self._start(marks)
-        while self._segments:
+        while self.segments:
             index = self._read_on(start)
             if index is None:  # not what the landmark speaks of
                 start = self._start_without(start, marks)
                 continue
-            newest = self._segments[-1]
+            newest = self.segments[-1]
             if self._problem is None:
                 self._refuse_short(index, start)
                 ends = index == start.segment and newest.size == start.durable
-                self._durable = ends and not self._lost
+                self.durable = ends and not self.lost
                 self._note_tails(start)
                 return True
             if self._mend(index, start):
                 self._note_tails(start)
                 return True
-            start = _Start(len(self._segments) - 1, 0, _EVERYTHING)
+            start = _Start(len(self.segments) - 1, 0, _EVERYTHING)
         return False
 
     def _note_tails(self, start: _Start) -> None:
         """Note what is not known to be synced: it is synced when it is opened."""
         if start.durable == _EVERYTHING:
-            self._tails = [(segment, _EVERYTHING) for segment in self._segments]
+            self.tails = [(segment, _EVERYTHING) for segment in self.segments]
         else:
-            first, *later = self._segments[start.segment :]
-            self._tails = [(first, start.durable), *((segment, 0) for segment in later)]
+            first, *later = self.segments[start.segment :]
+            self.tails = [(first, start.durable), *((segment, 0) for segment in later)]
 
     def _start(self, marks: Mapping[str, HighWaterMark] | None) -> _Start:
         if marks is None:
-            return _Start(len(self._segments) - 1, 0, _EVERYTHING)
-        mark = marks.get(self._key)
+            return _Start(len(self.segments) - 1, 0, _EVERYTHING)
+        mark = marks.get(self.key)
         if mark is None:  # begun after the landmarks were written
             return _Start(0)
-        for index, segment in enumerate(self._segments):
+        for index, segment in enumerate(self.segments):
             if segment.base == mark.base:
                 return _Start(index, mark.begin, mark.durable, mark.begin_crc, mark.first_crc)
         # Its segment was trimmed, or another lane has the name by now.
-        self._lost = True
+        self.lost = True
         return _Start(0)
 
     def _start_without(self, start: _Start, marks: Mapping[str, HighWaterMark] | None) -> _Start:
         """The landmark's batch is not there: it is damaged, or another lane had this name."""
-        self._lost = True
-        segment = self._segments[start.segment]
+        self.lost = True
+        segment = self.segments[start.segment]
         first = self._first_header(segment)
         if first is not None and first.crc != start.first_crc:
             return _Start(0)
@@ -236,10 +210,10 @@ class _Opening:
         """Read until the end or a problem; give the segment where that is. None if the first
         batch is not the one that it should be."""
         self._problem, self._foreign = None, False
-        self._last_crc = None
-        self._first_crc = start.first_crc
-        for index in range(start.segment, len(self._segments)):
-            segment = self._segments[index]
+        self.last_crc = None
+        self.first_crc = start.first_crc
+        for index in range(start.segment, len(self.segments)):
+            segment = self.segments[index]
             position = start.position if index == start.segment else 0
             file = self._files.open(segment.path, "read")
             try:
@@ -249,17 +223,17 @@ class _Opening:
                 self._problem = bad
             finally:
                 self._files.close(file)
-            if start.crc is not None and self._last_crc is None:
+            if start.crc is not None and self.last_crc is None:
                 return None
             if self._problem is not None:
                 return index
-        return len(self._segments) - 1
+        return len(self.segments) - 1
 
     def _read(self, file: int, segment: Segment, position: int, crc: int | None) -> None:
         segment.size = position
         segment.noted = position == 0
         for at, header, batch in walk(self._files, file, segment.path, position, self._file_bytes):
-            if self._last_crc is None:
+            if self.last_crc is None:
                 if crc is not None and (header.crc != crc or not header.is_whole_state):
                     return
             elif not self._continues(at, header):
@@ -270,14 +244,14 @@ class _Opening:
                     raise JournalDamage(
                         f"{segment.path} at byte 0: a segment begins with a checkpoint"
                     )
-                self._first_crc = header.crc
+                self.first_crc = header.crc
             if header.is_whole_state:
-                self._mark, self._mark_crc = at, header.crc
+                self.mark, self.mark_crc = at, header.crc
                 self._batches, self._batches_bytes = [], 0
                 self.topic = _topic_of(segment.path, at, batch)
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
-            self._last_crc, self._end = header.crc, header.end_offset
+            self.last_crc, self.end = header.crc, header.end_offset
             segment.size = at + header.length
             self._batches_bytes += header.length
             if self._batches_bytes <= _BATCHES_BYTES:
@@ -287,16 +261,16 @@ class _Opening:
 
     def _continues(self, at: int, header: BatchHeader) -> bool:
         if at > 0:
-            return header.previous_crc == self._last_crc
+            return header.previous_crc == self.last_crc
         # A segment that was replaced continues one that is gone. What counts is that no message
         # is missing: all state is in its checkpoint.
-        return header.base_offset == self._end
+        return header.base_offset == self.end
 
     # -- mending --------------------------------------------------------------------------
 
     def _refuse_short(self, index: int, start: _Start) -> None:
         """All was whole to the end; was it the whole?"""
-        segment = self._segments[index]
+        segment = self.segments[index]
         if index == start.segment and segment.size < start.durable < _EVERYTHING:
             raise JournalDamage(
                 f"{segment.path} at byte {segment.size}: it was synced up to byte "
@@ -306,18 +280,18 @@ class _Opening:
     def _mend(self, index: int, start: _Start) -> bool:
         """Cut or set aside what cannot be used, or refuse. False if the reading has to begin
         again, because nothing of what was read is left."""
-        segment = self._segments[index]
+        segment = self.segments[index]
         tail = self._tail(segment)
-        later = self._segments[index + 1 :]
+        later = self.segments[index + 1 :]
         follows = (
             self._foreign
-            or batch_follows(tail, 0, self._last_crc)
+            or batch_follows(tail, 0, self.last_crc)
             or any(map(self._first_header, later))
         )
         self._refuse_damage(index, start, follows)
         for unfinished in later:
             self._set_aside(unfinished)
-        del self._segments[index + 1 :]
+        del self.segments[index + 1 :]
         if segment.size == 0:
             return self._drop_newest(start)
         if tail:
@@ -329,8 +303,8 @@ class _Opening:
             return self._files.read(file, self._file_bytes - segment.size, segment.size)
 
     def _refuse_damage(self, index: int, start: _Start, follows: bool) -> None:
-        segment = self._segments[index]
-        before = self._segments[start.segment]
+        segment = self.segments[index]
+        before = self.segments[start.segment]
         synced = start.durable < _EVERYTHING or follows  # without landmarks any hole is damage
         if index == start.segment and segment.size < start.durable and synced:
             raise JournalDamage(f"{self._reason(start, follows)}; {ADVICE}")
@@ -339,7 +313,7 @@ class _Opening:
                 f"{before.path} at byte {before.size}: it was synced up to byte {start.durable}, "
                 f"and {segment.path.name} follows; {ADVICE}"
             )
-        if segment.size == 0 and index == 0 and segment.base > 0 and (start.durable or self._lost):
+        if segment.size == 0 and index == 0 and segment.base > 0 and (start.durable or self.lost):
             # The segments before are only removed when this one is durable.
             raise JournalDamage(
                 f"{segment.path} at byte 0: no checkpoint, and no older segment to go back to; "
@@ -356,12 +330,12 @@ class _Opening:
     def _drop_newest(self, start: _Start) -> bool:
         """The newest segment has not even its checkpoint: it was being started. False if the one
         before was not read."""
-        self._set_aside(self._segments.pop())
-        return len(self._segments) > start.segment
+        self._set_aside(self.segments.pop())
+        return len(self.segments) > start.segment
 
     def _set_aside(self, segment: Segment) -> None:
         """Take a whole segment out of the way; it was never synced."""
-        path, directory = segment.path, self._directory
+        path, directory = segment.path, self.directory
         file = self._files.open(path, "read")
         size = self._files.size(file)
         self._files.close(file)
@@ -397,19 +371,19 @@ class _Opening:
                 files.remove(aside)
             log.warning("no room to set the end of a segment aside", extra={"file": aside})
             return
-        files.sync_directory(self._directory)
+        files.sync_directory(self.directory)
         log.warning(
             "the end of a segment is set aside: a write before it was never finished",
             extra={"file": aside, "bytes": len(tail)},
         )
 
     def _free_name(self, name: str) -> Path:
-        taken = set(self._files.list(self._directory))
+        taken = set(self._files.list(self.directory))
         wanted, number = name, 1
         while wanted in taken:
             number += 1
             wanted = f"{name}-{number}"
-        return self._directory / wanted
+        return self.directory / wanted
 
 
 def _topic_of(path: Path, position: int, batch: bytes) -> str:

@@ -18,14 +18,14 @@ from zbus.storage.format.batch import BatchHeader, Kind
 from zbus.storage.local.files import Files
 from zbus.storage.local.segment import INDEX_BYTES, WINDOW_BYTES, BadBatch, Segment, walk_views
 from zbus.storage.local.worker import Worker
-from zbus.storage.port import JournalDamage, JournalError, JournalFull, Post
+from zbus.storage.port import JournalDamage, JournalError, JournalFull, Post, ReadDone
 
 OPEN_FILES_MAX: Final = 64
 _TOLD_MAX: Final = 1_000  # bad places that are logged, each once
 
 log = logging.getLogger("zbus")
 
-Answer = Callable[[bytes | JournalError], None]
+Answer = ReadDone
 
 
 class Reader:
