@@ -64,7 +64,7 @@ FIELDS: dict[str, int] = {
     "storage.jetstream.engine.JetStreamJournal": 22,
     "storage.local.engine.LocalJournal": 20,
     "storage.local.lane.LocalLane": 19,
-    "storage.local.opening.Found": 17,
+    "storage.local.opening.Found": 18,
     "wire.heads.head.Head": 16,
     "wire.heads.heads.Heads": 21,
     "wire.http.HttpReader": 18,

@@ -15,8 +15,8 @@ from zbus.cli import main
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.journal import CursorState
 from zbus.core.cursor.state import Entries, EntryState, GroupChange, Origin, Settlement
+from zbus.core.persistence import replay
 from zbus.core.topics.pending_acks import PendingAcks
-from zbus.storage import replay
 from zbus.storage.local.files import OsFiles
 
 

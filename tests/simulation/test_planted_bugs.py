@@ -12,9 +12,9 @@ import pytest
 from tests.simulation.crash_states import WorldFailure, campaign
 from tests.simulation.stack import Stack
 from zbus.core.cursor.state import StateChange
+from zbus.core.persistence import storage as writer
 from zbus.core.topics.delta import snapshot
 from zbus.core.topics.topic import Partition
-from zbus.storage import writer
 from zbus.storage.format import batch
 from zbus.storage.local import segment
 from zbus.storage.port import ALL_DURABLE, CommitDone, Lane
