@@ -22,7 +22,7 @@ CLASS_FIELDS_MAX = 15
 
 PACKAGE_LINES = 92_500
 """All of `zbus/`. The goal is 70,000."""
-LONGEST_CHAIN = 41
+LONGEST_CHAIN = 40
 """Modules of the longest chain of imports. The goal is 25."""
 BROKER_ATTRIBUTES = 11
 """Public attributes of `Broker` beside its verbs, which are its methods and what `_bind` binds."""

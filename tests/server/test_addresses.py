@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbus.config import Config
-from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed, parse_listen
+from zbus.server.loop.sockets import Address, BadAddress, addresses_of, exposed, parse_listen
 
 GOOD = [
     ("http://127.0.0.1:15555", Address("tcp", "127.0.0.1", 15555)),

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from zbus.server.process.advertised import advertised_address
+from zbus.server.process.banner import advertised_address
 from zbus.server.process.reporter import split_address
 
 

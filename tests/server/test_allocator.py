@@ -11,7 +11,7 @@ from tests.limits import WAIT_S
 
 PROGRAM = """
 import resource
-from zbus.server.process.allocator import keep_freed_memory
+from zbus.server.process.memory import keep_freed_memory
 
 kept = keep_freed_memory()
 faults = []

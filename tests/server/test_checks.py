@@ -28,7 +28,7 @@ from zbus.server.doctor.checks import (
     valid_until_s,
     write_cache,
 )
-from zbus.server.doctor.finding import Finding
+from zbus.server.doctor.engine_checks import Finding
 from zbus.server.process.certificates import Certificates
 from zbus.server.watch.system_stats import Space
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zbus.server.loop.clock import JUMP_MS, Clock
-from zbus.server.process.clock_note import boot_id, read_note, write_note
+from zbus.server.loop.clock import JUMP_MS, Clock, boot_id, read_note, write_note
 from zbus.storage.local.files import OsFiles
 
 FILES = OsFiles()

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 
 from tests.server.test_nothing_left_of_a_connection import Turns, ask
-from zbus.server.process.gc_control import (
+from zbus.server.process.memory import (
     EVERY_S,
     FREED_MIN,
     FREED_SHARE,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from zbus.server.loop.connections_per_ip import ConnectionsPerIp
+from zbus.server.process.listener import ConnectionsPerIp
 
 
 def test_so_many_of_each_address() -> None:

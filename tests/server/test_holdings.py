@@ -13,8 +13,7 @@ from tests.server.test_nothing_left_of_a_connection import Turns, ask
 from tests.server.test_pressure import FakeGauges
 from zbus.config import Config
 from zbus.server.process.serve import Server
-from zbus.server.watch.memory_usage import SHARES, MemoryUsage, within
-from zbus.server.watch.pressure import Pressure
+from zbus.server.watch.pressure import SHARES, MemoryUsage, Pressure, within
 from zbus.testing.world import World
 
 MIB = 1 << 20

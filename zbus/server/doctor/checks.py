@@ -23,8 +23,8 @@ from pathlib import Path
 import attrs
 
 from zbus.config import Config
-from zbus.server.doctor.finding import Finding
-from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
+from zbus.server.doctor.engine_checks import Finding
+from zbus.server.loop.sockets import Address, BadAddress, addresses_of, exposed
 from zbus.server.process.certificates import BadCertificate, Certificates
 from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
 from zbus.server.watch.system_stats import OsStats, SystemStats

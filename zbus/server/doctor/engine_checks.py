@@ -1,4 +1,4 @@
-"""What `zbus doctor` says of a replicated engine: its servers, its stream, and how they sync."""
+"""What `zbus doctor` finds, and what of a replicated engine: servers, stream, and how they sync."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import http.client
 import queue
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import attrs
 import msgspec
 
 from zbus.config import Config
-from zbus.server.doctor.finding import Finding
 from zbus.server.process.engines import CannotStart
 from zbus.server.process.replicated import read_access
 from zbus.storage.jetstream.client import Access, NatsClient
@@ -19,6 +19,19 @@ from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.settings import Shard, find_problems
 from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
+
+Level = Literal["ok", "warning", "problem"]
+
+
+@attrs.frozen
+class Finding:
+    """What is so, how bad that is, and what to do about it."""
+
+    check: str
+    level: Level
+    text: str
+    advice: str = ""
+
 
 MONITOR_PORT: Final = 8_222
 TIMEOUT_S: Final = 5.0

@@ -7,16 +7,16 @@ clock the data has, how full it is, whether this process may still speak for it.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from zbus.config import Config
 from zbus.core.api import Topic, recover
-from zbus.server.loop.clock import Clock
+from zbus.server.loop.clock import Clock, boot_id, read_note, write_note
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
-from zbus.server.process.clock_note import boot_id, read_note, write_note
-from zbus.server.process.progress import Progress
 from zbus.server.watch.system_stats import Space, SystemStats
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
@@ -26,9 +26,12 @@ from zbus.storage.port import Journal, JournalError
 EXIT_CANNOT_START: Final = 3  # the address or the data cannot be had
 EXIT_FAILED: Final = 1  # the journal failed while serving
 
+_PROGRESS_EVERY_S: Final = 2.0
 _WARMERS: Final = 8
 
 Fail = Callable[[str], None]
+
+log = logging.getLogger("zbus")
 
 
 class CannotStart(Exception):
@@ -78,6 +81,19 @@ class Engine(Protocol):
         """Of the process, after the journal failed."""
 
     def close(self) -> None: ...
+
+
+class Progress:
+    """Tells how far opening is, if it takes long."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + _PROGRESS_EVERY_S
+
+    def report(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next_s:
+            self._next_s = now + _PROGRESS_EVERY_S
+            log.info("opening", extra={"topics": f"{done} of {total}"})
 
 
 class FileEngine:

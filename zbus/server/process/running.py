@@ -14,8 +14,7 @@ from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.engines import Engine
-from zbus.server.watch.memory_usage import MemoryUsage
-from zbus.server.watch.pressure import Pressure
+from zbus.server.watch.pressure import MemoryUsage, Pressure
 from zbus.server.watch.system_stats import SystemStats
 
 WINDOW_S = 60

@@ -24,23 +24,19 @@ from zbus.dialects.zbus.topics.webhooks import reachable
 from zbus.edge.guard import GuardSettings
 from zbus.server.assembly import Assembly, make_broker, restore
 from zbus.server.loop import faults
-from zbus.server.loop.addresses import Address, BadAddress, addresses_of, exposed
 from zbus.server.loop.clock import Clock
-from zbus.server.loop.connections_per_ip import ConnectionsPerIp
 from zbus.server.loop.faults import each
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sampling import Sampler
 from zbus.server.loop.silence import Silence
-from zbus.server.loop.sockets import Listening
+from zbus.server.loop.sockets import Address, BadAddress, Listening, addresses_of, exposed
 from zbus.server.process import logs
-from zbus.server.process.advertised import advertised_address
-from zbus.server.process.allocator import keep_freed_memory
-from zbus.server.process.banner import banner
+from zbus.server.process.banner import advertised_address, banner
 from zbus.server.process.certificates import BadCertificate, Certificates, check_options
 from zbus.server.process.engines import CannotStart, Engine, FileEngine
-from zbus.server.process.gc_control import GcControl
-from zbus.server.process.listener import Listener
+from zbus.server.process.listener import ConnectionsPerIp, Listener
+from zbus.server.process.memory import GcControl, keep_freed_memory
 from zbus.server.process.pages import BadPages, PageFolder, read_console
 from zbus.server.process.reporter import Reporter
 from zbus.server.process.running import RunningServer
@@ -48,8 +44,14 @@ from zbus.server.process.supervisor import Supervisor
 from zbus.server.process.tokens import BadTokens, TokenFile
 from zbus.server.push.pushing import Pushing, Sender, Told
 from zbus.server.watch.debug_loop import DebugLoop
-from zbus.server.watch.memory_usage import OUTPUT_SHARE, MemoryUsage, count_holdings, within
-from zbus.server.watch.pressure import Pressure, memory_max
+from zbus.server.watch.pressure import (
+    OUTPUT_SHARE,
+    MemoryUsage,
+    Pressure,
+    count_holdings,
+    memory_max,
+    within,
+)
 from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.local.files import Files
 from zbus.storage.port import Journal

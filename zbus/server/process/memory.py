@@ -1,7 +1,7 @@
-"""When Python looks for garbage in reference cycles.
+"""What the process does with memory that is not used any more: objects in cycles, freed buffers.
 
-Connections, requests and messages leave none (tests see to it), so a broker makes little. But a
-full collection looks at every object there is and stops everything meanwhile: with 10,000 topics
+Connections, requests and messages leave no cycles (tests see to it), so a broker makes little. But
+a full collection looks at every object there is and stops everything meanwhile: with 10,000 topics
 for a tenth of a second and more. So what was there at the start is set aside, full collections
 come rarely, and what a slow one has found to be in use is set aside, too: none of it is looked at
 again until memory is short, or many partitions were removed that may be among it.
@@ -9,10 +9,15 @@ again until memory is short, or many partitions were removed that may be among i
 A full collection also empties Python's lists of small objects to be used again. After a crowd of
 connections these lie all over the memory that it used, and keep that from going back to the system:
 so one is made when much was freed.
+
+By itself glibc gives a buffer of 128 KiB or more back to the system at once, and the end of the
+heap likewise. A broker asks for as much again a moment later, and the system has to clear each page
+anew: for batches of 100 KiB that was a third of the whole work.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import sys
@@ -139,3 +144,23 @@ class GcControl:
         self._left = self._blocks()
         log.debug("collected", extra={"objects": found, "ms": round(pause_s * 1000)})
         return pause_s
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+MAPPED_BYTES_MIN: Final = 4 << 20
+"""Buffers of that much are mapped by themselves, and given back at once."""
+
+KEPT_BYTES_MAX: Final = 32 << 20
+"""This much may lie unused at the end of the heap."""
+
+
+def keep_freed_memory() -> bool:
+    """Have the allocator keep what is freed, within these bounds. False if it is not glibc's: then
+    nothing is changed."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
+    )
