@@ -219,6 +219,12 @@ JETSTREAM: list[Mutant] = [
             "        if self._first is None:",
             MODEL,
         ),
+        (
+            "damage-in-the-last-piece-read-from-there",
+            "                    self.sequence = begin.sequence\n",
+            "                    pass\n",
+            "storage/test_copying.py",
+        ),
     ),
     *mutants_of(
         "zbus/storage/jetstream/reading.py",
@@ -230,14 +236,14 @@ JETSTREAM: list[Mutant] = [
         ),
         (
             "a-replica-behind-believed-in-a-lane",
-            "        if self._sequence > self._last:\n",
-            "        if True:\n",
+            "        elif self._pieces.sequence > self._last:\n",
+            "        elif True:\n",
             MODEL,
         ),
         (
             "a-replica-behind-believed-in-a-read",
-            "        if self._end >= self._lane.end:\n",
-            "        if True:\n",
+            "        elif self._is_full or self._end >= self._lane.end:\n",
+            "        elif True:\n",
             MODEL,
         ),
         (
@@ -263,12 +269,6 @@ JETSTREAM: list[Mutant] = [
             "            if lanes is None or not is_intact(message):\n",
             "            if lanes is None:\n",
             MODEL,
-        ),
-        (
-            "damage-in-the-last-piece-read-from-there",
-            "                self._sequence = self._pieces.begin_of(message) or self._sequence\n                self._pieces.forget()\n                self._again(JournalDamage(",
-            "                self._pieces.forget()\n                self._again(JournalDamage(",
-            "storage/test_copying.py",
         ),
         (
             "segments-before-not-known",

@@ -22,6 +22,7 @@ from zbus.storage.jetstream.ownership import Claimed, Owner
 from zbus.storage.jetstream.reading import ATTEMPTS, PAUSE_MS, Opening
 from zbus.storage.jetstream.stream import (
     Messages,
+    Stored,
     Stream,
     Unreachable,
 )
@@ -140,25 +141,18 @@ class StreamSource:
     def _messages(self, lane: Lane, sequence: int) -> Iterator[list[Batch]]:
         """What messages hold, from there on. Raises JournalError if there are no
         more, and were expected; JournalDamage for one that no replica has whole."""
-        subject, pieces, attempts, problem = self._subjects.lane(lane, "*"), Pieces(), 0, ""
+        subject, pieces, attempts, problem = self._subjects.lane(lane, "*"), Pieces(sequence), 0, ""
         while attempts < ATTEMPTS:
             if attempts:
                 self._pause()
-            found = self._asked(self._portion(subject, sequence)).found
-            attempts += 1
-            for piece in found:
-                whole = None
-                try:
-                    whole = pieces.add(piece)
-                    batches = [] if whole is None else split_whole(whole.body)
-                except (JournalDamage, ValueError) as error:
-                    problem = f"sequence {piece.sequence} of the stream: {error}"
-                    sequence = pieces.begin_of(whole) or piece.sequence
-                    pieces.forget()
-                    break
-                sequence, attempts, problem = piece.sequence + 1, 0, ""
-                if whole is not None:
-                    yield batches
+            attempts, before = attempts + 1, pieces.sequence
+            whole: list[list[Batch]] = []
+            portion = self._asked(self._portion(subject, before))
+            bad = pieces.take(portion.found, partial(_split, whole))
+            if pieces.sequence > before:
+                attempts, problem = 0, ""
+            problem = bad or problem
+            yield from whole
         if problem:
             raise JournalDamage(problem)
         raise _changed(lane)
@@ -274,6 +268,10 @@ class StreamTarget(StreamSource):
         if self._failures:
             raise JournalError(self._failures[0])
         super()._turn()
+
+
+def _split(whole: list[list[Batch]], message: Stored) -> None:
+    whole.append(split_whole(message.body))
 
 
 def _end(lane: JetLane) -> Position:

@@ -40,7 +40,7 @@ them are written and read in a part of a second.
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import attrs
 import msgspec
@@ -99,7 +99,7 @@ _TOPIC, _GROUP = (
 )
 
 
-class _StoredGroup(msgspec.Struct):
+class _StoredGroup(msgspec.Struct, omit_defaults=True):
     name: str
     cursor: _Natural = 0
     options: _Fields | None = None
@@ -128,7 +128,7 @@ class _StoredSettlement(msgspec.Struct, array_like=True):
     dead: bool = False
 
 
-class _StoredChange(msgspec.Struct):
+class _StoredChange(msgspec.Struct, omit_defaults=True):
     topic: _Fields | None = None
     groups: tuple[_StoredGroup, ...] = ()
     first: _Natural = 0
@@ -170,33 +170,23 @@ def _encode_cursor(group: GroupChange) -> bytes:
 
 
 def _encode_any(change: StateChange) -> bytes:
-    stored: dict[str, Any] = {}
-    if change.topic is not None:
-        stored["topic"] = _options_fields(change.topic)
-    if change.groups:
-        stored["groups"] = [_group_fields(group) for group in change.groups]
-    if change.first:
-        stored["first"] = change.first
-    if change.originals:
-        stored["originals"] = len(change.originals)
-    if change.ids:
-        stored["ids"] = len(change.ids)
-    if change.expiries:
-        stored["expiries"] = len(change.expiries)
-        stored["expiry_pages"] = len(change.expiries.pages)
-    if change.incarnation:
-        stored["incarnation"] = change.incarnation
-    if change.number:
-        stored["number"] = change.number
-    if change.emptied:
-        stored["emptied"] = change.emptied
-    if change.purges:
-        stored["purges"] = change.purges
-    if change.settlements:
-        stored["settlements"] = [attrs.astuple(one) for one in change.settlements]
-    if change.settled:
-        stored["settled"] = change.settled
-    text = _to_json(stored)
+    text = _to_json(
+        _StoredChange(
+            None if change.topic is None else _options_fields(change.topic),
+            tuple(map(_stored_group, change.groups)),
+            change.first,
+            len(change.originals),
+            len(change.ids),
+            len(change.expiries),
+            len(change.expiries.pages),
+            change.incarnation,
+            change.number,
+            change.emptied,
+            change.purges,
+            tuple([_StoredSettlement(*attrs.astuple(one)) for one in change.settlements]),
+            change.settled,
+        )
+    )
     parts: list[Part] = [_LENGTH.pack(len(text)), text, PADDING[len(text) + 4 & 7]]
     for group in change.groups:
         if group.entries:
@@ -229,34 +219,24 @@ def _unlike_default(options: TopicOptions | GroupOptions | Origin) -> _Fields:
     }
 
 
-def _group_fields(group: GroupChange) -> dict[str, Any]:
-    stored: dict[str, Any] = {"name": group.name}
-    if group.cursor:
-        stored["cursor"] = group.cursor
-    if group.options is not None:
-        stored["options"] = _options_fields(group.options)
-    if group.removed:
-        stored["removed"] = True
-    if group.reset:
-        stored["reset"] = True
-    if group.entries:
-        stored["entries"] = len(group.entries)
-    if group.delayed:
-        stored["delayed"] = len(group.delayed)
-        stored["pages"] = len(group.delayed.pages)
-    if group.fates:
-        stored["fates"] = len(group.fates)
-    if group.skipped:
-        stored["skipped"] = group.skipped
-    if group.unreported:
-        stored["untold"] = group.unreported
-    if group.dead:
-        stored["dead"] = group.dead
-    if group.incarnation:
-        stored["incarnation"] = group.incarnation
-    if group.origin is not None:
-        stored["origin"] = _origin(group.origin)
-    return stored
+def _stored_group(group: GroupChange) -> _StoredGroup:
+    return _StoredGroup(
+        group.name,
+        group.cursor,
+        None if group.options is None else _options_fields(group.options),
+        group.removed,
+        group.reset,
+        len(group.entries),
+        len(group.delayed),
+        len(group.delayed.pages),
+        len(group.fates),
+        group.skipped,
+        group.unreported,
+        group.dead,
+        group.incarnation,
+        # Without what is its default: it is a `_Fields` when it is written.
+        None if group.origin is None else cast(Origin, _origin(group.origin)),
+    )
 
 
 def _origin(origin: Origin) -> dict[str, Any]:

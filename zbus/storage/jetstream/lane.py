@@ -7,10 +7,11 @@ opening a lane costs one message and not one for each segment.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from zbus.storage.errors import JournalDamage
 from zbus.storage.jetstream.stream import Outgoing, Stored
 from zbus.storage.jetstream.wire import decode_number
 from zbus.storage.port import Lane, StoredSegment
@@ -121,22 +122,36 @@ class JetLane:
 
 
 class Pieces:
-    """Puts together what was stored in several messages."""
+    """Puts together what was stored in several messages, and knows where to read on."""
 
-    __slots__ = ("_bodies", "_first", "_missing")
+    __slots__ = ("_bodies", "_first", "_missing", "sequence")
 
-    def __init__(self) -> None:
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
         self._bodies: list[bytes] = []
         self._first: Stored | None = None
         self._missing = 0
 
-    def begin_of(self, message: Stored | None) -> int:
-        """Where to read again what turned out to be bad: this whole message, or what is not
-        complete; 0 if there is neither."""
-        first = self._first if message is None else message
-        return 0 if first is None else first.sequence
+    def take(self, found: Sequence[Stored], use: Callable[[Stored], object]) -> str:
+        """Hand whole messages to `use`, until it says that it has enough. Give what is wrong with
+        one, which is to be read again, and empty if nothing is."""
+        for piece in found:
+            whole = None
+            try:
+                whole = self._add(piece)
+                enough = whole is not None and use(whole)
+            except (JournalDamage, ValueError) as error:
+                begin = self._first if whole is None else whole
+                if begin is not None:
+                    self.sequence = begin.sequence
+                self._forget()
+                return f"sequence {piece.sequence} of the stream: {error}"
+            self.sequence = piece.sequence + 1
+            if enough:
+                break
+        return ""
 
-    def add(self, message: Stored) -> Stored | None:
+    def _add(self, message: Stored) -> Stored | None:
         """The whole message that ends with this one, if it does. Raises ValueError for a piece that
         does not belong there."""
         if not is_intact(message):
@@ -154,10 +169,10 @@ class Pieces:
         whole = self._first
         if number:
             whole = whole._replace(body=b"".join(self._bodies))
-        self.forget()
+        self._forget()
         return whole
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Begin anew."""
         self._bodies, self._first, self._missing = [], None, 0
 

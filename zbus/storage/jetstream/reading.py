@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -71,36 +70,24 @@ class Reading:
         self._offset = offset
         self._bytes_max = bytes_max
         self._done = done
-        self._sequence = lane.place(offset)
         self._attempts = 0
         self._batches: list[bytes] = []
         self._size = 0
-        self._pieces = Pieces()
+        self._is_full = False
+        self._pieces = Pieces(lane.place(offset))
         self._end = offset  # the offset behind what was found
 
     def ask(self) -> None:
         size = min(max(self._bytes_max - self._size, 1), PORTION_BYTES)
-        self._stream.read(self._subject, self._sequence, PORTION_MESSAGES, size, self._got)
+        place = self._subject, self._pieces.sequence
+        self._stream.read(*place, PORTION_MESSAGES, size, self._got)
 
     def _got(self, got: Got) -> None:
         if isinstance(got, Unreachable):
             self._again(got.text)
-            return
-        for piece in got.found:
-            message = None
-            try:
-                message = self._pieces.add(piece)
-                full = message is not None and self._take(message)
-            except (JournalDamage, ValueError) as error:
-                self._sequence = self._pieces.begin_of(message) or self._sequence
-                self._pieces.forget()
-                self._again(f"sequence {piece.sequence} of the stream: {error}")
-                return
-            self._sequence = piece.sequence + 1
-            if full:
-                self._done(b"".join(self._batches))
-                return
-        if self._end >= self._lane.end:
+        elif problem := self._pieces.take(got.found, self._take):
+            self._again(problem)
+        elif self._is_full or self._end >= self._lane.end:
             self._done(b"".join(self._batches))
         elif got.found:
             self._attempts = 0
@@ -120,11 +107,13 @@ class Reading:
             if header.end_offset <= self._offset:
                 continue
             if self._batches and self._size + len(raw) > self._bytes_max:
-                return True
+                self._is_full = True
+                break
             self._batches.append(raw)
             self._size += len(raw)
             self._end = header.end_offset
-        return bool(self._batches) and self._size >= self._bytes_max
+        self._is_full = self._is_full or (bool(self._batches) and self._size >= self._bytes_max)
+        return self._is_full
 
     def _again(self, why: str) -> None:
         self._attempts += 1
@@ -335,12 +324,11 @@ class _LaneOpening:
             key=lambda message: message.sequence,
         )
         self._last = max(message.sequence for message in newest.values())
-        self._sequence = start.sequence
         self._has_data = DATA in newest
         self._lane = JetLane(name)
         self._begin = 0
         self._batches: list[bytes] = []
-        self._pieces = Pieces()
+        self._pieces = Pieces(start.sequence)
         self._attempts = 0
 
     def ask(self) -> None:
@@ -351,7 +339,10 @@ class _LaneOpening:
             except (JournalDamage, ValueError) as error:
                 self._opening.failed(JournalDamage(f"lane {self._name}: {error}"))
                 return
-        self._opening.read(self._name, self._sequence, self._got)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        self._opening.read(self._name, self._pieces.sequence, self._got)
 
     def _start(self) -> None:
         checkpoint, lane = self._checkpoint, self._lane
@@ -367,24 +358,13 @@ class _LaneOpening:
     def _got(self, got: Got) -> None:
         if isinstance(got, Unreachable):
             self._again(JournalError(got.text))
-            return
-        for piece in got.found:
-            message = None
-            try:
-                message = self._pieces.add(piece)
-                if message is not None:
-                    self._take(message)
-            except (JournalDamage, ValueError) as error:
-                self._sequence = self._pieces.begin_of(message) or self._sequence
-                self._pieces.forget()
-                self._again(JournalDamage(f"sequence {piece.sequence} of the stream: {error}"))
-                return
-            self._sequence = piece.sequence + 1
-        if self._sequence > self._last:
+        elif problem := self._pieces.take(got.found, self._take):
+            self._again(JournalDamage(problem))
+        elif self._pieces.sequence > self._last:
             self._find_first()
         elif got.found:
             self._attempts = 0
-            self._opening.read(self._name, self._sequence, self._got)
+            self._read_on()
         else:
             self._again(JournalError("a replica is behind"))
 
@@ -445,5 +425,4 @@ class _LaneOpening:
         if self._attempts >= ATTEMPTS:
             self._opening.failed(why)
         else:
-            retry = partial(self._opening.read, self._name, self._sequence, self._got)
-            self._opening.later(retry if ask is None else ask)
+            self._opening.later(ask or self._read_on)
