@@ -500,8 +500,8 @@ READING: list[Mutant] = [
         ),
         (
             "reset-not-stored",
-            '    if group.reset:\n        stored["reset"] = True',
-            "    if group.reset:\n        pass",
+            "        group.reset,\n        len(group.entries),",
+            "        False,\n        len(group.entries),",
             "storage/test_checkpoint.py",
         ),
     ),
@@ -628,7 +628,7 @@ ROOM: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/storage/local/open_files.py",
+        "zbus/storage/local/lane.py",
         (
             "one-handle-too-many",
             "        while len(self._lanes) >= self._segments_max:",

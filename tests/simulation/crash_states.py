@@ -22,7 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.simulation.stack import Stack, adopt, check
-from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX
+from zbus.storage.local.lane import OPEN_SEGMENTS_MAX
 from zbus.storage.port import JournalError
 from zbus.testing.disk import Disk, Operation
 

@@ -10,7 +10,7 @@ from tests.storage.damage import AtOnce
 from zbus.core.persistence.replay import recover
 from zbus.server.assembly import make_broker, restore
 from zbus.storage.local.engine import LocalJournal
-from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX
+from zbus.storage.local.lane import OPEN_SEGMENTS_MAX
 from zbus.storage.local.worker import Worker as AnyWorker
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import DATA_DIR, EPOCH_MS, Worker

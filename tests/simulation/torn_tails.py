@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from zbus.storage.format.batch import HEADER_BYTES, iterate
 from zbus.storage.local.engine import LocalJournal
-from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX
+from zbus.storage.local.lane import OPEN_SEGMENTS_MAX
 from zbus.storage.port import JournalDamage, JournalError
 from zbus.testing.disk import Disk
 from zbus.testing.engines import Writer, split, stored_lanes

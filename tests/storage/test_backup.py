@@ -12,8 +12,8 @@ from tests.storage.damage import Disk, Dying, Killed, intact, started, write_log
 from tests.storage.support import Loop, SmallDisk
 from tests.storage.test_repair_property import content, pending
 from zbus.core.persistence.replay import recover
+from zbus.storage.local.directory import read_identity
 from zbus.storage.local.files import OpenMode, OsFiles
-from zbus.storage.local.identity import read_identity
 from zbus.storage.port import JournalError
 from zbus.storage.tools.backup import Report, back_up, restore
 from zbus.storage.tools.checkup import check_up

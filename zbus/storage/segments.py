@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 Measure = Callable[[], tuple[int, int]]
 """Bytes of a segment and the time it begins with (epoch milliseconds)."""
@@ -17,12 +17,7 @@ Measure = Callable[[], tuple[int, int]]
 _base = attrgetter("base")
 
 
-class _Based(Protocol):
-    @property
-    def base(self) -> int: ...
-
-
-S = TypeVar("S", bound=_Based)
+S = TypeVar("S")
 
 
 class Segments(list[S]):
@@ -36,7 +31,7 @@ class Segments(list[S]):
 
     def begin(self, segment: S) -> S | None:
         """Another one begins. Give the one that it replaces: without messages, of the same base."""
-        replaced = self.pop() if self and self[-1].base == segment.base else None
+        replaced = self.pop() if self and _base(self[-1]) == _base(segment) else None
         self.append(segment)
         return replaced
 

@@ -18,9 +18,9 @@ from zbus.server.loop.clock import Clock, boot_id, read_note, write_note
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
 from zbus.server.watch.system_stats import Space, SystemStats
+from zbus.storage.local.directory import read_identity
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
-from zbus.storage.local.identity import read_identity
 from zbus.storage.port import Journal, JournalError
 
 EXIT_CANNOT_START: Final = 3  # the address or the data cannot be had

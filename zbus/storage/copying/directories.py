@@ -12,10 +12,15 @@ from zbus.storage.copying.lanes import Position
 from zbus.storage.format.batch import HEADER_BYTES, Batch, Kind
 from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.local import naming
-from zbus.storage.local.directory import remove_tree, take_directory
+from zbus.storage.local.directory import (
+    make_identity,
+    read_identity,
+    refuse_backup,
+    remove_tree,
+    take_directory,
+)
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files
-from zbus.storage.local.identity import make_identity, read_identity, refuse_backup
 from zbus.storage.local.segment import BadBatch, walk_file
 from zbus.storage.port import JournalDamage, JournalError, Lane
 from zbus.storage.tools.verify import find_directories

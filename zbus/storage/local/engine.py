@@ -25,12 +25,10 @@ from pathlib import Path
 from zbus.storage.format.batch import HEADER_BYTES, Batch, Kind, inspect_header, require_link
 from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.local import naming
-from zbus.storage.local.directory import make_way, take_directory
+from zbus.storage.local.directory import make_identity, make_way, take_directory
 from zbus.storage.local.files import Files, OsFiles, opened, reason
 from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
-from zbus.storage.local.identity import make_identity
-from zbus.storage.local.lane import CLOSED, LocalLane
-from zbus.storage.local.open_files import OPEN_SEGMENTS_MAX, OpenFiles
+from zbus.storage.local.lane import CLOSED, OPEN_SEGMENTS_MAX, LocalLane, OpenFiles
 from zbus.storage.local.opening import Found, find_lanes
 from zbus.storage.local.read_ahead import ReadAhead
 from zbus.storage.local.reader import Reader

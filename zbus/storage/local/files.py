@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Protocol
+from zlib import crc32
 
 from zbus.storage.port import JournalFull
 
@@ -73,6 +74,7 @@ _FLAGS: dict[OpenMode, int] = {
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL,
     "lock": os.O_RDWR | os.O_CREAT,
 }
+COPY_BYTES = 1 << 20  # at once
 _FILE_MODE = 0o640  # messages are for the owner and its group only
 _DIRECTORY_MODE = 0o750
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE))
@@ -218,6 +220,21 @@ def opened(files: Files, path: Path, mode: OpenMode) -> Iterator[int]:
         yield file
     finally:
         files.close(file)
+
+
+def copy_bytes(files: Files, source: int, start: int, stop: int, target: int, position: int) -> int:
+    """Copy bytes of an open file to a place in another one, and give their crc32. Raises OSError if
+    there are not that many."""
+    checksum = 0
+    while start < stop:
+        data = files.read(source, min(COPY_BYTES, stop - start), start)
+        if not data:
+            raise OSError(f"the file ends at byte {start}, not {stop}")
+        checksum = crc32(data, checksum)
+        files.write(target, data, position)
+        start += len(data)
+        position += len(data)
+    return checksum
 
 
 def write_whole(files: Files, path: Path, made: Path, data: bytes) -> None:

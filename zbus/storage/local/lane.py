@@ -5,21 +5,24 @@ makes the next segment. Nothing is synced here. The old segment's last bytes are
 syncer before the new segment's are, and rounds come one after another: a request that waits for the
 new ones waits for the old ones, too. A power cut may leave a new segment behind an old one with a
 hole; then no client was told of either, and recovery knows by the landmark.
+
+There may be more lanes than descriptors, so a lane opens its newest segment when it writes, and the
+least used one gives way. What a closed file still has to have synced is synced by its path.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import ENOSPC
 from pathlib import Path
+from typing import Final
 
 from zbus.storage.format.batch import Batch, Kind
 from zbus.storage.local import naming
-from zbus.storage.local.files import Files
+from zbus.storage.local.files import Files, OpenMode
 from zbus.storage.local.high_water_marks import HighWaterMark
-from zbus.storage.local.open_files import OpenFiles
 from zbus.storage.local.opening import Found
 from zbus.storage.local.segment import Segment
 from zbus.storage.local.syncer import Syncer
@@ -27,6 +30,8 @@ from zbus.storage.port import JournalError, JournalFull
 from zbus.storage.segments import Segments
 
 CLOSED = -1
+OPEN_SEGMENTS_MAX: Final = 1_000
+IDLE_MS: Final = 30_000
 
 
 def _joined(batches: Sequence[Batch]) -> bytes:
@@ -276,3 +281,42 @@ class LocalLane:
         self._files.close(file)
         with suppress(FileNotFoundError):
             self._files.remove(path)
+
+
+class OpenFiles:
+    """The lanes that have their newest segment open for writing: those that were written last."""
+
+    def __init__(self, files: Files, segments_max: int) -> None:
+        self._files = files
+        self._segments_max = segments_max
+        self._lanes: OrderedDict[LocalLane, None] = OrderedDict()  # the longest unused first
+        self.used: Callable[[LocalLane], None] = self._lanes.move_to_end
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        """Open a segment, if need be at the price of others. Raises JournalFull or OSError."""
+        while len(self._lanes) >= self._segments_max:
+            self._close_one()
+        try:
+            return self._files.open(path, mode)
+        except JournalFull:  # it may be the descriptors
+            while self._lanes and not self._close_one():
+                pass
+            return self._files.open(path, mode)
+
+    def hold(self, lane: LocalLane) -> None:
+        """The lane has an open file from now on."""
+        self._lanes[lane] = None
+
+    def drop(self, lane: LocalLane) -> None:
+        """The lane has none any more."""
+        self._lanes.pop(lane, None)
+
+    def close_idle(self, now_ms: int) -> None:
+        """Close what was not written to for a while."""
+        while self._lanes and next(iter(self._lanes)).used_ms <= now_ms - IDLE_MS:
+            self._close_one()
+
+    def _close_one(self) -> bool:
+        """Close the least used; False if its descriptor is only free after a sync."""
+        lane, _ = self._lanes.popitem(last=False)
+        return lane.let_go()

@@ -22,9 +22,15 @@ import msgspec
 
 from zbus.storage.format.batch import HEADER_BYTES, Kind, batch_follows, read_header
 from zbus.storage.local import naming
-from zbus.storage.local.directory import remove_tree
-from zbus.storage.local.files import Files, make_directories, opened, reason, write_whole
-from zbus.storage.local.identity import make_identity, read_identity, refuse_backup
+from zbus.storage.local.directory import make_identity, read_identity, refuse_backup, remove_tree
+from zbus.storage.local.files import (
+    Files,
+    copy_bytes,
+    make_directories,
+    opened,
+    reason,
+    write_whole,
+)
 from zbus.storage.local.segment import WINDOW_BYTES, BadBatch, walk
 from zbus.storage.port import JournalDamage, JournalError, JournalFull
 from zbus.storage.tools.manifest import (
@@ -204,15 +210,10 @@ class _Backup:
         """A sealed segment's last crc is the one that the next segment's first batch names."""
         if follower is None:
             return False  # the newest is small, and is read anew
-        file = self._files.open(follower, "read")
-        try:
-            return (
-                read_header(self._files.read(file, HEADER_BYTES, 0)).previous_crc == known.last_crc
-            )
-        except JournalDamage:
-            return False
-        finally:
-            self._files.close(file)
+        with suppress(JournalDamage), opened(self._files, follower, "read") as file:
+            header = read_header(self._files.read(file, HEADER_BYTES, 0))
+            return header.previous_crc == known.last_crc
+        return False
 
     def _copy(
         self, path: Path, source: int, size: int, first_crc: int, newest: bool
@@ -285,13 +286,12 @@ class _Backup:
         return directory
 
     def _is_there(self, copied: Copied) -> bool:
-        try:
-            file = self._files.open(path_of(self._target, copied), "read")
-        except FileNotFoundError:
-            return False
-        size = self._files.size(file)
-        self._files.close(file)
-        return size == copied.bytes
+        with (
+            suppress(FileNotFoundError),
+            opened(self._files, path_of(self._target, copied), "read") as file,
+        ):
+            return self._files.size(file) == copied.bytes
+        return False
 
     def clean(self, segments: list[Copied]) -> None:
         """Remove what the manifest does not speak of."""
@@ -346,28 +346,19 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
     return report
 
 
-def _restore_one(files: Files, source: Path, target: Path, copied: Copied) -> None:
-    path = path_of(source, copied)
+def _restore_one(files: Files, backup: Path, target: Path, copied: Copied) -> None:
+    path = path_of(backup, copied)
     directory = target / copied.topic / str(copied.partition)
     files.make_directory(directory.parent)
     files.make_directory(directory)
-    try:
-        file = files.open(path, "read")
-    except FileNotFoundError:
-        raise BackupDamaged(f"{path} is missing in the backup") from None
-    made = files.open(directory / naming.segment_name(copied.base), "create")
-    try:
-        position = checksum = 0
-        while data := files.read(file, WINDOW_BYTES, position):
-            checksum = crc32(data, checksum)
-            files.write(made, data, position)
-            position += len(data)
-        if (position, checksum) != (copied.bytes, copied.crc32):
+    if not is_there(files, path):
+        raise BackupDamaged(f"{path} is missing in the backup")
+    target_path = directory / naming.segment_name(copied.base)
+    with opened(files, path, "read") as source, opened(files, target_path, "create") as made:
+        size = files.size(source)
+        if (size, copy_bytes(files, source, 0, size, made, 0)) != (copied.bytes, copied.crc32):
             raise BackupDamaged(f"{path} is not what was copied: its checksum is wrong")
         files.sync(made)
-    finally:
-        files.close(made)
-        files.close(file)
 
 
 def _place(copied: Copied) -> tuple[str, int, int, int, int]:

@@ -12,10 +12,9 @@ from typing import Any
 import attrs
 
 from zbus.storage.local import naming
-from zbus.storage.local.directory import owner_of
-from zbus.storage.local.files import Files, reason
+from zbus.storage.local.directory import owner_of, refuse_backup
+from zbus.storage.local.files import Files, opened, reason
 from zbus.storage.local.high_water_marks import HighWaterMarks
-from zbus.storage.local.identity import refuse_backup
 from zbus.storage.port import JournalError, JournalFull
 from zbus.storage.tools.repair import CannotRepair, Quarantine, learn, repair_lane
 from zbus.storage.tools.scan import Hole, Progress
@@ -44,9 +43,8 @@ def data_bytes(files: Files, data_dir: Path) -> int:
     for directory, _ in find_directories(files, data_dir)[0]:
         for name in files.list(directory):
             if naming.segment_base(name) is not None:
-                file = files.open(directory / name, "read")
-                total += files.size(file)
-                files.close(file)
+                with opened(files, directory / name, "read") as file:
+                    total += files.size(file)
     return total
 
 

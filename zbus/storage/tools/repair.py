@@ -29,8 +29,8 @@ from zbus.core.topics.recovered import RecoveredState
 from zbus.storage.format.batch import HEADER_BYTES, Batch, BatchHeader, Kind
 from zbus.storage.format.checkpoint import decode_change
 from zbus.storage.local import naming
-from zbus.storage.local.files import Files, opened
-from zbus.storage.local.segment import WINDOW_BYTES, walk_file
+from zbus.storage.local.files import Files, copy_bytes, opened
+from zbus.storage.local.segment import walk_file
 from zbus.storage.port import JournalError
 from zbus.storage.tools import placeholders as filler
 from zbus.storage.tools.scan import LOST_MAX, Hole, SegmentReport
@@ -59,13 +59,9 @@ class Quarantine:
         files = self._files
         directory = self._place(path.parent)
         target = directory / f"{path.name}-{start}"
-        source, made = files.open(path, "read"), files.open(target, "create")
-        try:
-            _copy(files, source, start, stop, made, 0)
+        with opened(files, path, "read") as source, opened(files, target, "create") as made:
+            copy_bytes(files, source, start, stop, made, 0)
             files.sync(made)
-        finally:
-            files.close(made)
-            files.close(source)
         files.sync_directory(directory)
         self.bytes += stop - start
 
@@ -327,16 +323,12 @@ class _Rewrite:
         new = path.with_name(path.name + naming.UNFINISHED_SUFFIX)
         with suppress(FileNotFoundError):
             files.remove(new)  # of a repair that did not get to its end
-        self._file = files.open(new, "create")
-        try:
-            with opened(files, path, "read") as source:
-                for number, (start, stop) in enumerate(_good_stretches(segment)):
-                    if number:
-                        self._fill(segment.holes[number - 1], later[number - 1])
-                    self._copy(source, start, stop)
+        with opened(files, new, "create") as self._file, opened(files, path, "read") as source:
+            for number, (start, stop) in enumerate(_good_stretches(segment)):
+                if number:
+                    self._fill(segment.holes[number - 1], later[number - 1])
+                self._copy(source, start, stop)
             files.sync(self._file)
-        finally:
-            files.close(self._file)
         files.rename(new, path)
         files.sync_directory(path.parent)
 
@@ -358,7 +350,7 @@ class _Rewrite:
         return found[::-1]
 
     def _copy(self, source: int, start: int, stop: int) -> None:
-        _copy(self._files, source, start, stop, self._file, self._size)
+        copy_bytes(self._files, source, start, stop, self._file, self._size)
         self._size += stop - start
         for _, header, raw in walk_file(self._files, self._segment.path, start, stop):
             _apply(self._state, header, raw)
@@ -394,13 +386,3 @@ class _Rewrite:
     def _write(self, raw: bytes) -> None:
         self._files.write(self._file, raw, self._size)
         self._size += len(raw)
-
-
-def _copy(files: Files, source: int, start: int, stop: int, target: int, position: int) -> None:
-    while start < stop:
-        data = files.read(source, min(WINDOW_BYTES, stop - start), start)
-        if not data:
-            raise OSError(f"the file ends at byte {start}, not {stop}")
-        files.write(target, data, position)
-        start += len(data)
-        position += len(data)
