@@ -112,18 +112,6 @@ SYNC_RULES: list[Mutant] = [
             CRASH,
         ),
         (
-            "dirty-without-directories",
-            "            directories.update(lane.dirty_directories)",
-            "            pass",
-            CAMPAIGN,
-        ),
-        (
-            "dirty-without-closed-newest",
-            "                segments.add(lane.newest)",
-            "                pass",
-            CAMPAIGN,
-        ),
-        (
             "new-lane-of-a-known-name",
             "            haunted = self._haunted(naming.lane_key(directory))",
             "            haunted = False",
@@ -145,10 +133,21 @@ SYNC_RULES: list[Mutant] = [
     *mutants_of(
         "zbus/storage/local/lane.py",
         (
+            "dirty-without-directories",
+            "        round_.directories.update(self.dirty_directories)",
+            "        pass",
+            CAMPAIGN,
+        ),
+        (
+            "dirty-without-closed-newest",
+            "            round_.segments.add(self.newest)",
+            "            pass",
+            CAMPAIGN,
+        ),
+        (
             "round-not-noted",
-            "        self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()\n"
-            "        self.round = number",
-            "        self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()",
+            "        self._clean()\n        self.round = round_.number",
+            "        self._clean()",
             CAMPAIGN,
         ),
         (
@@ -159,14 +158,15 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "roll-forgets-the-old-segment",
-            "            if self.dirty:\n                self._hand_over_old(old)",
-            "            pass",
+            "                self._hand_over_segments()\n"
+            "                self.round = self._syncer.start()",
+            "                pass",
             CRASH,
         ),
         (
             "roll-forgets-the-closed-segment",
-            "closed = (*self.dirty_behind, old) if self.file == CLOSED else self.dirty_behind",
-            "closed = self.dirty_behind",
+            "            if self.dirty:\n                # What the old",
+            "            if self.dirty and self.file != CLOSED:\n                # What the old",
             CRASH,
         ),
         (
@@ -207,8 +207,8 @@ SYNC_RULES: list[Mutant] = [
         ),
         (
             "sync-here-without-names",
-            "            self._files.sync_directory(directory)\n        self.handed_over(self.round)",
-            "            pass\n        self.handed_over(self.round)",
+            "            self._files.sync_directory(directory)\n        self._clean()",
+            "            pass\n        self._clean()",
             LANDMARKS,
         ),
     ),
@@ -216,8 +216,8 @@ SYNC_RULES: list[Mutant] = [
         "zbus/storage/local/syncer.py",
         (
             "wait-for-the-round-before",
-            "        elif number >= self._collecting.number:",
-            "        elif number > self._collecting.number:",
+            "        elif number >= self.collecting.number:",
+            "        elif number > self.collecting.number:",
             CAMPAIGN,
         ),
         (
@@ -247,7 +247,7 @@ SYNC_RULES: list[Mutant] = [
         (
             "close-under-a-sync",
             "        if self._needed(file):\n            self._retired.add(file)",
-            "        if file in self._collecting.files:\n            self._retired.add(file)",
+            "        if file in self.collecting.files:\n            self._retired.add(file)",
             SYNCER,
         ),
         (

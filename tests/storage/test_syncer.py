@@ -234,7 +234,9 @@ class CountingDisk(OsFiles):
 def run_round(disk: CountingDisk, files: range, directories: list[Path]) -> list[str]:
     worker, failures, done = Held(), list[str](), list[bool]()
     syncer = Syncer(disk, worker, lambda call: call(), failures.append)
-    syncer.wait(syncer.add(files, directories), lambda: done.append(True))
+    syncer.collecting.files.update(files)
+    syncer.collecting.directories.update(directories)
+    syncer.wait(syncer.start(), lambda: done.append(True))
     assert done == []
     worker.stop()
     assert (done, failures) == ([True], [])
@@ -255,8 +257,9 @@ def test_files_are_not_closed_under_a_sync() -> None:
     syncer = Syncer(disk, worker, lambda call: call(), pytest.fail)
     syncer.retire(1)
     assert disk.closed == [1]
-    syncer.add([2], [])
-    syncer.add([3], [])
+    for file in (2, 3):
+        syncer.collecting.files.add(file)
+        syncer.start()
     syncer.retire(2)
     syncer.retire(3)
     assert disk.closed == [1]

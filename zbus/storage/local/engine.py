@@ -28,7 +28,7 @@ from zbus.storage.local import naming
 from zbus.storage.local.directory import make_identity, make_way, take_directory
 from zbus.storage.local.files import Files, OsFiles, opened, reason
 from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
-from zbus.storage.local.lane import CLOSED, OPEN_SEGMENTS_MAX, LocalLane, OpenFiles
+from zbus.storage.local.lane import OPEN_SEGMENTS_MAX, LocalLane, OpenFiles
 from zbus.storage.local.opening import Found, find_lanes
 from zbus.storage.local.read_ahead import ReadAhead
 from zbus.storage.local.reader import Reader
@@ -270,8 +270,11 @@ class LocalJournal:
         lanes = list((self._lanes or {}).values())
         for lane in self._changed.values():
             self._landmarks.claim(lane.landmark())
-        save = self._save_later() if self._changed or self._landmarks.stale else None
-        self._syncer.close(*self._dirty(lanes), save)
+        for lane in lanes:
+            lane.hand_over()
+        if self._changed or self._landmarks.stale:
+            self._syncer.collecting.also.append(self._save_later())
+        self._syncer.close()
         for lane in lanes:
             lane.release()
         self._files.close(self._lock)
@@ -399,29 +402,14 @@ class LocalJournal:
     def _sync(self, lanes: Collection[LocalLane], also: Callable[[], None] | None = None) -> int:
         """Have it synced what is not; give the round after which all is durable."""
         dirty = [lane for lane in lanes if lane.dirty or lane.dirty_directories]
-        if dirty or also is not None:
-            number = self._syncer.add(*self._dirty(dirty), also)
-            for lane in dirty:
-                lane.handed_over(number)
-            if also is not None:
-                return number
+        for lane in dirty:
+            lane.hand_over()
+        if also is not None:
+            self._syncer.collecting.also.append(also)
+            return self._syncer.start()
+        if dirty:
+            self._syncer.start()
         return max([lane.round for lane in lanes], default=0)
-
-    def _dirty(self, lanes: Iterable[LocalLane]) -> tuple[set[int], set[Path], set[Segment]]:
-        """Files, directories, and segments without an open file that are to be synced."""
-        files: set[int] = set()
-        directories: set[Path] = set()
-        segments: set[Segment] = set()
-        for lane in lanes:
-            directories.update(lane.dirty_directories)
-            if not lane.dirty:
-                continue
-            segments.update(lane.dirty_behind)
-            if lane.file == CLOSED:
-                segments.add(lane.newest)
-            else:
-                files.add(lane.file)
-        return files, directories, segments
 
     def _let_go(self, lane: Lane, known: LocalLane) -> None:
         known.leaving.clear()

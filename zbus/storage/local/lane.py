@@ -187,12 +187,28 @@ class LocalLane:
         self._files.sync(self.file)
         for directory in self.dirty_directories:
             self._files.sync_directory(directory)
-        self.handed_over(self.round)  # a former segment may be on its way yet
+        self._clean()  # a former segment may be on its way yet
 
-    def handed_over(self, number: int) -> None:
-        """What was dirty is synced by that round."""
+    def hand_over(self) -> None:
+        """What is dirty is synced by the round that collects."""
+        round_ = self._syncer.collecting
+        round_.directories.update(self.dirty_directories)
+        if self.dirty:
+            self._hand_over_segments()
+        self._clean()
+        self.round = round_.number
+
+    def _hand_over_segments(self) -> None:
+        round_ = self._syncer.collecting
+        round_.segments.update(self.dirty_behind)
+        if self.file == CLOSED:
+            round_.segments.add(self.newest)
+        else:
+            round_.files.add(self.file)
+        self.dirty_behind = ()
+
+    def _clean(self) -> None:
         self.dirty, self.dirty_behind, self.dirty_directories = False, (), ()
-        self.round = number
 
     def let_go(self) -> bool:
         """Close the newest segment; the next append opens it again. False: only after a sync."""
@@ -232,17 +248,12 @@ class LocalLane:
             write = self._replacement if haunted else self._write_new
             file = write(segment.path, batches)
             if self.dirty:
-                self._hand_over_old(old)
+                # What the old segment has to have synced is, before anything of the new one.
+                self._hand_over_segments()
+                self.round = self._syncer.start()
         self.release()
         self._begin(segment, file, batches)
         self.dirty_above(self.directory)
-
-    def _hand_over_old(self, old: Segment) -> None:
-        """What the old segment has to have synced is synced before anything of the new one."""
-        closed = (*self.dirty_behind, old) if self.file == CLOSED else self.dirty_behind
-        files = () if self.file == CLOSED else (self.file,)
-        self.round = self._syncer.add(files, (), closed)
-        self.dirty_behind = ()
 
     def _begin(self, segment: Segment, file: int, batches: Sequence[Batch]) -> None:
         """Go on with a new segment, which holds `batches`."""

@@ -116,7 +116,10 @@ class Removal:
                 self._reader.remove(segments, remove, self._fail, partial(drop, empty))
             done()
 
-        self.round = self._syncer.add((), {parent}, (), also)
+        self._syncer.collecting.directories.add(parent)
+        if also is not None:
+            self._syncer.collecting.also.append(also)
+        self.round = self._syncer.start()
         self._syncer.wait(self.round, gone)
 
     def _rename(self, directory: Path, path: Path) -> Path:

@@ -1,11 +1,11 @@
 """Group commit: one sync in flight, and everything that comes meanwhile shares the next one.
 
 Syncs come in numbered rounds. A round is a set of dirty files and directories; while one runs,
-the next one collects. A writer adds a file (`add`) and gets the number of the round that
-will cover it; a caller that needs the outcome waits for a number (`wait`). Adding and waiting are
-apart because a lane may have nothing new and still have to wait for a round that is under way.
+the next one collects. A writer adds a file to that one, which has a number (`start`); a caller that
+needs the outcome waits for a number (`wait`). Adding and waiting are apart because a lane may have
+nothing new and still have to wait for a round that is under way.
 
-    add -> collecting -- the worker is free --> running -- posted --> done: the waiters are called
+    collecting -- the worker is free --> running -- posted --> done: the waiters are called
 
 Everything but the sync itself happens on the broker's thread, so nothing here needs a lock.
 
@@ -17,7 +17,7 @@ tried, and `fail` is told once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,8 @@ from zbus.storage.port import JournalFull, Post
 FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheaper for more
 
 
-class _Round:
-    """What one sync covers and who waits for it."""
+class Round:
+    """What one sync covers and who waits for it. As long as it collects, anybody may add to it."""
 
     __slots__ = ("also", "directories", "error", "files", "number", "segments", "waiters")
 
@@ -41,7 +41,8 @@ class _Round:
         self.files: set[int] = set()
         self.segments: set[Segment] = set()  # that are not open any more
         self.directories: set[Path] = set()
-        self.also: list[Callable[[], None]] = []  # to be done when all that is synced
+        # To be done on the worker when all that is synced; may fail like a sync.
+        self.also: list[Callable[[], None]] = []
         self.waiters: list[Callable[[], None]] = []
         self.error: str | None = None  # set by the worker before it posts
 
@@ -72,39 +73,17 @@ class Syncer:
         self._worker = worker
         self._post = post
         self._fail = fail
-        self._running: _Round | None = None
-        self._collecting = _Round(1)
+        self._running: Round | None = None
+        self.collecting = Round(1)
         self._retired: set[int] = set()  # files to be closed when no round needs them
         self._closed = False
         self.failed = False
 
-    def add(
-        self,
-        files: Collection[int],
-        directories: Collection[Path],
-        segments: Collection[Segment] = (),
-        also: Callable[[], None] | None = None,
-    ) -> int:
-        """Make these durable soon, then do `also` on the worker, which may fail like a sync; give
-        the number of the round that does it."""
-        number = self._collecting.number
-        self._collect(files, directories, segments, also)
+    def start(self) -> int:
+        """Make durable soon what was added to `collecting`; give the number of its round."""
+        number = self.collecting.number
         self._start()
         return number
-
-    def _collect(
-        self,
-        files: Collection[int],
-        directories: Collection[Path],
-        segments: Collection[Segment],
-        also: Callable[[], None] | None,
-    ) -> None:
-        collecting = self._collecting
-        collecting.files.update(files)
-        collecting.segments.update(segments)
-        collecting.directories.update(directories)
-        if also is not None:
-            collecting.also.append(also)
 
     def wait(self, number: int, done: Callable[[], None]) -> None:
         """Call `done` when the round of that number is done: at once if it was."""
@@ -112,8 +91,8 @@ class Syncer:
             return
         if self._running is not None and number == self._running.number:
             self._running.waiters.append(done)
-        elif number >= self._collecting.number:
-            self._collecting.waiters.append(done)
+        elif number >= self.collecting.number:
+            self.collecting.waiters.append(done)
         else:
             done()
 
@@ -127,31 +106,24 @@ class Syncer:
     def let_go(self, file: int, segment: Segment) -> bool:
         """Close a segment's file, maybe dirty, as soon as can be: what still has to be synced
         of it is synced by its path. False if it has to wait for the sync that runs."""
-        collecting = self._collecting
+        collecting = self.collecting
         if file in collecting.files:
             collecting.files.remove(file)
             collecting.segments.add(segment)
         self.retire(file)
         return file not in self._retired
 
-    def close(
-        self,
-        files: Collection[int],
-        directories: Collection[Path],
-        segments: Collection[Segment] = (),
-        also: Callable[[], None] | None = None,
-    ) -> None:
-        """Stop the worker; sync all that is left, and these, here and now, and do `also`."""
+    def close(self) -> None:
+        """Stop the worker; sync here and now all that is left, and what was added."""
         self._worker.stop()
         self._closed = True
         running, self._running = self._running, None
         if running is not None:
             self._finish(running)
-        last = self._collecting
+        last = self.collecting
         if not self.failed:
-            self._collect(files, directories, segments, also)
             self._sync(last)
-        self._collecting = _Round(last.number + 1)
+        self.collecting = Round(last.number + 1)
         if not self.failed:
             self._finish(last)
         for file in self._retired:
@@ -160,19 +132,19 @@ class Syncer:
 
     def _needed(self, file: int) -> bool:
         running = self._running
-        return file in self._collecting.files or (running is not None and file in running.files)
+        return file in self.collecting.files or (running is not None and file in running.files)
 
     def _start(self) -> None:
-        round_ = self._collecting
+        round_ = self.collecting
         if self._running is not None or self.failed or self._closed:
             return
         if round_.empty:
             return
         self._running = round_
-        self._collecting = _Round(round_.number + 1)
+        self.collecting = Round(round_.number + 1)
         self._worker.submit(partial(self._work, round_))
 
-    def _work(self, round_: _Round) -> None:  # on the worker's thread
+    def _work(self, round_: Round) -> None:  # on the worker's thread
         if self.failed:  # since it was submitted: a file whose sync failed is not synced again
             round_.error = "sync failed before"
         else:
@@ -181,7 +153,7 @@ class Syncer:
             self._observe(time.monotonic() - began_s)
         self._post(partial(self._finished, round_))
 
-    def _sync(self, round_: _Round) -> None:
+    def _sync(self, round_: Round) -> None:
         try:
             count = len(round_.files) + len(round_.segments) + len(round_.directories)
             if count <= FILES_MAX or not self._sync_all(round_):
@@ -195,11 +167,11 @@ class Syncer:
         except Exception as error:  # whatever it was: this round did not make anything durable
             round_.error = f"sync failed: {error}"
 
-    def _sync_all(self, round_: _Round) -> bool:
+    def _sync_all(self, round_: Round) -> bool:
         anchor = min(round_.files, default=None) if self._anchor is None else self._anchor
         return anchor is not None and self._files.sync_all(anchor)
 
-    def _sync_each(self, round_: _Round) -> None:
+    def _sync_each(self, round_: Round) -> None:
         for file in sorted(round_.files):
             self._files.sync(file)
         # What was removed meanwhile has nothing to keep.
@@ -214,16 +186,16 @@ class Syncer:
         with opened(self._files, path, "write") as file:
             self._files.sync(file)
 
-    def _finished(self, round_: _Round) -> None:
+    def _finished(self, round_: Round) -> None:
         if round_ is not self._running:  # closed meanwhile, and finished there
             return
         self._running = None
         self._finish(round_)
-        if not self._collecting.empty:
-            # With what the turn that goes on is about to write, if anything (then `add` does it).
+        if not self.collecting.empty:
+            # With what the turn that goes on is about to write, if anything (then `start` does it).
             self._post(self._start)
 
-    def _finish(self, round_: _Round) -> None:
+    def _finish(self, round_: Round) -> None:
         if round_.error is not None:
             self.failed = True
             self._fail(round_.error)
