@@ -58,6 +58,21 @@ SYNC_RULES: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/storage/segments.py",
+        (
+            "the-segment-with-the-offset-goes",
+            "        count = self.holding(offset)",
+            "        count = self.holding(offset) + 1",
+            "storage/test_contract.py::TestLocal core/upkeep/test_retention.py",
+        ),
+        (
+            "an-empty-segment-is-not-replaced",
+            "_base(self[-1]) == _base(segment)",
+            "False",
+            "storage/test_contract.py::TestLocal core/upkeep/test_retention.py storage/test_local.py",
+        ),
+    ),
+    *mutants_of(
         "examples/sqlite_engine.py",
         (
             "example-found-and-not-durable",

@@ -17,6 +17,7 @@ PARTS = (
     "core/cursor",
     "core/delivery",
     "core/patterns",
+    "core/persistence",
     "core/topics",
     "core/verbs",
     "storage",
