@@ -128,7 +128,7 @@ FLOORS: dict[str, list[str]] = {
         "inspect",
         "dialect",
     ],
-    "server": ["loop push", "assembly", "watch", "process", "doctor"],
+    "server": ["exits", "loop push", "assembly", "watch", "process", "doctor"],
     "storage": [
         "errors segments",
         "format",

@@ -15,7 +15,8 @@ from tests.docs.pages import ROOT
 from tests.limits import WAIT_S
 from zbus import config
 from zbus.cli.serve import SINGLE_OPTIONS, serve
-from zbus.server.process.replicated import EXIT_WENT_BACK, read_access
+from zbus.server.exits import EXIT_WENT_BACK
+from zbus.server.process.replicated import read_access
 from zbus.testing.nats import find_program
 
 FOLDER = ROOT / "examples/replicated"

@@ -17,7 +17,7 @@ from zbus import config
 from zbus.cli.serve import file_option, settings_option
 from zbus.cli.verify import Bar
 from zbus.cli.words import Cannot, Damaged, counted
-from zbus.server.process.engines import CannotStart
+from zbus.server.exits import CannotStart
 from zbus.server.process.replicated import read_access
 from zbus.storage.copying.directories import DirectorySource, DirectoryTarget
 from zbus.storage.copying.lanes import Copied, Source, Target, compare, copy_lanes

@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from zbus.config import Config
-from zbus.server.process.engines import CannotStart
+from zbus.server.exits import CannotStart
 from zbus.server.process.replicated import read_access
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream

@@ -16,11 +16,12 @@ from typing import Literal, Protocol
 import attrs
 
 from zbus.config.server import ServerOptions
+from zbus.server.exits import CannotStart
 
 FORMS = "http://host:port, https://host:port or unix:/path"
 
 
-class BadAddress(ValueError):
+class BadAddress(CannotStart):
     """What was given as an address to listen on is none; the text says what and why."""
 
 

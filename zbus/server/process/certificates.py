@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 from zbus.config.server import ServerOptions
+from zbus.server.exits import CannotStart
 
 _CERTIFICATE = re.compile(
     rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\n?"
@@ -19,7 +20,7 @@ _DEMANDS = {
 }
 
 
-class BadCertificate(Exception):
+class BadCertificate(CannotStart):
     """A file cannot be used; the text names the option and the file."""
 
 

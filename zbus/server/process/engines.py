@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from zbus.config import Config
 from zbus.core.api import Topic, recover
+from zbus.server.exits import EXIT_FAILED, CannotStart
 from zbus.server.loop.clock import Clock, boot_id, read_note, write_note
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
@@ -23,23 +24,12 @@ from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
 from zbus.storage.port import Journal, JournalError
 
-EXIT_CANNOT_START: Final = 3  # the address or the data cannot be had
-EXIT_FAILED: Final = 1  # the journal failed while serving
-
 _PROGRESS_EVERY_S: Final = 2.0
 _WARMERS: Final = 8
 
 Fail = Callable[[str], None]
 
 log = logging.getLogger("zbus")
-
-
-class CannotStart(Exception):
-    """Says what stands in the way, and what to do about it."""
-
-    def __init__(self, text: str, exit_code: int = EXIT_CANNOT_START) -> None:
-        super().__init__(text)
-        self.exit_code = exit_code
 
 
 class Engine(Protocol):

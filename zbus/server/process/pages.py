@@ -11,6 +11,7 @@ from mimetypes import MimeTypes
 from pathlib import Path
 
 from zbus.edge.pages import Page, Pages
+from zbus.server.exits import CannotStart
 
 FILE_BYTES_MAX = 1 << 20
 """As large as the largest message by default: for a slow reader the broker holds it."""
@@ -23,7 +24,7 @@ _UTF_8 = ("text/", "application/javascript")
 log = logging.getLogger("zbus")
 
 
-class BadPages(Exception):
+class BadPages(CannotStart):
     """The folder cannot be taken as it is; the text says why."""
 
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from zbus.config import Config
 from zbus.core.api import Topic, recover
+from zbus.server.exits import EXIT_FAILED, EXIT_TAKEN, EXIT_WENT_BACK, CannotStart
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
-from zbus.server.process.engines import EXIT_FAILED, CannotStart, Fail
+from zbus.server.process.engines import Fail
 from zbus.server.watch.system_stats import Space
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.committer import Failure
@@ -28,9 +29,6 @@ from zbus.storage.jetstream.ownership import Claimed, WentBack
 from zbus.storage.jetstream.settings import Shard, read_identity
 from zbus.storage.jetstream.standby import Standby
 from zbus.storage.port import Journal, JournalError
-
-EXIT_WENT_BACK: Final = 74  # EX_IOERR: the stream has less than was confirmed
-EXIT_TAKEN: Final = 75  # EX_TEMPFAIL: another broker owns the data; start again, as its standby
 
 _LEAVE_S: Final = 2.0
 

@@ -23,6 +23,7 @@ from zbus.dialects.registry import SETTINGS
 from zbus.dialects.zbus.topics.webhooks import reachable
 from zbus.edge.guard import GuardSettings
 from zbus.server.assembly import Assembly, make_broker, restore
+from zbus.server.exits import EXIT_OK, CannotStart
 from zbus.server.loop import faults
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.faults import each
@@ -30,18 +31,18 @@ from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sampling import Sampler
 from zbus.server.loop.silence import Silence
-from zbus.server.loop.sockets import Address, BadAddress, Listening, addresses_of, exposed
+from zbus.server.loop.sockets import Address, Listening, addresses_of, exposed
 from zbus.server.process import logs
 from zbus.server.process.banner import advertised_address, banner
-from zbus.server.process.certificates import BadCertificate, Certificates, check_options
-from zbus.server.process.engines import CannotStart, Engine, FileEngine
+from zbus.server.process.certificates import Certificates, check_options
+from zbus.server.process.engines import Engine, FileEngine
 from zbus.server.process.listener import ConnectionsPerIp, Listener
 from zbus.server.process.memory import GcControl, keep_freed_memory
-from zbus.server.process.pages import BadPages, PageFolder, read_console
+from zbus.server.process.pages import PageFolder, read_console
 from zbus.server.process.reporter import Reporter
 from zbus.server.process.running import RunningServer
 from zbus.server.process.supervisor import Supervisor
-from zbus.server.process.tokens import BadTokens, TokenFile
+from zbus.server.process.tokens import TokenFile
 from zbus.server.push.pushing import Pushing, Sender, Told
 from zbus.server.watch.debug_loop import DebugLoop
 from zbus.server.watch.pressure import (
@@ -55,8 +56,6 @@ from zbus.server.watch.pressure import (
 from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.local.files import Files
 from zbus.storage.port import Journal
-
-EXIT_OK = 0
 
 log = logging.getLogger("zbus")
 
@@ -104,7 +103,7 @@ class Server:
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
         self.tokens = self._read_tokens()
-        self.pages = self._read_pages()
+        self.pages = PageFolder(Path(config.pages)) if config.pages else None
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
         self._listen()
@@ -154,14 +153,8 @@ class Server:
         """Who may do what; None = everybody everything, which is for this machine alone."""
         config = self.config
         if config.token_file:
-            try:
-                return TokenFile(Path(config.token_file))
-            except BadTokens as error:
-                raise CannotStart(str(error)) from None
-        try:
-            outside = exposed(addresses_of(config))
-        except BadAddress as error:
-            raise CannotStart(str(error)) from None
+            return TokenFile(Path(config.token_file))
+        outside = exposed(addresses_of(config))
         if outside and not config.insecure:
             raise CannotStart(
                 f"{outside[0].authority} is reachable from other machines, and without tokens "
@@ -170,24 +163,15 @@ class Server:
             )
         return None
 
-    def _read_pages(self) -> PageFolder | None:
-        try:
-            return PageFolder(Path(self.config.pages)) if self.config.pages else None
-        except BadPages as error:
-            raise CannotStart(str(error)) from None
-
     def _listen(self) -> None:
         """Open every address, or none and raise CannotStart."""
         config = self.config
-        try:
-            addresses = addresses_of(config)
-            tls = any(address.tls for address in addresses)
-            check_options(config, tls)
-            if tls:
-                self.certificates = Certificates(config)
-                self.reloads.append(self.certificates.reload)
-        except (BadAddress, BadCertificate) as error:
-            raise CannotStart(str(error)) from None
+        addresses = addresses_of(config)
+        tls = any(address.tls for address in addresses)
+        check_options(config, tls)
+        if tls:
+            self.certificates = Certificates(config)
+            self.reloads.append(self.certificates.reload)
         for address in addresses:
             try:
                 self._listening.append(Listening(address, int(config.unix_socket_mode, 8)))

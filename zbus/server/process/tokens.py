@@ -28,6 +28,7 @@ from typing import Any
 from zbus.core.api import RATE_MAX
 from zbus.edge.access import ADMIN, ALL, NEVER_MS, OPERATIONS, Access, Entry, make_grant
 from zbus.edge.quotas import Limits
+from zbus.server.exits import CannotStart
 
 FILE_BYTES_MAX = 1 << 20
 DIGESTS_MAX = 1_000
@@ -58,7 +59,7 @@ Mark = tuple[int, int, int]
 log = logging.getLogger("zbus")
 
 
-class BadTokens(Exception):
+class BadTokens(CannotStart):
     """The file cannot be taken as it is; the text names it, the entry, and what is wrong."""
 
 
