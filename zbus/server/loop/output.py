@@ -51,12 +51,10 @@ class Output:
         self._tickets_max = limits.tickets_per_connection_max
         self._now_ms = 0
         self.ready: list[SocketConnection] = []  # have something to send in this turn
-        self.held: dict[
-            SocketConnection, None
-        ] = {}  # not read from until they get rid of something
-        self._takers: dict[
-            SocketConnection, None
-        ] = {}  # may take more of what is unsent; they have turns
+        # Not read from until they get rid of something.
+        self.held: dict[SocketConnection, None] = {}
+        # May take more of what is unsent; they have turns.
+        self._takers: dict[SocketConnection, None] = {}
         # What connections have not taken yet, and how much that may be; 0 = without a bound.
         self.unsent_bytes = 0
         self.unsent_bytes_max = 0

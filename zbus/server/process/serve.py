@@ -136,12 +136,12 @@ class Server:
             )
         # Most brokers need neither, and a client and trio's TLS take long to import.
         from zbus.server.process.replicated import ReplicatedEngine
-        from zbus.server.process.standby import Waiting, wait
+        from zbus.server.process.standby import Waiting
 
         node = config.node or socket.gethostname()
         engine = ReplicatedEngine(config, self.mailbox, node, self.address)
         waiting = Waiting(engine, self.mailbox, self._listening, self.certificates, self.supervisor)
-        if not wait(waiting):
+        if not trio.run(waiting.run):
             engine.close()
             raise Stopped
         return engine

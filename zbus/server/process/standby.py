@@ -8,7 +8,6 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -166,8 +165,3 @@ def _id_lines(head: bytes) -> list[bytes]:
             printable = value.isascii() and value.decode().isprintable()
             return [b"id:" + value] if printable else []
     return []
-
-
-def wait(waiting: Waiting) -> bool:
-    """Run it; see `Waiting.run`."""
-    return trio.run(partial(waiting.run))
