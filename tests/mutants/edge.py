@@ -930,7 +930,7 @@ CLIENT: list[Mutant] = [
         ),
         (
             "standbys-never-tried",
-            "        self.place = (self.place + 1) % self._places\n",
+            "        self._place = (self._place + 1) % places\n",
             "",
             ATTEMPTS,
         ),

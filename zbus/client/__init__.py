@@ -36,11 +36,10 @@ from zbus.client.errors import (
     ZbusError,
 )
 from zbus.client.managing import Retries
-from zbus.client.messages import AsyncHeld, Delivery, Held, Message, Stored, StoredBatch
+from zbus.client.messages import Delivery, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
-from zbus.client.readers.async_consumer import AsyncConsumer
 from zbus.client.readers.async_watcher import AsyncWatcher
-from zbus.client.readers.consumer import Consumer
+from zbus.client.readers.consumer import AsyncConsumer, AsyncHeld, Consumer, Held
 from zbus.client.readers.watcher import Watcher
 from zbus.client.requests import Request
 from zbus.client.scheduling import Scheduled

@@ -14,8 +14,8 @@ from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.request_tracker import Call
 from zbus.client.methods import awaited, described
 from zbus.client.options import Options
-from zbus.client.readers.async_consumer import AsyncConsumer
 from zbus.client.readers.async_watcher import AsyncWatcher
+from zbus.client.readers.consumer import AsyncConsumer
 from zbus.client.readers.consuming import Make
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request

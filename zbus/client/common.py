@@ -126,6 +126,6 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
             filter,
             partition,
             timeout_ms,
-            len(self._addresses),
+            self._addresses,
         )
         return self._watcher(core)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict
 
 import attrs
 import msgspec
@@ -206,89 +206,6 @@ class Labels(TypedDict, total=False):
     ttl_ms: int | None
     headers: Mapping[str, str] | None
     id: str | None
-
-
-class Settler(Protocol):
-    """Who takes what becomes of a message: a consumer that blocks."""
-
-    def ack(self, *deliveries: Delivery) -> None: ...
-    def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None: ...
-    def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None: ...
-    def reply_to(
-        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
-    ) -> Stored | None: ...
-
-
-class AsyncSettler(Protocol):
-    """The same for trio and asyncio."""
-
-    async def ack(self, *deliveries: Delivery) -> None: ...
-    async def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None: ...
-    async def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None: ...
-    async def reply_to(
-        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
-    ) -> Stored | None: ...
-
-
-class Held(Delivery):
-    """A message that a blocking consumer holds. Settling it twice does nothing more, and neither
-    does settling one of a group without acknowledgements."""
-
-    __slots__ = ("_consumer",)
-
-    def __init__(self, consumer: Settler, response: Response) -> None:
-        super().__init__(response)
-        self._consumer = consumer
-
-    def ack(self) -> None:
-        """Acknowledge it: soon, together with others."""
-        self._consumer.ack(self)
-
-    def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
-        """It is to come again: first, or last (`front=False`), or after `delay_ms` milliseconds."""
-        self._consumer.nack(self, delay_ms=delay_ms, front=front)
-
-    def extend(self, *, lease_ms: int | None = None) -> None:
-        """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
-        if it is not leased any more, so that another client may have it."""
-        self._consumer.extend(self, lease_ms=lease_ms)
-
-    def reply_to(self, topic: str, body: Body = b"", **labels: Unpack[Labels]) -> Stored | None:
-        """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
-        of `produce`. None if it is not leased any more: nothing is stored, since another client has
-        it, or since an earlier attempt of this was done and its answer lost."""
-        return self._consumer.reply_to(self, topic, body, **labels)
-
-
-class AsyncHeld(Delivery):
-    """A message that an asynchronous consumer holds: as `Held`, awaited."""
-
-    __slots__ = ("_consumer",)
-
-    def __init__(self, consumer: AsyncSettler, response: Response) -> None:
-        super().__init__(response)
-        self._consumer = consumer
-
-    async def ack(self) -> None:
-        """Acknowledge it: soon, together with others."""
-        await self._consumer.ack(self)
-
-    async def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
-        """It is to come again: first, or last (`front=False`), or after `delay_ms` milliseconds."""
-        await self._consumer.nack(self, delay_ms=delay_ms, front=front)
-
-    async def extend(self, *, lease_ms: int | None = None) -> None:
-        """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
-        if it is not leased any more, so that another client may have it."""
-        await self._consumer.extend(self, lease_ms=lease_ms)
-
-    async def reply_to(
-        self, topic: str, body: Body = b"", **labels: Unpack[Labels]
-    ) -> Stored | None:
-        """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
-        of `produce`. None if it is not leased any more: nothing is stored, since another client has
-        it, or since an earlier attempt of this was done and its answer lost."""
-        return await self._consumer.reply_to(self, topic, body, **labels)
 
 
 def read_container(body: bytes, make: Callable[[Response], Delivery] = Delivery) -> list[Delivery]:

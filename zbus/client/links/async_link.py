@@ -103,7 +103,7 @@ class AsyncLink:
         follow_forks(self)
 
     def _begin(self) -> None:
-        self._exchange = RequestTracker(self._options, random.SystemRandom(), len(self._addresses))
+        self._exchange = RequestTracker(self._options, random.SystemRandom(), self._addresses)
         self._stream: ByteStream | None = None
         self._sending = anyio.Lock()
         self._wanted = anyio.Event()  # a request waits for a connection
@@ -175,6 +175,10 @@ class AsyncLink:
         neither may wait."""
         if self._exchange.has_news and self._running is not None and not self._closed:
             self._running[0].start_soon(self.flush)
+
+    def now_s(self) -> float:
+        """By the clock of the event loop."""
+        return anyio.current_time()
 
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, it is not sent again."""
@@ -277,16 +281,11 @@ class AsyncLink:
                         await self._lose(stream, "it was closed")
                     self._flush_soon()
 
-    @property
-    def _address(self) -> Address:
-        """The one that is tried, or connected to."""
-        return self._addresses[self._exchange.attempts.place]
-
     async def _connect(self) -> str | None:
         try:
-            stream = await open_stream(self._address, self._options)
+            stream = await open_stream(self._exchange.attempts.address, self._options)
         except OSError as error:
-            why = f"no connection to {self._address}: {error.strerror or error}"
+            why = self._exchange.attempts.not_made(error)
             self._exchange.lost(anyio.current_time(), why)
             return why
         self._stream = stream
@@ -296,8 +295,7 @@ class AsyncLink:
     async def _lose(self, stream: ByteStream, why: str) -> None:
         if stream is self._stream:
             self._stream = None
-            why = f"lost the connection to {self._address}: {why}"
-            self._exchange.lost(anyio.current_time(), why)
+            self._exchange.lost(anyio.current_time(), self._exchange.attempts.lost(why))
             await anyio.aclose_forcefully(stream)
 
     async def _drop(self) -> None:

@@ -7,7 +7,6 @@ one thread pays nothing for the others that might be there. (`RequestTracker` is
 from __future__ import annotations
 
 import random
-import socket
 import threading
 import time
 from typing import Any, TypeVar
@@ -15,37 +14,16 @@ from typing import Any, TypeVar
 from zbus.client.errors import ConnectionLost
 from zbus.client.links.forking import follow_forks
 from zbus.client.links.request_tracker import Call, RequestTracker
-from zbus.client.links.sockets import Socket
-from zbus.client.links.tls import TlsSocket
+from zbus.client.links.sockets import Socket, open_socket
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Addresses, Options
+from zbus.client.options import Addresses, Options
 from zbus.client.requests import Pulling, Request
 
 T = TypeVar("T")
 
-RECEIVE_BYTES = 64 << 10
-
 LOOK_UP_S = 1.0
 """No wait is longer: a signal that comes just before a system call begins does not end that call,
 so Ctrl-C would be heard only when the wait is over."""
-
-
-def open_socket(address: Address, options: Options, timeout_s: float) -> Socket:
-    """A connection. Raises OSError (TLS errors are OSErrors too)."""
-    if address.kind == "unix":
-        unix = socket.socket(socket.AF_UNIX)
-        try:
-            unix.settimeout(timeout_s)
-            unix.connect(address.host)
-        except BaseException:
-            unix.close()
-            raise
-        return Socket(unix)
-    connection = socket.create_connection(address[1:], timeout_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if address.kind == "tcp":
-        return Socket(connection)
-    return TlsSocket(connection, options.tls(), address.host, timeout_s)
 
 
 class Link:
@@ -59,7 +37,7 @@ class Link:
         follow_forks(self)
 
     def _begin(self) -> None:
-        self._exchange = RequestTracker(self._options, random.SystemRandom(), len(self._addresses))
+        self._exchange = RequestTracker(self._options, random.SystemRandom(), self._addresses)
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
@@ -213,7 +191,7 @@ class Link:
             if not connection.wait(min(end_s - now_s, LOOK_UP_S)):
                 return
             self._taking = True
-            data = connection.receive(RECEIVE_BYTES)
+            data = connection.receive()
         except BlockingIOError:
             self._taking = False
             return
@@ -232,20 +210,15 @@ class Link:
             finally:
                 changed.acquire()
 
-    @property
-    def _address(self) -> Address:
-        """The one that is tried, or connected to."""
-        return self._addresses[self._exchange.attempts.place]
-
     def _connect(self, until_s: float) -> str | None:
         """The lock is held, and is not while this waits. Returns why there is no connection."""
         connection, why = None, ""
         timeout_s = max(0.001, min(self._options.connect_timeout_s, until_s - time.monotonic()))
         try:
             self._changed.release()
-            connection = open_socket(self._address, self._options, timeout_s)
+            connection = open_socket(self._exchange.attempts.address, self._options, timeout_s)
         except OSError as error:
-            why = f"no connection to {self._address}: {error.strerror or error}"
+            why = self._exchange.attempts.not_made(error)
         finally:
             self._changed.acquire()
         now_s = time.monotonic()
@@ -270,8 +243,7 @@ class Link:
 
     def _lose(self, error: OSError | ValueError | None) -> None:
         self._drop()
-        why = "it was closed" if error is None else getattr(error, "strerror", None) or str(error)
-        self._exchange.lost(time.monotonic(), f"lost the connection to {self._address}: {why}")
+        self._exchange.lost(time.monotonic(), self._exchange.attempts.lost(error or ""))
 
     def _drop(self) -> None:
         connection, self._socket = self._socket, None

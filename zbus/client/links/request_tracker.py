@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar, cast
 from zbus.client import commands
 from zbus.client.errors import ConnectionLost, ProtocolError, Timeout, ZbusError
 from zbus.client.links.abandoned import Abandoned, Key, Step
-from zbus.client.links.attempts import Attempts, Random
+from zbus.client.links.attempts import HERE, Attempts, Random
 from zbus.client.messages import Delivery
-from zbus.client.options import Options
+from zbus.client.options import Addresses, Options
 from zbus.client.requests import Pulling, Request, failure, line
 from zbus.client.spans import Span
 from zbus.wire.responses import Response, ResponseReader
@@ -94,10 +94,9 @@ def _encode(request: Request[Any], common: bytes, id: bytes) -> bytes:
 class RequestTracker:
     """The calls of one client: sent, answered, and sent again on a new connection."""
 
-    def __init__(self, options: Options, random: Random, places: int = 1) -> None:
-        """`places`: how many addresses there are to try."""
+    def __init__(self, options: Options, random: Random, addresses: Addresses = (HERE,)) -> None:
         self._options = options
-        self.attempts = Attempts(options, random, places)
+        self.attempts = Attempts(options, random, addresses)
         self._common = b"" if options.token is None else line(b"token", options.token)
         self._prefix = b"%016x-" % random.getrandbits(64)
         self._serial = 0

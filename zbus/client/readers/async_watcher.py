@@ -11,7 +11,7 @@ from anyio.abc import ByteStream
 from zbus.client.links.async_link import BROKEN, RECEIVE_BYTES, disown_stream, open_stream
 from zbus.client.links.forking import Unpicklable, follow_forks, require_own
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Addresses, Options
+from zbus.client.options import Addresses, Options
 from zbus.client.readers.watching import Watching
 
 
@@ -93,25 +93,20 @@ class AsyncWatcher(Unpicklable):
             except BROKEN as error:
                 why = str(error) or "it was closed"
         if not (data and core.receive(data)):
-            await self._lost(f"lost the connection to {self._address}: {why}")
-
-    @property
-    def _address(self) -> Address:
-        """The one that is tried, or connected to."""
-        return self._addresses[self._core.attempts.place]
+            await self._lost(self._core.attempts.lost(why))
 
     async def _connect(self) -> None:
         try:
-            stream = await open_stream(self._address, self._options)
+            stream = await open_stream(self._core.attempts.address, self._options)
         except OSError as error:
-            await self._lost(f"no connection to {self._address}: {error.strerror or error}")
+            await self._lost(self._core.attempts.not_made(error))
             return
         self._stream = stream
         try:
             await stream.send(self._core.connected())
         except BROKEN as error:
             why = str(error) or "it was closed"
-            await self._lost(f"lost the connection to {self._address}: {why}")
+            await self._lost(self._core.attempts.lost(why))
         except BaseException:
             # Half of the request may be sent: it begins anew, if it does.
             await self._drop()

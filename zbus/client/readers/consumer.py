@@ -1,34 +1,354 @@
-"""The consumer of the blocking client: `Consuming` over a `Link` of its own."""
+"""The consumers of both clients, each with a link of its own.
+
+`Consuming` says what is next. `_Steps` sends it and waits, for both. What is left for each is how
+it begins, ends, and keeps leases meanwhile.
+"""
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from functools import partial
-from typing import Any, Self, Unpack, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
+
+import anyio
 
 from zbus.client.documents import GroupInfo
 from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
+from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.forking import Unpicklable, follow_forks, require_own
 from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
-from zbus.client.messages import Body, Delivery, Held, Labels, Stored
+from zbus.client.links.shared import AnyLink, Blocking
+from zbus.client.messages import Body, Delivery, Labels, Stored
 from zbus.client.options import Addresses, Options
 from zbus.client.readers.consuming import Consuming, Make
-from zbus.client.requests import Request, parse_deliveries
+from zbus.client.requests import Pulling, Request, parse_deliveries
 from zbus.wire.responses import Response
 
 LEAVE_S = 5.0
-"""How long a consumer that is closed waits for the end of its pull."""
+"""How long a consumer that is closed waits for what is on its way."""
 
 LISTEN_S = 0.01
 """How long the keeper of leases listens for messages that no client has asked for yet."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
+AnyHeld = TypeVar("AnyHeld", bound=Delivery)
+
+
+class Home(Protocol):
+    """The link of the client: messages that cannot be given back are kept there for the next
+    consumer."""
+
+    def take_kept(self, pulling: Pulling) -> list[Delivery]: ...
+    def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None: ...
+
+
+class _Steps(Unpicklable, Generic[AnyHeld]):
+    """The messages of a group, one after another."""
+
+    def __init__(
+        self,
+        link: AnyLink,
+        home: Home,
+        make: Make,
+        query: Request[GroupInfo],
+        required: bool,
+        held: Callable[[Response], AnyHeld],
+    ) -> None:
+        """`query` asks for the group; if it is `required`, it must not be refused. `held` makes
+        messages."""
+        self._link = link
+        self._home = home
+        self._make = make
+        self._query = query
+        self._required = required
+        self._held = held
+        self._core: Consuming | None = None
+        self._pull: Call[list[Delivery]] | None = None
+        self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
+        self._parent = 0  # the process that consumes, and forked this one
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """What is held is the parent's, which keeps its leases and settles it. One that has not
+        begun is as good here as there."""
+        if self._core is not None:
+            self._parent = self._parent or parent
+
+    @property
+    def _inherited(self) -> bool:
+        """It belongs to the process that forked this one."""
+        return self._parent != 0
+
+    async def _begin(self) -> Consuming:
+        """Ask for the group."""
+        try:
+            info = await self._link.run(self._query)
+        except Forbidden:
+            if self._required:
+                raise
+            info = None  # a token may allow consuming and no more
+        core = self._core = self._make(info)
+        core.parse = partial(parse_deliveries, make=self._held)
+        if kept := self._home.take_kept(core.pulling):
+            core.took([self._held(Response(200, one.fields, one.body)) for one in kept])
+        return core
+
+    def _begun(self) -> Consuming:
+        require_own("consumer", self._parent)
+        if self._core is None:
+            raise RuntimeError("a consumer is used with `async with`")
+        return self._core
+
+    async def next(self) -> AnyHeld | None:
+        """The next message, and the one before is done; None when `timeout_ms` is over."""
+        core = self._begun()
+        link = self._link
+        try:
+            while True:
+                now_s = link.now_s()
+                self._take(core)
+                delivery = core.step(now_s)
+                requests = core.requests(now_s)
+                finished = delivery is None and core.finished(now_s)
+                pull = None if finished else core.pull(now_s)
+                for request in requests:
+                    self._sent.append(link.submit(request))
+                if pull is not None:
+                    self._pull = link.submit(pull)
+                if requests or pull is not None:
+                    await link.flush()
+                await self._check(wait=finished)
+                if delivery is not None or finished:
+                    return cast("AnyHeld | None", delivery)
+                if self._pull is not None:
+                    await link.wait(self._pull)  # cancelled here, it goes on: nothing is lost
+        except BaseException:
+            core.unseen()  # cancelled, mostly
+            raise
+
+    def _take(self, core: Consuming) -> None:
+        """What the pull brought, if it is done."""
+        pull = self._pull
+        if pull is not None and pull.done:
+            self._pull = None
+            core.pull_failed()  # as long as nothing else is known
+            core.took(pull.result())
+
+    async def _send(self, requests: list[Request[Any]]) -> None:
+        for request in requests:
+            self._sent.append(self._link.submit(request))
+        if requests:
+            await self._link.flush()
+
+    async def ack(self, *deliveries: Delivery) -> None:
+        """Acknowledge these messages, without waiting for the next one to be taken. Many are one
+        request for each partition. A single one may wait a tenth of a second for others.
+
+        Raises ValueError for a message that is not this consumer's; then none is acknowledged."""
+        core = self._begun()
+        now_s = self._link.now_s()
+        core.require_held(*deliveries)
+        for delivery in deliveries:
+            core.ack(delivery, now_s)
+        await self._send(core.flush() if len(deliveries) > 1 else core.requests(now_s))
+
+    async def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
+        """This message is to come again: first, or last (`front=False`), or after `delay_ms`
+        milliseconds. Raises ValueError for a message that is not this consumer's."""
+        core = self._begun()
+        core.require_held(delivery)
+        request = core.nack(delivery, delay_ms, front)
+        if request is not None:
+            with suppress(NotFound):  # not leased any more: it comes again by itself
+                await self._link.run(request)
+
+    async def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None:
+        """Keep this message for `lease_ms` milliseconds from now, or for the group's own time. The
+        consumer does the latter by itself. Raises NotFound if it is not leased any more, ValueError
+        for a message that is not this consumer's."""
+        core = self._begun()
+        core.require_held(delivery)
+        request = core.extend(delivery, lease_ms, self._link.now_s())
+        if request is not None:
+            await self._link.run(request)
+
+    async def reply_to(
+        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of this message into a topic, and the message is done: both or neither.
+        `labels` are those of `produce`. None if it is not leased any more: then nothing is stored.
+        Raises what `produce` does, ValueError for a message that is settled or not held here."""
+        core = self._begun()
+        core.require_held(delivery)
+        try:
+            stored = await self._link.run(core.reply_to(delivery, topic, body, labels))
+        except NotLeased:
+            stored = None
+        core.replied(delivery)
+        return stored
+
+    async def _leave(self, failed: bool, patience_s: float) -> None:
+        """Acknowledge what is done, give back what no client has seen, leave the group; after
+        `patience_s` seconds at most, messages that are on their way are the broker's to find."""
+        core, link = self._begun(), self._link
+        await self._send(core.close())
+        if self._pull is not None:
+            # Messages may have been on their way to us. If not, no others are wanted.
+            link.last_time(self._pull)
+            await link.wait(self._pull, link.now_s() + patience_s)
+            with suppress(ZbusError):
+                self._take(core)
+        self._home.put_back(core.pulling, core.left())
+        calls = [link.submit(request) for request in core.give_back(failed, link.now_s())]
+        await link.flush()
+        await self._check(wait=True)
+        for call in calls:
+            await link.wait(call)
+            with suppress(NotFound):  # not leased any more: it comes again by itself
+                call.result()
+
+    async def _check(self, wait: bool) -> None:
+        """Whether acknowledgements went well."""
+        sent = self._sent
+        while sent and (wait or sent[0].done):
+            if not sent[0].done:
+                await self._link.wait(sent[0])
+            with suppress(NotFound):  # what was removed has nothing to settle
+                sent.popleft().result()
+
+    async def _keep_leases(self, core: Consuming) -> None:
+        """Keep the leases of all that is held, once. What no client has asked for yet is leased,
+        too."""
+        with suppress(ZbusError):  # the loop asks again
+            self._take(core)
+        for request in [*core.flush(), *core.extensions(self._link.now_s())]:
+            with suppress(ZbusError):  # they come again; the loop will notice what is wrong
+                await self._link.run(request)
+
+
+# -- trio and asyncio -----------------------------------------------------------------------------
+
+
+class AsyncConsumer(_Steps["AsyncHeld"]):
+    """The messages of a group, one after another. Made by `consume`, and used with
+    `async with`."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        options: Options,
+        make: Make,
+        query: Request[GroupInfo],
+        required: bool,
+        home: AsyncLink,
+    ) -> None:
+        self._own = AsyncLink(addresses, options)
+        super().__init__(self._own, home, make, query, required, partial(AsyncHeld, self))
+
+    async def __aenter__(self) -> Self:
+        tasks = await self._own.start()
+        try:
+            core = await self._begin()
+        except BaseException:
+            await self._own.stop()
+            raise
+        if core.leases:
+            tasks.start_soon(self._keep, core)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._inherited:
+            await self._own.stop()
+            return
+        problem = None
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + LEAVE_S):
+            try:
+                await self._leave(failed=kind is not None, patience_s=LEAVE_S / 2)
+            except ZbusError as refused:
+                problem = refused
+        await self._own.stop()
+        if problem is not None and kind is None:
+            raise problem
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncHeld:
+        delivery = await self.next()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def _keep(self, core: Consuming) -> None:
+        """The task that keeps leases while the user works."""
+        while True:
+            await anyio.sleep(core.keep_every_s)
+            await self._keep_leases(core)
+
+
+class AsyncHeld(Delivery):
+    """A message that an asynchronous consumer holds: as `Held`, awaited."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: AsyncConsumer, response: Response) -> None:
+        super().__init__(response)
+        self._consumer = consumer
+
+    async def ack(self) -> None:
+        """Acknowledge it: soon, together with others."""
+        await self._consumer.ack(self)
+
+    async def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
+        """It is to come again: first, or last (`front=False`), or after `delay_ms` milliseconds."""
+        await self._consumer.nack(self, delay_ms=delay_ms, front=front)
+
+    async def extend(self, *, lease_ms: int | None = None) -> None:
+        """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
+        if it is not leased any more, so that another client may have it."""
+        await self._consumer.extend(self, lease_ms=lease_ms)
+
+    async def reply_to(
+        self, topic: str, body: Body = b"", **labels: Unpack[Labels]
+    ) -> Stored | None:
+        """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
+        of `produce`. None if it is not leased any more: nothing is stored, since another client has
+        it, or since an earlier attempt of this was done and its answer lost."""
+        return await self._consumer.reply_to(self, topic, body, **labels)
+
+
+# -- blocking -------------------------------------------------------------------------------------
+
+
+def _finished(
+    steps: Callable[Concatenate[_Steps[Held], P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    """The method that does these steps, one after another."""
+
+    @functools.wraps(steps)
+    def method(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._steps._core is None or self._steps._inherited:
+            self._open()
+        return self._blocking.finish(steps(self._steps, *args, **kwargs))
+
+    return method
+
 
 class Consumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`."""
+
+    next = _finished(_Steps.next)
+    ack = _finished(_Steps.ack)
+    nack = _finished(_Steps.nack)
+    extend = _finished(_Steps.extend)
+    reply_to = _finished(_Steps.reply_to)
 
     def __init__(
         self,
@@ -39,18 +359,10 @@ class Consumer(Unpicklable):
         required: bool,
         home: Link,
     ) -> None:
-        """`query` asks for the group; if it is `required`, it must not be refused. `home` is the
-        client's: messages that cannot be given back are kept there for the next consumer."""
-        self._home = home
         self._link = Link(addresses, options)
-        self._make = make
-        self._query = query
-        self._required = required
-        self._core: Consuming | None = None
-        self._parent = 0  # the process that consumes, and forked this one
-        self._lock = threading.Lock()  # of the core: the keeper looks at it too
-        self._pull: Call[list[Delivery]] | None = None
-        self._sent: deque[Call[Any]] = deque()  # acknowledgements on their way
+        self._blocking = Blocking(self._link)
+        held = functools.partial(Held, self)
+        self._steps = _Steps(self._blocking, home, make, query, required, held)
         self._keeper: threading.Thread | None = None
         self._stop = threading.Event()
         self._managed = False
@@ -58,13 +370,10 @@ class Consumer(Unpicklable):
         follow_forks(self)
 
     def forked(self, parent: int) -> None:
-        """What is held is the parent's, which keeps its leases and settles it. One that has not
-        begun is as good here as there."""
-        self._lock = threading.Lock()
+        """In a child there is no keeper, and nobody's turn."""
+        self._blocking.forked()
         self._stop = threading.Event()
         self._keeper = None
-        if self._core is not None:
-            self._parent = self._parent or parent
 
     def __enter__(self) -> Self:
         self._managed = True
@@ -87,124 +396,22 @@ class Consumer(Unpicklable):
         if not self._managed:
             self.close()
 
-    def _open(self) -> Consuming:
-        require_own("consumer", self._parent)
-        core = self._core
-        if core is None:
-            try:
-                info = self._link.run(self._query)
-            except Forbidden:
-                if self._required:
-                    self._link.close()
-                    raise
-                info = None  # a token may allow consuming and no more
-            except BaseException:
-                self._link.close()
-                raise
-            core = self._core = self._make(info)
-            core.parse = partial(parse_deliveries, make=partial(Held, self))
-            if kept := self._home.take_kept(core.pulling):
-                core.took([Held(self, Response(200, one.fields, one.body)) for one in kept])
-            if core.leases:
-                self._keeper = threading.Thread(target=self._keep, name="zbus-lease", daemon=True)
-                self._keeper.start()
-        return core
-
-    def next(self) -> Held | None:
-        """The next message, and the one before is done; None when `timeout_ms` is over."""
-        core = self._open()
+    def _open(self) -> None:
+        """Once, before the first step."""
+        steps = self._steps
+        require_own("consumer", steps._parent)
+        if steps._core is not None:
+            return
         try:
-            while True:
-                now_s = time.monotonic()
-                with self._lock:
-                    self._take(core)
-                    delivery = core.step(now_s)
-                    requests = core.requests(now_s)
-                    finished = delivery is None and core.finished(now_s)
-                    pull = None if finished else core.pull(now_s)
-                for request in requests:
-                    self._sent.append(self._link.submit(request))
-                if pull is not None:
-                    self._pull = self._link.submit(pull)
-                if requests or pull is not None:
-                    self._link.flush()
-                self._check(wait=finished)
-                if delivery is not None or finished:
-                    return cast("Held | None", delivery)
-                self._wait_for_pull()
+            core = self._blocking.finish(steps._begin())
         except BaseException:
-            with self._lock:
-                core.unseen()
+            self._link.close()
             raise
-
-    def _wait_for_pull(self, until_s: float | None = None) -> None:
-        pull = self._pull
-        if pull is not None:
-            self._link.wait(pull, until_s)
-
-    def _take(self, core: Consuming) -> None:
-        """What the pull brought, if it is done. The lock is held."""
-        pull = self._pull
-        if pull is not None and pull.done:
-            self._pull = None
-            core.pull_failed()  # as long as nothing else is known
-            core.took(pull.result())
-
-    def ack(self, *deliveries: Delivery) -> None:
-        """Acknowledge these messages, without waiting for the next one to be taken. Many are one
-        request for each partition. A single one may wait a tenth of a second for others.
-
-        Raises ValueError for a message that is not this consumer's; then none is acknowledged."""
-        core = self._open()
-        now_s = time.monotonic()
-        with self._lock:
-            core.require_held(*deliveries)
-            for delivery in deliveries:
-                core.ack(delivery, now_s)
-            requests = core.flush() if len(deliveries) > 1 else core.requests(now_s)
-        for request in requests:
-            self._sent.append(self._link.submit(request))
-        if requests:
-            self._link.flush()
-
-    def nack(self, delivery: Delivery, *, delay_ms: int = 0, front: bool = True) -> None:
-        """This message is to come again: first, or last (`front=False`), or after `delay_ms`
-        milliseconds. Raises ValueError for a message that is not this consumer's."""
-        core = self._open()
-        with self._lock:
-            core.require_held(delivery)
-            request = core.nack(delivery, delay_ms, front)
-        if request is not None:
-            _unless_gone(lambda: self._link.run(request))
-
-    def extend(self, delivery: Delivery, *, lease_ms: int | None = None) -> None:
-        """Keep this message for `lease_ms` milliseconds from now, or for the group's own time. The
-        consumer does the latter by itself. Raises NotFound if it is not leased any more, ValueError
-        for a message that is not this consumer's."""
-        core = self._open()
-        with self._lock:
-            core.require_held(delivery)
-            request = core.extend(delivery, lease_ms, time.monotonic())
-        if request is not None:
-            self._link.run(request)
-
-    def reply_to(
-        self, delivery: Delivery, topic: str, body: Body = b"", **labels: Unpack[Labels]
-    ) -> Stored | None:
-        """Put what was made of this message into a topic, and the message is done: both or neither.
-        `labels` are those of `produce`. None if it is not leased any more: then nothing is stored.
-        Raises what `produce` does, ValueError for a message that is settled or not held here."""
-        core = self._open()
-        with self._lock:
-            core.require_held(delivery)
-            request = core.reply_to(delivery, topic, body, labels)
-        try:
-            stored = self._link.run(request)
-        except NotLeased:
-            stored = None
-        with self._lock:
-            core.replied(delivery)
-        return stored
+        if core.leases:
+            self._keeper = threading.Thread(
+                target=self._keep, args=[core], name="zbus-lease", daemon=True
+            )
+            self._keeper.start()
 
     def close(self) -> None:
         """Acknowledge what is done, give back what no client has seen, leave the group."""
@@ -217,8 +424,8 @@ class Consumer(Unpicklable):
         self._closed = True
         self._stop.set()
         try:
-            if self._core is not None and not self._parent:
-                self._leave(self._core, failed)
+            if self._steps._core is not None and not self._steps._inherited:
+                self._blocking.finish(self._steps._leave(failed, LEAVE_S))
         except ZbusError:
             if not quiet:
                 raise
@@ -227,62 +434,40 @@ class Consumer(Unpicklable):
             if self._keeper is not None:
                 self._keeper.join()
 
-    def _leave(self, core: Consuming, failed: bool) -> None:
-        with self._lock:
-            requests = core.close()
-        for request in requests:
-            self._sent.append(self._link.submit(request))
-        self._link.flush()
-        if self._pull is not None:
-            # Messages may have been on their way to us. If not, no others are wanted.
-            self._link.last_time(self._pull)
-            self._wait_for_pull(time.monotonic() + LEAVE_S)
-            try:
-                with self._lock:
-                    self._take(core)
-            except ZbusError:
-                pass
-        with self._lock:
-            self._home.put_back(core.pulling, core.left())
-            requests = core.give_back(failed, time.monotonic())
-        calls = [self._link.submit(request) for request in requests]
-        self._link.flush()
-        self._check(wait=True)
-        for call in calls:
-            self._link.wait(call)
-            _unless_gone(call.result)
-
-    def _check(self, wait: bool) -> None:
-        """Whether acknowledgements went well."""
-        sent = self._sent
-        while sent and (wait or sent[0].done):
-            if not sent[0].done:
-                self._link.wait(sent[0])
-            _unless_gone(sent.popleft().result)
-
-    def _keep(self) -> None:
+    def _keep(self, core: Consuming) -> None:
         """The thread that keeps leases while the user works."""
-        core = self._core
-        assert core is not None
         while not self._stop.wait(core.keep_every_s):
-            # What came between two calls is leased, too.
-            self._wait_for_pull(time.monotonic() + LISTEN_S)
-            with self._lock:
-                try:
-                    self._take(core)
-                except ZbusError:
-                    pass  # the loop asks again
-                requests = [*core.flush(), *core.extensions(time.monotonic())]
-            for request in requests:
-                try:
-                    self._link.run(request)
-                except ZbusError:
-                    pass  # they come again; the loop will notice what is wrong
+            pull = self._steps._pull
+            if pull is not None:  # what came between two calls is leased, too
+                self._link.wait(pull, time.monotonic() + LISTEN_S)
+            self._blocking.finish(self._steps._keep_leases(core))
 
 
-def _unless_gone(do: Callable[[], object]) -> None:
-    """What is not leased any more comes again by itself; what was removed has nothing to settle."""
-    try:
-        do()
-    except NotFound:
-        pass
+class Held(Delivery):
+    """A message that a blocking consumer holds. Settling it twice does nothing more, and neither
+    does settling one of a group without acknowledgements."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Consumer, response: Response) -> None:
+        super().__init__(response)
+        self._consumer = consumer
+
+    def ack(self) -> None:
+        """Acknowledge it: soon, together with others."""
+        self._consumer.ack(self)
+
+    def nack(self, *, delay_ms: int = 0, front: bool = True) -> None:
+        """It is to come again: first, or last (`front=False`), or after `delay_ms` milliseconds."""
+        self._consumer.nack(self, delay_ms=delay_ms, front=front)
+
+    def extend(self, *, lease_ms: int | None = None) -> None:
+        """Keep it for `lease_ms` milliseconds from now, or the group's own time. Raises NotFound
+        if it is not leased any more, so that another client may have it."""
+        self._consumer.extend(self, lease_ms=lease_ms)
+
+    def reply_to(self, topic: str, body: Body = b"", **labels: Unpack[Labels]) -> Stored | None:
+        """Put what was made of it into a topic, and it is done: both or neither. `labels` are those
+        of `produce`. None if it is not leased any more: nothing is stored, since another client has
+        it, or since an earlier attempt of this was done and its answer lost."""
+        return self._consumer.reply_to(self, topic, body, **labels)

@@ -7,10 +7,9 @@ import time
 from typing import Self
 
 from zbus.client.links.forking import Unpicklable, follow_forks, require_own
-from zbus.client.links.link import RECEIVE_BYTES, open_socket
-from zbus.client.links.sockets import Socket
+from zbus.client.links.sockets import Socket, open_socket
 from zbus.client.messages import Delivery
-from zbus.client.options import Address, Addresses, Options
+from zbus.client.options import Addresses, Options
 from zbus.client.readers.watching import Watching
 
 
@@ -108,7 +107,7 @@ class Watcher(Unpicklable):
             return
         try:
             if connection.wait(left_s):
-                data, why = connection.receive(RECEIVE_BYTES), "it was closed"
+                data, why = connection.receive(), "it was closed"
             elif left_s < patience_s:
                 return
             else:
@@ -118,18 +117,15 @@ class Watcher(Unpicklable):
         except OSError as error:
             data, why = b"", error.strerror or str(error)
         if not (data and core.receive(data)):
-            self._lost(f"lost the connection to {self._address}: {why}")
-
-    @property
-    def _address(self) -> Address:
-        """The one that is tried, or connected to."""
-        return self._addresses[self._core.attempts.place]
+            self._lost(self._core.attempts.lost(why))
 
     def _connect(self) -> None:
         try:
-            connection = open_socket(self._address, self._options, self._options.connect_timeout_s)
+            connection = open_socket(
+                self._core.attempts.address, self._options, self._options.connect_timeout_s
+            )
         except OSError as error:
-            self._lost(f"no connection to {self._address}: {error.strerror or error}")
+            self._lost(self._core.attempts.not_made(error))
             return
         with self._lock:
             if self._closed.is_set():
@@ -139,7 +135,7 @@ class Watcher(Unpicklable):
         try:
             connection.send(self._core.connected(), self._options.connect_timeout_s)
         except OSError as error:
-            self._lost(f"lost the connection to {self._address}: {error.strerror or error}")
+            self._lost(self._core.attempts.lost(error))
 
     def _lost(self, why: str) -> None:
         self._drop()

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from zbus.client.errors import ConnectionLost, Overloaded, ProtocolError, Refused, TooMany, refusal
-from zbus.client.links.attempts import Attempts, Random
+from zbus.client.links.attempts import HERE, Attempts, Random
 from zbus.client.messages import FRAMING, Delivery
-from zbus.client.options import Options
+from zbus.client.options import Addresses, Options
 from zbus.client.positions import Start, encode_start
 from zbus.client.requests import failure, line, optional, start
 from zbus.wire.errors import WireError
@@ -61,9 +61,8 @@ class Watching:
         filter: str | None,
         partition: int | None,
         timeout_ms: int | None,
-        places: int = 1,
+        addresses: Addresses = (HERE,),
     ) -> None:
-        """`places`: how many addresses there are to try."""
         self._options = options
         token = b"" if options.token is None else line(b"token", options.token)
         self._lines = b"%baccept: text/event-stream\r\nenvelope: json\r\n%b%b" % (
@@ -82,7 +81,7 @@ class Watching:
         self._why: Exception | None = None  # what the broker said
         self.begun = False  # the event stream began
         self.error: Exception | None = None  # there will be no more
-        self.attempts = Attempts(options, random, places)
+        self.attempts = Attempts(options, random, addresses)
 
     def connected(self) -> bytes:
         """There is a new connection: what to send on it."""
