@@ -3,22 +3,62 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.client.peer import NEVER, Joined
 from zbus.client import commands
-from zbus.client.errors import NotFound
 from zbus.client.links.request_tracker import Call
+from zbus.client.links.shared import finish
 from zbus.client.messages import Delivery
-from zbus.client.readers.consuming import Consuming
+from zbus.client.readers.consumer import ConsumerSteps
+from zbus.client.readers.consuming import Consuming, Opening
+from zbus.client.requests import Request
 from zbus.testing.world import World
 
+T = TypeVar("T")
 
-class Reader:
-    """A consumer without IO: as the shells do it, on a `Joined`. Time is the world's."""
+
+class JoinedLink:
+    """A link within a world, whose time goes on while it waits."""
+
+    def __init__(self, joined: Joined) -> None:
+        self.joined = joined
+        self.sent: list[Call[Any]] = []
+        """All but pulls."""
+        self.last_time = joined.exchange.last_time
+
+    def now_s(self) -> float:
+        return self.joined.world.now_ms / 1000
+
+    def submit(self, request: Request[T]) -> Call[T]:
+        call = self.joined.submit(request)
+        if request.pulling is None:
+            self.sent.append(call)
+        return call
+
+    async def flush(self) -> None:
+        """It is sent when something is waited for."""
+
+    async def wait(self, call: Call[Any], until_s: float | None = None) -> bool:
+        self.joined.settle()
+        if not call.done:
+            self.joined.world.advance(1_000)
+            self.joined.settle()
+        assert call.done
+        return True
+
+    async def run(self, request: Request[T]) -> T:
+        call = self.submit(request)
+        await self.wait(call)
+        return call.result()
+
+
+class Reader(ConsumerSteps[Delivery]):
+    """A consumer without IO. Time is the world's."""
 
     def __init__(self, joined: Joined, **options: Any) -> None:
         settings: dict[str, Any] = {
@@ -26,51 +66,27 @@ class Reader:
             **options,
         }
         self.joined = joined
-        self.core = Consuming("T", "g", joined.run(commands.query("T", "g")), **settings)
-        self.pull: Call[list[Delivery]] | None = None
-        self.sent: list[Call[Any]] = []
+        self.link = JoinedLink(joined)
+        make = partial(Consuming, "T", "g", **settings)
+        query = commands.query("T", "g")
+        super().__init__(self.link, joined.exchange, Opening(query, True, make), Delivery)
+        self.core = finish(self._begin())
+        self.link.sent.clear()
 
     @property
     def now_s(self) -> float:
-        return self.joined.world.now_ms / 1000
+        return self.link.now_s()
 
-    def next(self) -> Delivery | None:
-        core = self.core
-        while True:
-            if self.pull is not None and self.pull.done:
-                core.took(self.pull.result())
-                self.pull = None
-            delivery = core.step(self.now_s)
-            self.send(core.requests(self.now_s))
-            finished = delivery is None and core.finished(self.now_s)
-            pull = None if finished else core.pull(self.now_s)
-            if pull is not None:
-                self.pull = self.joined.submit(pull)
-            if delivery is not None or finished:
-                return delivery
-            assert self.pull is not None
-            self.joined.settle()
-            if not self.pull.done:
-                self.joined.world.advance(1_000)
-                self.joined.settle()
-            assert self.pull.done
+    def take(self) -> Delivery | None:
+        """The next message."""
+        return finish(self.next())
 
     def send(self, requests: list[Any]) -> None:
-        self.sent += [self.joined.submit(request) for request in requests]
+        for request in requests:
+            self.link.submit(request)
 
     def close(self, failed: bool = False) -> None:
-        self.send(self.core.close())
-        self.joined.settle()
-        if self.pull is not None:
-            assert self.pull.done, "unconsume ends it"
-            self.core.took(self.pull.result())
-        self.send(self.core.give_back(failed, self.now_s))
-        self.joined.settle()
-        for call in self.sent:
-            try:
-                call.result()
-            except NotFound:
-                pass  # was given back, but the answer was lost
+        finish(self._leave(failed, 1.0))
 
 
 def world_of(count: int, **options: Any) -> World:
@@ -92,10 +108,10 @@ def test_a_whole_topic() -> None:
     joined = Joined(world)
     reader = Reader(joined)
     bodies = []
-    while (delivery := reader.next()) is not None:
+    while (delivery := reader.take()) is not None:
         bodies.append(int(delivery.body))
     assert bodies == list(range(1_000))
-    requests = len(reader.sent)
+    requests = len(reader.link.sent)
     assert requests < 100, "many acknowledgements in one request"
     reader.close()
     assert left(world) == {"messageCount": 0, "leasedCount": 0}
@@ -104,24 +120,24 @@ def test_a_whole_topic() -> None:
 def test_what_nobody_saw_comes_again_in_its_order_and_at_once() -> None:
     world = world_of(300)
     first = Reader(Joined(world))
-    seen = [first.next() for _ in range(10)]
+    seen = [first.take() for _ in range(10)]
     assert [int(d.body) for d in seen if d] == list(range(10))
     first.close()
     assert left(world) == {"messageCount": 290, "leasedCount": 0}
     second = Reader(Joined(world))
-    again = [second.next() for _ in range(290)]
+    again = [second.take() for _ in range(290)]
     assert [int(d.body) for d in again if d] == list(range(10, 300))
 
 
 def test_a_failure_gives_the_current_one_back() -> None:
     world = world_of(3)
     reader = Reader(Joined(world))
-    reader.next()
-    reader.next()
+    reader.take()
+    reader.take()
     reader.close(failed=True)
     again = Reader(Joined(world))
     found = []
-    while (delivery := again.next()) is not None:
+    while (delivery := again.take()) is not None:
         found.append((int(delivery.body), delivery.retry))
     # All three were fetched, and handed out once.
     assert found == [(1, 1), (2, 1)]
@@ -130,7 +146,7 @@ def test_a_failure_gives_the_current_one_back() -> None:
 def test_by_hand_nothing_is_settled_for_the_user() -> None:
     world = world_of(4)
     reader = Reader(Joined(world), auto_ack=False)
-    first, second, third = (reader.next() for _ in range(3))
+    first, second, third = (reader.take() for _ in range(3))
     assert first
     assert second
     assert third
@@ -149,10 +165,10 @@ def test_leases_that_ran_out_and_came_back() -> None:
     and acknowledged under the lease that is."""
     world = world_of(3)
     reader = Reader(Joined(world))
-    found = [reader.next()]
+    found = [reader.take()]
     world.advance(6_000)
     reader.joined.settle()
-    while (delivery := reader.next()) is not None:
+    while (delivery := reader.take()) is not None:
         found.append(delivery)
     assert [int(delivery.body) for delivery in found if delivery] == [0, 1, 2]
     reader.close()
@@ -162,7 +178,7 @@ def test_leases_that_ran_out_and_came_back() -> None:
 def test_what_is_not_leased_any_more_is_given_back_in_vain() -> None:
     world = world_of(30)
     reader = Reader(Joined(world))
-    reader.next()
+    reader.take()
     Joined(world).run(commands.empty("T", "g"))
     reader.close(failed=True)
     assert left(world) == {"messageCount": 0, "leasedCount": 0}
@@ -171,10 +187,10 @@ def test_what_is_not_leased_any_more_is_given_back_in_vain() -> None:
 def test_a_message_that_did_not_reach_the_user_is_the_next_one() -> None:
     world = world_of(2)
     reader = Reader(Joined(world))
-    reader.next()
+    reader.take()
     assert reader.core.step(reader.now_s) is not None
     reader.core.unseen()
-    again = reader.next()
+    again = reader.take()
     assert again is not None
     assert again.body == b"1"
 
@@ -182,14 +198,14 @@ def test_a_message_that_did_not_reach_the_user_is_the_next_one() -> None:
 def test_leases_are_kept() -> None:
     world = world_of(100)
     reader = Reader(Joined(world))
-    reader.next()
+    reader.take()
     for _ in range(20):
         world.advance(round(reader.core.keep_every_s * 1000))
         reader.send(reader.core.extensions(reader.now_s))
         reader.joined.settle()
     other = Reader(Joined(world))
     found = []
-    while (delivery := other.next()) is not None:
+    while (delivery := other.take()) is not None:
         found.append(delivery.retry)
     assert set(found) <= {0}
     reader.close()
@@ -198,10 +214,10 @@ def test_leases_are_kept() -> None:
 def test_a_group_without_leases_is_read_one_by_one() -> None:
     world = world_of(5, ack=False)
     reader = Reader(Joined(world))
-    reader.next()
-    assert reader.pull is None, "nothing is fetched ahead"
+    reader.take()
+    assert reader._pull is None, "nothing is fetched ahead"
     assert left(world)["messageCount"] == 4
-    reader.next()
+    reader.take()
     reader.close()
     assert left(world)["messageCount"] == 3
 
@@ -209,13 +225,13 @@ def test_a_group_without_leases_is_read_one_by_one() -> None:
 def test_acknowledgements_do_not_wait_for_ever() -> None:
     world = world_of(50)
     reader = Reader(Joined(world))
-    reader.next()
-    reader.next()
-    assert reader.sent == []
+    reader.take()
+    reader.take()
+    assert reader.link.sent == []
     world.advance(101)
-    reader.next()
+    reader.take()
     reader.joined.settle()
-    (ack,) = reader.sent
+    (ack,) = reader.link.sent
     assert ack.result() is None
     assert left(world)["leasedCount"] == 48
 
@@ -246,7 +262,7 @@ def test_no_message_is_lost(
         breaks = []
         failed = False
         for _ in range(choose.randrange(1, 60)):
-            delivery = reader.next()
+            delivery = reader.take()
             if delivery is None:
                 break
             failed = choose.random() < 0.05

@@ -96,7 +96,7 @@ def test_many_are_one_request_for_each_partition() -> None:
         joined.run(commands.produce_many("T", ["a", "b", "c"], partition=partition))
     reader = Reader(joined, auto_ack=False, batch=9)
     found = []
-    while (delivery := reader.next()) is not None:
+    while (delivery := reader.take()) is not None:
         found.append(delivery)
     assert len(found) == 9
     for delivery in found:
@@ -115,7 +115,7 @@ def test_a_longer_lease_is_not_made_shorter() -> None:
     """The keeper of leases leaves alone what the user leased for longer than it would."""
     world = world_of(2, lease_ms=3_000)
     reader = Reader(Joined(world), auto_ack=False)
-    first, second = reader.next(), reader.next()
+    first, second = reader.take(), reader.take()
     assert first is not None
     assert second is not None
     longer = reader.core.extend(first, 60_000, reader.now_s)

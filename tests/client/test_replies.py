@@ -148,13 +148,13 @@ def test_what_a_produce_acknowledged_is_kept_no_longer() -> None:
     joined = Joined(world)
     joined.run(commands.declare("Small"))
     reader = Reader(joined, auto_ack=False)
-    first, second, third = (cast("Delivery", reader.next()) for _ in range(3))
+    first, second, third = (cast("Delivery", reader.take()) for _ in range(3))
     joined.run(commands.produce_many("Small", ["a"], acks=[first, third]))
     (kept,) = reader.core.extensions(reader.now_s)
     assert b"offset: 1\r\n" in kept.lines
     joined.run(commands.produce("Small", acks=second))
     joined.run(commands.seek("T", "g", "earliest"))
-    assert [again.offset for again in iter(reader.next, None)] == [0, 1, 2]
+    assert [again.offset for again in iter(reader.take, None)] == [0, 1, 2]
 
 
 def test_what_comes_again_at_once_is_held_again() -> None:
@@ -162,7 +162,7 @@ def test_what_comes_again_at_once_is_held_again() -> None:
     world = world_of(1)
     reader = Reader(Joined(world), auto_ack=False, batch=1)
     for retry in range(3):
-        message = reader.next()
+        message = reader.take()
         assert message is not None
         assert message.retry == retry
         reader.core.require_held(message)
@@ -175,7 +175,7 @@ def test_a_lease_of_the_consumers_own_is_asked_for_and_kept() -> None:
     world = world_of(2)
     reader = Reader(Joined(world), auto_ack=False, lease_ms=900)
     assert reader.core.keep_every_s == 0.3
-    assert reader.next()
+    assert reader.take()
     (kept,) = reader.core.extensions(reader.now_s)
     assert b"group_lease: 900\r\n" in kept.lines
     world.advance(900)

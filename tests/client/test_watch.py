@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -147,6 +148,26 @@ def test_async(url: str, topic: str, backend: str) -> None:
                         await watched.next()
 
     anyio.run(story, backend=backend)
+
+
+def test_a_peer_that_says_nothing() -> None:
+    said = r"lost the connection to 127\.0\.0\.1:\d+: nothing came for 0\.05 s"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        async def story() -> None:
+            async with zbus.connect_async(url, timeout_s=0.05, retries=0) as bus:
+                with pytest.raises(ConnectionLost, match=said):
+                    async with bus.watch("T"):
+                        pass
+
+        anyio.run(story, backend="trio")
+        anyio.run(story, backend="asyncio")
+        with (
+            zbus.connect(url, timeout_s=0.05, retries=0) as bus,
+            pytest.raises(ConnectionLost, match=said),
+        ):
+            bus.watch("T")
 
 
 def test_it_begins_at_a_time(bus: BlockingClient, topic: str) -> None:

@@ -60,7 +60,8 @@ class Watched:
                 self.client = self.world.connect()
                 self.left = next(self.breaks, NEVER)
                 self.connections += 1
-                self.client.send(self.core.connected())
+                self.core.connected()
+                self.client.send(self.core.take())
             self.world.settle()
             data, self.client.received = self.client.received, b""
             piece, self.left = data[: self.left], self.left - len(data)
@@ -323,4 +324,5 @@ def test_patience() -> None:
 
 def test_a_token_is_sent() -> None:
     core = core_after(token="t-1")
-    assert b"\r\ntoken: t-1\r\n" in core.connected()
+    core.connected()
+    assert b"\r\ntoken: t-1\r\n" in core.take()

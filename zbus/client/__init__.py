@@ -38,9 +38,8 @@ from zbus.client.errors import (
 from zbus.client.managing import Retries
 from zbus.client.messages import Delivery, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
-from zbus.client.readers.async_watcher import AsyncWatcher
 from zbus.client.readers.consumer import AsyncConsumer, AsyncHeld, Consumer, Held
-from zbus.client.readers.watcher import Watcher
+from zbus.client.readers.watcher import AsyncWatcher, Watcher
 from zbus.client.requests import Request
 from zbus.client.scheduling import Scheduled
 from zbus.client.service import Service, current_call

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from zbus.client import commands
-from zbus.client.common import FLUSH_COUNT, Common
-from zbus.client.documents import GroupInfo
-from zbus.client.errors import ConnectionLost, Timeout
+from zbus.client.common import FLUSH_COUNT, Common, PipelineSteps, answer_of
 from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.request_tracker import Call
+from zbus.client.links.shared import AnyLink
 from zbus.client.methods import awaited, described
 from zbus.client.options import Options
-from zbus.client.readers.async_watcher import AsyncWatcher
 from zbus.client.readers.consumer import AsyncConsumer
-from zbus.client.readers.consuming import Make
+from zbus.client.readers.consuming import Opening
+from zbus.client.readers.watcher import AsyncWatcher
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
 
@@ -77,11 +75,11 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
         """Many requests under way at once, without waiting for each answer."""
         return AsyncPipeline(self._link, in_flight_max)
 
-    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AsyncConsumer:
-        return AsyncConsumer(self._addresses, self._options, make, query, required, self._link)
+    def _consumer(self, opening: Opening) -> AsyncConsumer:
+        return AsyncConsumer(self._addresses, self._options, opening, self._link)
 
     def _watcher(self, core: Watching) -> AsyncWatcher:
-        return AsyncWatcher(self._addresses, self._options, core)
+        return AsyncWatcher(self._options, core)
 
 
 class AsyncPending(Generic[T]):
@@ -89,7 +87,7 @@ class AsyncPending(Generic[T]):
 
     __slots__ = ("_call", "_link")
 
-    def __init__(self, link: AsyncLink, call: Call[T]) -> None:
+    def __init__(self, link: AnyLink, call: Call[T]) -> None:
         self._link = link
         self._call = call
 
@@ -99,10 +97,7 @@ class AsyncPending(Generic[T]):
 
     async def result(self) -> T:
         """Wait for it. Raises what the request was refused with."""
-        if not self._call.done:
-            await self._link.flush()
-            await self._link.wait(self._call)
-        return self._call.result()
+        return await answer_of(self._link, self._call)
 
 
 def _begun(
@@ -114,7 +109,7 @@ def _begun(
     return described(method, make, "AsyncPending[{}]")
 
 
-class AsyncPipeline:
+class AsyncPipeline(PipelineSteps):
     """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
     next one waits. At the end of the `async with` all are answered; the first error is raised
     there. Belongs to one task."""
@@ -126,53 +121,25 @@ class AsyncPipeline:
     extend = _begun(commands.extend)
     call = _begun(commands.call)
 
-    def __init__(self, link: AsyncLink, in_flight_max: int) -> None:
-        self._link = link
-        self._max = max(1, in_flight_max)
-        self._open: deque[Call[Any]] = deque()
-        self._unsent = 0
-        self._error: Exception | None = None
-
     async def begin(self, request: Request[T]) -> AsyncPending[T]:
         """Send any request, such as one that a program makes itself."""
-        if len(self._open) >= self._max:
-            await self._drain(self._max - 1)
-        if isinstance(self._error, ConnectionLost | Timeout):
-            await self.wait()  # raises it: to go on would be in vain
-        call = self._link.submit(request)
-        self._open.append(call)
-        self._unsent += 1
+        if self._is_full:
+            await self._make_room()
+        call = self._add(request)
         if self._unsent >= FLUSH_COUNT:
-            await self.flush()
+            await self._flush()
         return AsyncPending(self._link, call)
 
     async def flush(self) -> None:
         """Send what was gathered, without waiting for answers."""
-        self._unsent = 0
-        await self._link.flush()
+        await self._flush()
 
     async def wait(self) -> None:
         """Wait for all answers. Raises the first error since the last time."""
-        await self._drain(0)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    async def _drain(self, count: int) -> None:
-        await self.flush()
-        calls = self._open
-        while calls and (len(calls) > count or calls[0].done):
-            call = calls.popleft()
-            if not call.done:
-                await self._link.wait(call)
-            if call.error is not None and self._error is None:
-                self._error = call.error
+        await self._wait()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            await self.wait()
-        else:
-            await self._link.flush()
+        await self._end(failed=kind is not None)

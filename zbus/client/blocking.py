@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from zbus.client import commands
-from zbus.client.common import FLUSH_COUNT, Common
-from zbus.client.documents import GroupInfo
-from zbus.client.errors import ConnectionLost, Timeout
+from zbus.client.common import FLUSH_COUNT, Common, PipelineSteps, answer_of
 from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
+from zbus.client.links.shared import BlockingLink
 from zbus.client.methods import blocking, described
 from zbus.client.options import Options
 from zbus.client.readers.consumer import Consumer
-from zbus.client.readers.consuming import Make
+from zbus.client.readers.consuming import Opening
 from zbus.client.readers.watcher import Watcher
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
@@ -84,13 +82,13 @@ class BlockingClient(Common[Consumer, Watcher]):
 
     def pipeline(self, in_flight_max: int = 256) -> Pipeline:
         """Many requests under way at once, without waiting for each answer."""
-        return Pipeline(self._link, in_flight_max)
+        return Pipeline(BlockingLink(self._link), in_flight_max)
 
-    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> Consumer:
-        return Consumer(self._addresses, self._options, make, query, required, self._link)
+    def _consumer(self, opening: Opening) -> Consumer:
+        return Consumer(self._addresses, self._options, opening, self._link)
 
     def _watcher(self, core: Watching) -> Watcher:
-        return Watcher(self._addresses, self._options, core).open()
+        return Watcher(self._options, core).open()
 
 
 class Pending(Generic[T]):
@@ -98,7 +96,7 @@ class Pending(Generic[T]):
 
     __slots__ = ("_call", "_link")
 
-    def __init__(self, link: Link, call: Call[T]) -> None:
+    def __init__(self, link: BlockingLink, call: Call[T]) -> None:
         self._link = link
         self._call = call
 
@@ -108,10 +106,7 @@ class Pending(Generic[T]):
 
     def result(self) -> T:
         """Wait for it. Raises what the request was refused with."""
-        if not self._call.done:
-            self._link.flush()
-            self._link.wait(self._call)
-        return self._call.result()
+        return self._link.finish(answer_of(self._link, self._call))
 
 
 def _begun(make: Callable[P, Request[T]]) -> Callable[Concatenate[Pipeline, P], Pending[T]]:
@@ -121,7 +116,7 @@ def _begun(make: Callable[P, Request[T]]) -> Callable[Concatenate[Pipeline, P], 
     return described(method, make, "Pending[{}]")
 
 
-class Pipeline:
+class Pipeline(PipelineSteps):
     """Requests that do not wait for each other. At most `in_flight_max` are unanswered; then the
     next one waits. At the end of the `with` all are answered; the first error is raised there,
     unless its `result` was asked for. Belongs to one thread."""
@@ -133,53 +128,29 @@ class Pipeline:
     extend = _begun(commands.extend)
     call = _begun(commands.call)
 
-    def __init__(self, link: Link, in_flight_max: int) -> None:
-        self._link = link
-        self._max = max(1, in_flight_max)
-        self._open: deque[Call[Any]] = deque()
-        self._unsent = 0
-        self._error: Exception | None = None
+    def __init__(self, link: BlockingLink, in_flight_max: int) -> None:
+        super().__init__(link, in_flight_max)
+        self._blocking = link
 
     def begin(self, request: Request[T]) -> Pending[T]:
         """Send any request, such as one that a program makes itself."""
-        if len(self._open) >= self._max:
-            self._drain(self._max - 1)
-        if isinstance(self._error, ConnectionLost | Timeout):
-            self.wait()  # raises it: to go on would be in vain
-        call = self._link.submit(request)
-        self._open.append(call)
-        self._unsent += 1
+        if self._is_full:
+            self._blocking.finish(self._make_room())
+        call = self._add(request)
         if self._unsent >= FLUSH_COUNT:
             self.flush()
-        return Pending(self._link, call)
+        return Pending(self._blocking, call)
 
     def flush(self) -> None:
         """Send what was gathered, without waiting for answers."""
-        self._unsent = 0
-        self._link.flush()
+        self._blocking.finish(self._flush())
 
     def wait(self) -> None:
         """Wait for all answers. Raises the first error since the last time."""
-        self._drain(0)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def _drain(self, count: int) -> None:
-        self.flush()
-        calls = self._open
-        while calls and (len(calls) > count or calls[0].done):
-            call = calls.popleft()
-            if not call.done:
-                self._link.wait(call)
-            if call.error is not None and self._error is None:
-                self._error = call.error
+        self._blocking.finish(self._wait())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.wait()
-        else:
-            self._link.flush()
+        self._blocking.finish(self._end(failed=kind is not None))

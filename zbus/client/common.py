@@ -5,23 +5,87 @@ from __future__ import annotations
 import functools
 import random
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from collections import deque
+from typing import Any, Generic, TypeVar
 
 from zbus.client import commands
-from zbus.client.documents import GroupInfo
+from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.links.forking import Unpicklable
+from zbus.client.links.request_tracker import Call
+from zbus.client.links.shared import AnyLink
 from zbus.client.managing import Retries
 from zbus.client.options import Options, resolve
 from zbus.client.positions import Start
-from zbus.client.readers.consuming import Consuming, Make
+from zbus.client.readers.consuming import Consuming, Opening
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
 
+T = TypeVar("T")
 AnyConsumer = TypeVar("AnyConsumer")
 AnyWatcher = TypeVar("AnyWatcher")
 
 FLUSH_COUNT = 64
 """Requests that a pipeline gathers before it sends them."""
+
+
+async def answer_of(link: AnyLink, call: Call[T]) -> T:
+    """Wait for it."""
+    if not call.done:
+        await link.flush()
+        await link.wait(call)
+    return call.result()
+
+
+class PipelineSteps:
+    """What the pipelines of both clients do alike."""
+
+    def __init__(self, link: AnyLink, in_flight_max: int) -> None:
+        self._link = link
+        self._max = max(1, in_flight_max)
+        self._open: deque[Call[Any]] = deque()
+        self._unsent = 0
+        self._error: Exception | None = None
+
+    @property
+    def _is_full(self) -> bool:
+        """The next request has to wait."""
+        return len(self._open) >= self._max or self._error is not None
+
+    async def _make_room(self) -> None:
+        if len(self._open) >= self._max:
+            await self._drain(self._max - 1)
+        if isinstance(self._error, ConnectionLost | Timeout):
+            await self._wait()  # raises it: to go on would be in vain
+
+    def _add(self, request: Request[T]) -> Call[T]:
+        call = self._link.submit(request)
+        self._open.append(call)
+        self._unsent += 1
+        return call
+
+    async def _flush(self) -> None:
+        self._unsent = 0
+        await self._link.flush()
+
+    async def _wait(self) -> None:
+        await self._drain(0)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def _drain(self, count: int) -> None:
+        await self._flush()
+        calls = self._open
+        while calls and (len(calls) > count or calls[0].done):
+            call = calls.popleft()
+            if not call.done:
+                await self._link.wait(call)
+            if call.error is not None and self._error is None:
+                self._error = call.error
+
+    async def _end(self, failed: bool) -> None:
+        """After an error nothing is waited for."""
+        await (self._flush() if failed else self._wait())
 
 
 class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
@@ -35,7 +99,7 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
         return f"<{type(self).__name__} {self._url}>"
 
     @abstractmethod
-    def _consumer(self, make: Make, query: Request[GroupInfo], required: bool) -> AnyConsumer: ...
+    def _consumer(self, opening: Opening) -> AnyConsumer: ...
     @abstractmethod
     def _watcher(self, core: Watching) -> AnyWatcher: ...
 
@@ -90,7 +154,7 @@ class Common(Unpicklable, ABC, Generic[AnyConsumer, AnyWatcher]):
             if retry is None
             else commands.declare(topic, group or topic, ack=True, **retry)
         )
-        return self._consumer(make, query, retry is not None)
+        return self._consumer(Opening(query, retry is not None, make))
 
     def watch(
         self,

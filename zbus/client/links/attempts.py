@@ -23,7 +23,7 @@ class Attempts:
     def __init__(self, options: Options, random: Random, addresses: Addresses = (HERE,)) -> None:
         self._options = options
         self._random = random
-        self._addresses = addresses
+        self.addresses = addresses
         self._place = 0
         self.failures = 0
         self.retry_at_s = 0.0
@@ -32,16 +32,15 @@ class Attempts:
     @property
     def address(self) -> Address:
         """The one that is tried, or connected to."""
-        return self._addresses[self._place]
+        return self.addresses[self._place]
 
     def not_made(self, error: OSError) -> str:
         """Why there is no connection."""
         return f"no connection to {self.address}: {error.strerror or error}"
 
-    def lost(self, why: Exception | str) -> str:
+    def lost(self, why: str) -> str:
         """Why there is none any more."""
-        text = why if isinstance(why, str) else getattr(why, "strerror", None) or str(why)
-        return f"lost the connection to {self.address}: {text or 'it was closed'}"
+        return f"lost the connection to {self.address}: {why or 'it was closed'}"
 
     def worked(self) -> None:
         """The broker said something."""
@@ -50,7 +49,7 @@ class Attempts:
     def failed(self, now_s: float) -> bool:
         """The connection was lost, or could not be made. Whether that is hopeless by now."""
         options = self._options
-        places = len(self._addresses)
+        places = len(self.addresses)
         self._place = (self._place + 1) % places
         self.failures += 1
         rounds, rest = divmod(self.failures - 1, places)

@@ -14,6 +14,7 @@ it is unknown whether they were done: `ConnectionLost.unknown`. Nothing is sent 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
@@ -93,6 +94,8 @@ def _encode(request: Request[Any], common: bytes, id: bytes) -> bytes:
 
 class RequestTracker:
     """The calls of one client: sent, answered, and sent again on a new connection."""
+
+    patience_s = math.inf  # each call has a deadline of its own
 
     def __init__(self, options: Options, random: Random, addresses: Addresses = (HERE,)) -> None:
         self._options = options

@@ -1,1 +1,1 @@
-"""Consumers and watchers, blocking and asynchronous, and the rules that they share."""
+"""Consumers and watches of both clients, and the rules that they share."""

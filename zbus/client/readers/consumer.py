@@ -1,7 +1,7 @@
 """The consumers of both clients, each with a link of its own.
 
-`Consuming` says what is next. `_Steps` sends it and waits, for both. What is left for each is how
-it begins, ends, and keeps leases meanwhile.
+`Consuming` says what is next. `ConsumerSteps` sends it and waits, for both. What is left for each
+is how it begins, ends, and keeps leases meanwhile.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import anyio
 
-from zbus.client.documents import GroupInfo
 from zbus.client.errors import Forbidden, NotFound, NotLeased, ZbusError
 from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.forking import Unpicklable, follow_forks, require_own
 from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
-from zbus.client.links.shared import AnyLink, Blocking
+from zbus.client.links.shared import AnyLink, BlockingLink
 from zbus.client.messages import Body, Delivery, Labels, Stored
 from zbus.client.options import Addresses, Options
-from zbus.client.readers.consuming import Consuming, Make
+from zbus.client.readers.consuming import Consuming, Opening
 from zbus.client.requests import Pulling, Request, parse_deliveries
 from zbus.wire.responses import Response
 
@@ -49,25 +48,20 @@ class Home(Protocol):
     def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None: ...
 
 
-class _Steps(Unpicklable, Generic[AnyHeld]):
+class ConsumerSteps(Unpicklable, Generic[AnyHeld]):
     """The messages of a group, one after another."""
 
     def __init__(
         self,
         link: AnyLink,
         home: Home,
-        make: Make,
-        query: Request[GroupInfo],
-        required: bool,
+        opening: Opening,
         held: Callable[[Response], AnyHeld],
     ) -> None:
-        """`query` asks for the group; if it is `required`, it must not be refused. `held` makes
-        messages."""
+        """`held` makes messages."""
         self._link = link
         self._home = home
-        self._make = make
-        self._query = query
-        self._required = required
+        self._opening = opening
         self._held = held
         self._core: Consuming | None = None
         self._pull: Call[list[Delivery]] | None = None
@@ -81,27 +75,23 @@ class _Steps(Unpicklable, Generic[AnyHeld]):
         if self._core is not None:
             self._parent = self._parent or parent
 
-    @property
-    def _inherited(self) -> bool:
-        """It belongs to the process that forked this one."""
-        return self._parent != 0
-
     async def _begin(self) -> Consuming:
         """Ask for the group."""
         try:
-            info = await self._link.run(self._query)
+            info = await self._link.run(self._opening.query)
         except Forbidden:
-            if self._required:
+            if self._opening.required:
                 raise
             info = None  # a token may allow consuming and no more
-        core = self._core = self._make(info)
+        core = self._core = self._opening.make(info)
         core.parse = partial(parse_deliveries, make=self._held)
         if kept := self._home.take_kept(core.pulling):
             core.took([self._held(Response(200, one.fields, one.body)) for one in kept])
         return core
 
     def _begun(self) -> Consuming:
-        require_own("consumer", self._parent)
+        if self._parent:
+            require_own("consumer", self._parent)
         if self._core is None:
             raise RuntimeError("a consumer is used with `async with`")
         return self._core
@@ -124,7 +114,8 @@ class _Steps(Unpicklable, Generic[AnyHeld]):
                     self._pull = link.submit(pull)
                 if requests or pull is not None:
                     await link.flush()
-                await self._check(wait=finished)
+                if self._sent:
+                    await self._check(wait=finished)
                 if delivery is not None or finished:
                     return cast("AnyHeld | None", delivery)
                 if self._pull is not None:
@@ -236,7 +227,7 @@ class _Steps(Unpicklable, Generic[AnyHeld]):
 # -- trio and asyncio -----------------------------------------------------------------------------
 
 
-class AsyncConsumer(_Steps["AsyncHeld"]):
+class AsyncConsumer(ConsumerSteps["AsyncHeld"]):
     """The messages of a group, one after another. Made by `consume`, and used with
     `async with`."""
 
@@ -244,13 +235,11 @@ class AsyncConsumer(_Steps["AsyncHeld"]):
         self,
         addresses: Addresses,
         options: Options,
-        make: Make,
-        query: Request[GroupInfo],
-        required: bool,
+        opening: Opening,
         home: AsyncLink,
     ) -> None:
         self._own = AsyncLink(addresses, options)
-        super().__init__(self._own, home, make, query, required, partial(AsyncHeld, self))
+        super().__init__(self._own, home, opening, partial(AsyncHeld, self))
 
     async def __aenter__(self) -> Self:
         tasks = await self._own.start()
@@ -264,7 +253,7 @@ class AsyncConsumer(_Steps["AsyncHeld"]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._inherited:
+        if self._parent:
             await self._own.stop()
             return
         problem = None
@@ -328,13 +317,13 @@ class AsyncHeld(Delivery):
 
 
 def _finished(
-    steps: Callable[Concatenate[_Steps[Held], P], Coroutine[Any, Any, T]],
+    steps: Callable[Concatenate[ConsumerSteps[Held], P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Consumer, P], T]:
     """The method that does these steps, one after another."""
 
     @functools.wraps(steps)
     def method(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._steps._core is None or self._steps._inherited:
+        if self._steps._core is None:
             self._open()
         return self._blocking.finish(steps(self._steps, *args, **kwargs))
 
@@ -344,25 +333,23 @@ def _finished(
 class Consumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`."""
 
-    next = _finished(_Steps.next)
-    ack = _finished(_Steps.ack)
-    nack = _finished(_Steps.nack)
-    extend = _finished(_Steps.extend)
-    reply_to = _finished(_Steps.reply_to)
+    next = _finished(ConsumerSteps.next)
+    ack = _finished(ConsumerSteps.ack)
+    nack = _finished(ConsumerSteps.nack)
+    extend = _finished(ConsumerSteps.extend)
+    reply_to = _finished(ConsumerSteps.reply_to)
 
     def __init__(
         self,
         addresses: Addresses,
         options: Options,
-        make: Make,
-        query: Request[GroupInfo],
-        required: bool,
+        opening: Opening,
         home: Link,
     ) -> None:
         self._link = Link(addresses, options)
-        self._blocking = Blocking(self._link)
+        self._blocking = BlockingLink(self._link)
         held = functools.partial(Held, self)
-        self._steps = _Steps(self._blocking, home, make, query, required, held)
+        self._steps = ConsumerSteps(self._blocking, home, opening, held)
         self._keeper: threading.Thread | None = None
         self._stop = threading.Event()
         self._managed = False
@@ -424,7 +411,7 @@ class Consumer(Unpicklable):
         self._closed = True
         self._stop.set()
         try:
-            if self._steps._core is not None and not self._steps._inherited:
+            if self._steps._core is not None and not self._steps._parent:
                 self._blocking.finish(self._steps._leave(failed, LEAVE_S))
         except ZbusError:
             if not quiet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from zbus.client import commands
 from zbus.client.documents import GroupInfo
@@ -314,8 +314,15 @@ class Consuming:
         return held
 
 
-Make = Callable[[GroupInfo | None], Consuming]
-"""The core of a consumer, from the group's document."""
+class Opening(NamedTuple):
+    """How a consumer begins."""
+
+    query: Request[GroupInfo]
+    """Asks for the group."""
+    required: bool
+    """It must not be refused."""
+    make: Callable[[GroupInfo | None], Consuming]
+    """The core, from the group's document."""
 
 
 def _parts(offsets: list[int]) -> list[list[int]]:

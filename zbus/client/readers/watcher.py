@@ -1,48 +1,122 @@
-"""The watch of the blocking client: `Watching` over a connection of its own."""
+"""The watches of both clients: `Watching` over a connection of its own."""
 
 from __future__ import annotations
 
-import threading
-import time
+import math
 from typing import Self
 
+import anyio.lowlevel
+
+from zbus.client.links.async_link import AsyncConnection
 from zbus.client.links.forking import Unpicklable, follow_forks, require_own
-from zbus.client.links.sockets import Socket, open_socket
+from zbus.client.links.link import Connection
+from zbus.client.links.shared import AnyConnection, BlockingConnection
 from zbus.client.messages import Delivery
-from zbus.client.options import Addresses, Options
+from zbus.client.options import Options
 from zbus.client.readers.watching import Watching
 
 
-class Watcher(Unpicklable):
-    """The messages of a topic, one after another. Made by `watch`. Belongs to one thread; `close`
-    may be called by another, and ends the loop."""
+class _Steps(Unpicklable):
+    """What both do alike."""
 
-    def __init__(self, addresses: Addresses, options: Options, core: Watching) -> None:
-        self._addresses = addresses
-        self._options = options
+    def __init__(self, core: Watching, connection: AnyConnection) -> None:
         self._core = core
-        self._socket: Socket | None = None
-        self._lock = threading.Lock()  # of the socket's coming and going
-        self._closed = threading.Event()
+        self._connection = connection
+        self._opened = False
         self._parent = 0  # the process that watches, and forked this one
         follow_forks(self)
 
     def forked(self, parent: int) -> None:
         """What is begun belongs to the parent."""
-        self._parent = self._parent or parent
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        connection, self._socket = self._socket, None
-        if connection is not None:
-            connection.disown()
+        if self._opened:
+            self._parent = self._parent or parent
+
+    async def _begin(self) -> None:
+        """Connect, until the broker has said where the stream begins."""
+        require_own("watch", self._parent)
+        self._opened = True
+        while not (self._core.begun or self._connection.closed):
+            await self._drive(math.inf)
+            if self._core.error is not None:
+                raise self._core.error
+
+    async def _next(self) -> Delivery | None:
+        require_own("watch", self._parent)
+        core, connection = self._core, self._connection
+        until_s: float | None = None
+        while not connection.closed:
+            delivery = core.step()
+            if delivery is not None:
+                return delivery
+            if until_s is None:
+                pause_s = math.inf if core.timeout_ms is None else core.timeout_ms / 1000
+                until_s = connection.now_s() + pause_s
+            if connection.now_s() >= until_s:
+                return None
+            await self._drive(until_s)
+        return None
+
+    async def _drive(self, until_s: float) -> None:
+        if self._core.out_count:
+            await self._connection.flush()  # where this was interrupted, or cancelled
+        await self._connection.drive(until_s)
+
+
+class AsyncWatcher(_Steps):
+    """The messages of a topic, one after another. Made by `watch`, and used with `async with`.
+    Belongs to one task."""
+
+    def __init__(self, options: Options, core: Watching) -> None:
+        self._own = AsyncConnection(options, lambda: core)
+        super().__init__(core, self._own)
+
+    async def __aenter__(self) -> Self:
+        """Connect, until the broker has said where the stream begins."""
+        try:
+            await self._begin()
+        except BaseException:
+            await self._own.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._own.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        delivery = await self.next()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def next(self) -> Delivery | None:
+        """The next message; None when `timeout_ms` is over."""
+        if not self._opened:
+            raise RuntimeError("a watch is used with `async with`")
+        await anyio.lowlevel.checkpoint()  # before it is taken: cancelled here, it is the next
+        return await self._next()
+
+
+class Watcher(_Steps):
+    """The messages of a topic, one after another. Made by `watch`. Belongs to one thread; `close`
+    may be called by another, and ends the loop."""
+
+    def __init__(self, options: Options, core: Watching) -> None:
+        self._own = Connection(options, lambda: core)
+        self._blocking = BlockingConnection(self._own)
+        super().__init__(core, self._blocking)
+
+    def forked(self, parent: int) -> None:
+        """The same, and it is the turn of nobody."""
+        super().forked(parent)
+        self._blocking.forked()
 
     def open(self) -> Self:
         """Connect, until the broker has said where the stream begins."""
         try:
-            while not self._core.begun and not self._closed.is_set():
-                self._drive(None)
-                if self._core.error is not None:
-                    raise self._core.error
+            self._blocking.finish(self._begin())
         except BaseException:
             self.close()
             raise
@@ -50,8 +124,7 @@ class Watcher(Unpicklable):
 
     def close(self) -> None:
         """Stop watching."""
-        self._closed.set()
-        self._drop()
+        self._own.close()
 
     def __enter__(self) -> Self:
         return self
@@ -70,80 +143,8 @@ class Watcher(Unpicklable):
 
     def next(self) -> Delivery | None:
         """The next message; None when `timeout_ms` is over, or the watch is closed."""
-        require_own("watch", self._parent)
-        core = self._core
-        end_s = None
         try:
-            while not self._closed.is_set():
-                delivery = core.step()
-                if delivery is not None:
-                    return delivery
-                if core.timeout_ms is not None:
-                    now_s = time.monotonic()
-                    end_s = now_s + core.timeout_ms / 1000 if end_s is None else end_s
-                    if now_s >= end_s:
-                        return None
-                self._drive(end_s)
+            return self._blocking.finish(self._next())
         except Exception:
             self.close()
             raise
-        except BaseException:
-            # Some of an event may have been read: it goes on where it was, on a new connection.
-            self._drop()
-            raise
-        return None
-
-    def _drive(self, end_s: float | None) -> None:
-        """Do the next thing that brings us forward: pause, connect, or receive."""
-        core, now_s = self._core, time.monotonic()
-        patience_s = core.patience_s
-        left_s = patience_s if end_s is None else min(patience_s, max(0.0, end_s - now_s))
-        connection = self._socket
-        if connection is None:
-            if now_s < core.attempts.retry_at_s:
-                self._closed.wait(min(core.attempts.retry_at_s - now_s, left_s))
-            else:
-                self._connect()
-            return
-        try:
-            if connection.wait(left_s):
-                data, why = connection.receive(), "it was closed"
-            elif left_s < patience_s:
-                return
-            else:
-                data, why = b"", f"nothing came for {patience_s:g} s"
-        except BlockingIOError:
-            return
-        except OSError as error:
-            data, why = b"", error.strerror or str(error)
-        if not (data and core.receive(data)):
-            self._lost(self._core.attempts.lost(why))
-
-    def _connect(self) -> None:
-        try:
-            connection = open_socket(
-                self._core.attempts.address, self._options, self._options.connect_timeout_s
-            )
-        except OSError as error:
-            self._lost(self._core.attempts.not_made(error))
-            return
-        with self._lock:
-            if self._closed.is_set():
-                connection.close()
-                return
-            self._socket = connection
-        try:
-            connection.send(self._core.connected(), self._options.connect_timeout_s)
-        except OSError as error:
-            self._lost(self._core.attempts.lost(error))
-
-    def _lost(self, why: str) -> None:
-        self._drop()
-        self._core.lost(time.monotonic(), why)
-
-    def _drop(self) -> None:
-        with self._lock:
-            connection, self._socket = self._socket, None
-        if connection is not None:
-            connection.shutdown()  # wakes a thread that reads from it
-            connection.close()

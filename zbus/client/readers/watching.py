@@ -1,8 +1,9 @@
 """The core of a watch: a stream of events that goes on when its connection breaks. No IO.
 
-A shell connects, sends `connected()`, hands what it receives to `receive`, takes messages from
-`step`, and says `lost` when the connection ended or nothing came for `silence_s`. It brings the
-time (seconds of a clock that only grows) and a source of random numbers.
+It is the `Exchange` of a connection: that sends what `take` gives, hands what it receives to
+`receive`, and says `lost` when the connection ended or nothing came for `patience_s`. It brings the
+time (seconds of a clock that only grows) and a source of random numbers. Messages are taken from
+`step`.
 
 The broker says at the beginning where the stream is, and with each event. A client that
 reconnects goes on from there: nothing is missed, and nothing sent twice.
@@ -71,6 +72,7 @@ class Watching:
             token,
         )
         self._begin = b"" if start_at is None else line(b"from", encode_start(start_at))
+        self._out = b""
         self.timeout_ms = timeout_ms
         self.place = b""  # of what was taken in; empty until the broker has said
         self._ready: deque[Delivery] = deque()
@@ -83,14 +85,26 @@ class Watching:
         self.error: Exception | None = None  # there will be no more
         self.attempts = Attempts(options, random, addresses)
 
-    def connected(self) -> bytes:
-        """There is a new connection: what to send on it."""
+    has_news = False  # the request is sent by whoever connects
+
+    @property
+    def out_count(self) -> int:
+        """Whether the request is to be sent."""
+        return 1 if self._out else 0
+
+    def take(self) -> bytes:
+        """The request."""
+        data, self._out = self._out, b""
+        return data
+
+    def connected(self) -> None:
+        """There is a new connection, on which the watch begins, or goes on."""
         self._head = bytearray()
         self._refusal = None
         self._events = EventReader()
         self._why = None
         place = line(b"last-event-id", self.place.decode("latin-1")) if self.place else self._begin
-        return b"%b%b\r\n" % (self._lines, place)
+        self._out = b"%b%b\r\n" % (self._lines, place)
 
     def receive(self, data: bytes) -> bool:
         """Bytes came. False if the connection is of no more use: close it and call `lost`."""
@@ -164,8 +178,15 @@ class Watching:
 
     def lost(self, now_s: float, why: str) -> None:
         """The connection ended, or could not be made. Decides whether to try again, and when."""
+        self._out = b""
         if self.attempts.failed(now_s) and self.error is None:
             self.error = self._why if isinstance(self._why, Refused) else ConnectionLost(why)
+
+    def forked(self, parent: int) -> None:
+        """In a child: the watch is the parent's."""
+
+    def close(self) -> None:
+        """Nothing is under way that would end by it."""
 
     @property
     def patience_s(self) -> float:
