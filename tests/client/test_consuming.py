@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.client.peer import NEVER, Joined
 from zbus.client import commands
 from zbus.client.links.request_tracker import Call
-from zbus.client.links.shared import finish
+from zbus.client.links.shared import Turns
 from zbus.client.messages import Delivery
 from zbus.client.readers.consumer import ConsumerSteps
 from zbus.client.readers.consuming import Consuming, Opening
@@ -70,7 +70,8 @@ class Reader(ConsumerSteps[Delivery]):
         make = partial(Consuming, "T", "g", **settings)
         query = commands.query("T", "g")
         super().__init__(self.link, joined.exchange, Opening(query, True, make), Delivery)
-        self.core = finish(self._begin())
+        self.finish = Turns().finish
+        self.core = self.finish(self._begin())
         self.link.sent.clear()
 
     @property
@@ -79,14 +80,14 @@ class Reader(ConsumerSteps[Delivery]):
 
     def take(self) -> Delivery | None:
         """The next message."""
-        return finish(self.next())
+        return self.finish(self.next())
 
     def send(self, requests: list[Any]) -> None:
         for request in requests:
             self.link.submit(request)
 
     def close(self, failed: bool = False) -> None:
-        finish(self._leave(failed, 1.0))
+        self.finish(self._leave(failed, 1.0))
 
 
 def world_of(count: int, **options: Any) -> World:

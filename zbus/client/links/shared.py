@@ -20,16 +20,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def finish(steps: Coroutine[Any, Any, T]) -> T:
-    """Run what is never suspended to its end."""
-    try:
-        steps.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError("it waits for something else than its link")
-
-
 class AnyConnection(Protocol):
     """What shared code may ask of a connection."""
 
@@ -66,7 +56,12 @@ class Turns:
     def finish(self, steps: Coroutine[Any, Any, T]) -> T:
         """Run it to its end."""
         with self._turn:
-            return finish(steps)
+            try:
+                steps.send(None)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+        raise AssertionError("it waits for something else than its link")
 
     def _meanwhile(self, do: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Do what takes time, while it is the turn of others."""

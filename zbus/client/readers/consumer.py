@@ -90,16 +90,16 @@ class ConsumerSteps(Unpicklable, Generic[AnyHeld]):
         return core
 
     def _begun(self) -> Consuming:
+        core = self._core
+        if core is None:
+            raise RuntimeError("a consumer is used with `async with`")
         if self._parent:
             require_own("consumer", self._parent)
-        if self._core is None:
-            raise RuntimeError("a consumer is used with `async with`")
-        return self._core
+        return core
 
     async def next(self) -> AnyHeld | None:
         """The next message, and the one before is done; None when `timeout_ms` is over."""
-        core = self._begun()
-        link = self._link
+        core, link = self._begun(), self._link
         try:
             while True:
                 now_s = link.now_s()
@@ -333,7 +333,6 @@ def _finished(
 class Consumer(Unpicklable):
     """The messages of a group, one after another. Made by `consume`."""
 
-    next = _finished(ConsumerSteps.next)
     ack = _finished(ConsumerSteps.ack)
     nack = _finished(ConsumerSteps.nack)
     extend = _finished(ConsumerSteps.extend)
@@ -361,6 +360,12 @@ class Consumer(Unpicklable):
         self._blocking.forked()
         self._stop = threading.Event()
         self._keeper = None
+
+    def next(self) -> Held | None:
+        """The next message, and the one before is done; None when `timeout_ms` is over."""
+        if self._steps._core is None:
+            self._open()
+        return self._blocking.finish(self._steps.next())
 
     def __enter__(self) -> Self:
         self._managed = True
