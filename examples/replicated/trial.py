@@ -18,7 +18,7 @@ from pathlib import Path
 
 import zbus
 import zbus.client
-from zbus.testing.nats import NatsCluster, free_ports
+from tests.process.nats import NatsCluster, free_ports
 
 TOPIC = "Orders"
 FAILURES_S = (4, 16)

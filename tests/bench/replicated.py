@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from tests.bench.measure import cpu_seconds
 from tests.process.broker import BrokerProcess
+from tests.process.nats import NatsCluster
 from zbus.storage.format.batch import SNAPSHOT, Kind
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.engine import JetStreamJournal
@@ -33,7 +34,6 @@ from zbus.storage.jetstream.settings import Shard, make_settings
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError
 from zbus.testing.engines import Bench, Writer
-from zbus.testing.nats import NatsCluster
 
 BODY_BYTES = 100
 BEHIND_BYTES = 256 << 10

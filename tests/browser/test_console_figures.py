@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.console import Console, ask, console_of
 from tests.process.broker import BrokerProcess
-from zbus.testing.nats import NatsCluster, find_program
+from tests.process.nats import NatsCluster, find_program
 
 UNKNOWN = "\u2013"
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.core.support import Box, CrashJournal, Probe
+from tests.records import Record
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions
 from zbus.core.model.chunk import implied_id
 from zbus.core.model.message import Message
 from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Topic
-from zbus.testing.records import Record
 
 Place = tuple[int, int]
 """Partition and offset."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from tests.records import Record, records_of
 from zbus.core.broker import Broker
 from zbus.core.cursor.state import GroupOptions, StateChange, TopicOptions
 from zbus.core.model.chunk import Chunk
@@ -33,7 +34,6 @@ from zbus.storage.port import (
     ReadDone,
     of_lanes,
 )
-from zbus.testing.records import Record, records_of
 
 EPOCH_MS = 1_800_000_000_000
 

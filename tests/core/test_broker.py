@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, fate_of
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges, refusal
+from tests.records import records_of
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import Size
@@ -30,7 +31,6 @@ from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Sl
 from zbus.core.topics.topic import Group, Partition
 from zbus.core.verbs.seek import Start
 from zbus.storage.port import Lane
-from zbus.testing.records import records_of
 
 TOPICS = {
     "disk": TopicOptions("disk"),

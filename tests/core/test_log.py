@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
+from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import GROWS_TO, Found, Size
 from zbus.core.model.chunk import Chunk
@@ -18,7 +19,6 @@ from zbus.core.model.limits import Limits
 from zbus.core.topics.outcomes import Peeked
 from zbus.core.verbs.seek import Start
 from zbus.storage.port import JournalDamage, Lane, ReadDone
-from zbus.testing.records import records_of
 
 
 class SlowJournal(CrashJournal):

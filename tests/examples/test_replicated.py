@@ -13,11 +13,11 @@ import yaml
 
 from tests.docs.pages import ROOT
 from tests.limits import WAIT_S
+from tests.process.nats import find_program
 from zbus import config
 from zbus.cli.serve import SINGLE_OPTIONS, serve
 from zbus.server.exits import EXIT_WENT_BACK
 from zbus.server.process.replicated import read_access
-from zbus.testing.nats import find_program
 
 FOLDER = ROOT / "examples/replicated"
 UNIT = ROOT / "packaging/zbus.service"

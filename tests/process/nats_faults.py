@@ -13,13 +13,13 @@ from random import Random
 from types import TracebackType
 from typing import Final, Self
 
+from tests.process.nats import NatsCluster
 from tests.process.tcp_proxies import TcpProxies
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.nats import NatsStream
 from zbus.storage.jetstream.stream import Messages, Stored
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.testing.engines import Bench
-from zbus.testing.nats import NatsCluster
 
 SERVERS: Final = range(3)
 HEALTHY_S: Final = 90.0

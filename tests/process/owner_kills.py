@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from tests.process.client_books import Books, read_topic
+from tests.process.nats import NatsCluster
 from tests.process.test_standby import Node
-from zbus.testing.nats import NatsCluster
 
 SETTLED_S = 4.0
 """This long after an owner is healthy, deliveries have begun as well."""

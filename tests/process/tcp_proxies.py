@@ -18,7 +18,7 @@ from typing import Final, Self
 
 import trio
 
-from zbus.testing.nats import free_ports
+from tests.process.nats import free_ports
 
 DELAY_S: Final = 0.2
 HOW: Final = ("pass", "delay", "silent", "cut")

@@ -13,9 +13,9 @@ import pytest
 
 import zbus
 from tests.limits import WAIT_S
+from tests.process.nats import NatsCluster, find_program
 from tests.process.test_standby import Node
 from tests.storage.test_copying import filled, in_logs
-from zbus.testing.nats import NatsCluster, find_program
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"

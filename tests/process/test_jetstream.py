@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.process.nats import NatsCluster, find_program
 from zbus.config import load
 from zbus.server.doctor.engine_checks import engine
 from zbus.storage.jetstream.client import NatsClient
@@ -20,7 +21,6 @@ from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError
 from zbus.testing.contract import Crash, JournalContract
 from zbus.testing.engines import Bench
-from zbus.testing.nats import NatsCluster, find_program
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"

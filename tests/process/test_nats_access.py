@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.authority import write_files
+from tests.process.nats import NatsCluster, find_program
 from tests.process.test_standby import Node
 from zbus.storage.jetstream.client import Access
-from zbus.testing.nats import NatsCluster, find_program
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"

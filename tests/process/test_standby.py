@@ -19,10 +19,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import zbus
 from tests.limits import WAIT_S
+from tests.process.nats import NatsCluster, find_program, free_ports
 from zbus.storage.jetstream.settings import Shard, make_settings
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.jetstream.wire import encode_publish
-from zbus.testing.nats import NatsCluster, find_program, free_ports
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"

@@ -13,12 +13,12 @@ from sys import maxsize
 import msgspec
 
 from tests.conformance.websocket_client import handshake
+from tests.records import Record
 from tests.simulation.deques import Deque, Deques, Fate, Handed, Item, Removal
 from tests.simulation.stranger import Stranger
 from tests.wire.websocket_frames import frame
 from zbus.core.topics.topic import Group, Pull, Session
 from zbus.edge.connection import Connection
-from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection as AdfConnection
 

@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from tests.records import Record
 from tests.simulation.delays import CONSUMED, DELETED, Delays, Mail, Try
 from tests.simulation.stranger import Stranger
 from zbus.core.topics.topic import Group, Pull, Session
-from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
 

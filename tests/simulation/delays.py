@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zbus.testing.records import Record
+from tests.records import Record
 
 Check = Callable[[bool, str], None]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sys import maxsize
 from typing import NamedTuple
 
-from zbus.testing.records import Record
+from tests.records import Record
 
 Check = Callable[[bool, str], None]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from tests.records import Record
 from tests.simulation.adf import AdfWorld
 from tests.simulation.camellia import CamelliaWorld
 from tests.simulation.model import Book
 from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.stranger import Stranger
 from zbus.core.topics.topic import Group, Pull, Session
-from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 
 if TYPE_CHECKING:

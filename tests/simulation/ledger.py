@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from tests.records import records_of
 from tests.simulation.groups import GroupBook, Sent
 from tests.simulation.model import Book, TopicBook
 from tests.simulation.verbs import DEAD
@@ -18,7 +19,6 @@ from zbus.core.model.errors import BrokerError
 from zbus.core.model.message_state import MessageState
 from zbus.core.topics.outcomes import Slice
 from zbus.core.topics.topic import Partition
-from zbus.testing.records import records_of
 
 
 def balance(book: Book, broker: Broker, settle: Callable[[], None]) -> Counter[str]:

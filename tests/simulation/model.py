@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from tests.records import Record
 from tests.simulation.groups import GroupBook, Sent, passes
 from zbus.core.broker import Broker
 from zbus.core.commit.tick import RETRY_MS, STATE_EVERY_MS
 from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Topic
-from zbus.testing.records import Record
 
 
 class Violation(AssertionError):

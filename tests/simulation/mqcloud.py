@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from tests.records import Record
 from tests.simulation.queues import Batch, Post, Progress, Settle, Topic
 from tests.simulation.stranger import Stranger
 from zbus.core.topics.topic import Group, Pull, Session
-from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection
 

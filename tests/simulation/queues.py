@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zbus.testing.records import Record
+from tests.records import Record
 
 Check = Callable[[bool, str], None]
 GRANTED = "granted"

@@ -6,12 +6,12 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from tests.records import Record
 from tests.simulation.semq_book import Known, Sent
 from tests.simulation.semq_links import IDLE, Link
 from tests.simulation.semq_tables import FINAL, Noted, has_seen, intervals
 from zbus.semq.endpoint.events import Frame, Happened, Taken
 from zbus.semq.protocol.words import PLATFORM, read_seqs
-from zbus.testing.records import Record
 
 if TYPE_CHECKING:
     from tests.simulation.semq import SemqSimulation

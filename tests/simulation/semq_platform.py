@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.records import Record, records_of
 from tests.simulation.semq_links import PlatformLink
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
@@ -11,7 +12,6 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.topics.outcomes import Slice
 from zbus.core.topics.topic import Partition
 from zbus.storage.port import Verdict
-from zbus.testing.records import Record, records_of
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.simulation.scene import request
 from zbus.testing.world import Reply

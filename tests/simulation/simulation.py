@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 from urllib.parse import quote
 
+from tests.records import Record
 from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
 from tests.simulation.dialects import Dialects
@@ -33,7 +34,6 @@ from zbus.core.topics.topic import Group, Pull, Session, Topic
 from zbus.storage.local.reserve import TRY_EVERY
 from zbus.storage.port import Verdict
 from zbus.testing.disk import Disk
-from zbus.testing.records import Record
 from zbus.testing.simulation.machine import Machine, Options
 from zbus.testing.world import Reply
 

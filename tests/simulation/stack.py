@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.core.support import PullProbe, ranges, wishing
+from tests.records import records_of
 from tests.simulation.desk import Desk
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk, make_row
@@ -26,7 +27,6 @@ from zbus.core.verbs.declare import GroupWish
 from zbus.storage.format.batch import decode_chunk, iterate
 from zbus.storage.port import JournalError, Lane
 from zbus.testing.disk import Disk
-from zbus.testing.records import records_of
 
 YES, NO, MAYBE = "there", "gone", "asked for"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from sys import maxsize
 from typing import Any
 
+from tests.records import Record, records_of
 from zbus.core.broker import Broker
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
@@ -14,7 +15,6 @@ from zbus.core.model.pull_options import ONE, PullOptions
 from zbus.core.persistence.storage import Storage
 from zbus.core.topics.outcomes import Delivered, Outcome, Slice
 from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
-from zbus.testing.records import Record, records_of
 
 Delivery = Callable[[Group, list[Record], Pull | None], None]
 """Called with what a group hands out, at the moment when it does, and the pull that it is for."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.limits import checked
 from tests.storage.damage import Disk, Dying, Killed
+from tests.storage.jetstream.cluster import Faults, SimulatedCluster
 from tests.storage.test_repair_property import content, pending
 from zbus.storage.copying.directories import COPYING_SUFFIX, DirectorySource, DirectoryTarget
 from zbus.storage.copying.lanes import Copied, Source, Target, compare, copy_lanes
@@ -22,7 +23,6 @@ from zbus.storage.local.files import OsFiles
 from zbus.storage.port import JournalDamage, JournalError, JournalFull
 from zbus.storage.tools.checkup import check_up
 from zbus.testing.engines import Writer, split
-from zbus.testing.jetstream import Faults, SimulatedCluster
 
 FILES = OsFiles()
 SUBJECTS = Subjects("test")

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe
+from tests.records import records_of
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.dedup.window import KEY_MS
 from zbus.core.model.chunk import Chunk, implied_id, make_row
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
 from zbus.core.topics.outcomes import Duplicate, Peeked, Stored
-from zbus.testing.records import records_of
 
 Name = tuple[str, bytes]  # its kind, and the id or key
 

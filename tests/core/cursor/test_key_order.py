@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, cool, ranges, refusal
+from tests.records import Record
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import settle as leases
 from zbus.core.log import Found, Size
@@ -30,7 +31,6 @@ from zbus.core.model.message import Message
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.topic import Partition
 from zbus.core.verbs.seek import Start
-from zbus.testing.records import Record
 
 LEASE_MS = 5_000
 DELAY_MS = 3_000

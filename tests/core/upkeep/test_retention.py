@@ -20,6 +20,7 @@ from tests.core.support import (
     refusal,
     same_state,
 )
+from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
@@ -33,7 +34,6 @@ from zbus.core.topics.outcomes import Delivered, Peeked, Raw
 from zbus.core.upkeep.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.verbs.seek import Start
 from zbus.storage.port import Lane, ReadDone
-from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
+from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk, make_row
@@ -26,7 +27,6 @@ from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Delivered, Outcome
 from zbus.core.topics.topic import Group
 from zbus.core.verbs.seek import Start
-from zbus.testing.records import records_of
 
 GROUPS = {
     "plain": GroupOptions(),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, cool, refusal
+from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.topics.outcomes import Peeked
 from zbus.testing.engines import stored_lanes
-from zbus.testing.records import records_of
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, cool, refusal
+from tests.records import records_of
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
 from zbus.core.model.message import Message
 from zbus.core.topics.outcomes import Duplicate, Peeked, Stored
-from zbus.testing.records import records_of
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.limits import checked
+from tests.storage.jetstream.cluster import Faults, SimulatedCluster
 from zbus.storage.format.batch import iterate
 from zbus.storage.jetstream.committer import Failure
 from zbus.storage.jetstream.engine import RENEWALS_KEPT, TIMEOUT_MS, JetStreamJournal
@@ -19,7 +20,6 @@ from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError, Lane, StoredLane, Verdict, Verdicts
 from zbus.testing.contract import Crash, JournalContract
 from zbus.testing.engines import Bench, Writer, bodies, split
-from zbus.testing.jetstream import Faults, SimulatedCluster
 
 LANE = ("orders", 0)
 STEPS_MAX = 20_000

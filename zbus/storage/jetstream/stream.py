@@ -1,5 +1,5 @@
 """What the engine needs of a stream that is kept elsewhere: `zbus.storage.jetstream.nats` does it
-over NATS, `zbus.testing.jetstream` without a network and with faults.
+over NATS, a simulated cluster of the tests without a network and with faults.
 
 All calls return at once. Answers come through the `post` of the stream's maker, on the broker's
 thread, each exactly once.

@@ -14,13 +14,10 @@ A topic is its lower-case name in base32: subjects may not hold all that topic n
 from __future__ import annotations
 
 from base64 import b32decode, b32encode
-from typing import Final
 
 from zbus.storage.port import Lane
 
 CHECKPOINT, SNAPSHOT, DATA, STATE = "c", "p", "d", "s"
-
-CLUSTER_MAX: Final = 32
 
 
 class Subjects:
@@ -52,12 +49,6 @@ class Subjects:
             return None
         topic = decode_topic(parts[1])
         return None if topic is None else (topic, int(parts[2]))
-
-
-def is_cluster_name(text: str) -> bool:
-    """Letters, digits and `-`, as parts of subjects and names of streams may have them."""
-    good = text.isascii() and text.replace("-", "").isalnum()
-    return good and len(text) <= CLUSTER_MAX
 
 
 def encode_topic(topic: str) -> str:

@@ -36,8 +36,6 @@ class Info(msgspec.Struct, frozen=True):
     jetstream: bool = False
     headers: bool = False
     tls_required: bool = False
-    tls_available: bool = False
-    auth_required: bool = False
 
 
 class Delivered(NamedTuple):
