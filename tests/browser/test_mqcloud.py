@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.hostile import Site, Witness
-from tests.dialects.mqcloud.words import get, post
+from tests.dialects.mqcloud.words import get
+from tests.dialects.talks import post
 from tests.examples.broker_process import ROOT, Program
 from tests.process.broker import BrokerProcess
 from tests.process.test_mqcloud import ProcessTalk

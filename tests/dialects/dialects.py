@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import Client, Reply, http
-from tests.dialects.camellia.words import document, verb
+from tests.dialects.camellia.words import verb
 from tests.dialects.mqcloud import words as mqcloud_words
+from tests.dialects.talks import document, post
 from tests.dialects.toy import ToyDialect
 from zbus.dialects import registry
 from zbus.dialects.mqcloud.dialect import MqcloudDialect
@@ -130,7 +131,7 @@ def mqcloud() -> DialectCase:
     def put(topic: str, body: bytes, *lines: str) -> bytes:
         said = [line for line in lines if not line.startswith("content-type")]
         fields = {"producer": f"{topic}-producer", "message": body.decode()}
-        return mqcloud_words.post("/mq/produce", *said, **fields)
+        return post("/mq/produce", *said, **fields)
 
     def pull(topic: str, *lines: str) -> bytes:
         fields: dict[str, object] = {"topic": topic, "consumer": topic, "maxPullSize": 1}

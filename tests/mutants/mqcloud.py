@@ -164,7 +164,7 @@ MQCLOUD: list[Mutant] = [
             "order-id-without-its-sign",
             "return abs(java_hash(order_id)) % queues",
             "return (java_hash(order_id) & 0xFFFFFFFF) % queues",
-            "dialects/mqcloud/test_ids.py dialects/mqcloud/test_rows.py",
+            "dialects/mqcloud/test_ids.py dialects/test_rows.py",
         ),
     ),
 ]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.dialects.camellia.rows import ROWS, Row
-from tests.dialects.camellia.words import Poll, Talk, document, pulled, verb
+from tests.dialects.camellia.words import Poll, Talk, pulled, verb
+from tests.dialects.talks import document
 from tests.process.broker import BrokerProcess, Wire
 from zbus.testing.world import Reply
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 
 import pytest
 
 from tests.conformance.dialogue import World, http
 from tests.conformance.websocket_client import WebSocketClient, handshake
 from tests.dialects.adf.speakers import binary, read_binary
-from zbus.edge.access import Access, Entry, make_grant
+from tests.dialects.talks import entry
+from zbus.edge.access import Access
 from zbus.testing.world import EPOCH_MS
 
 NAMES = ("produce", "consume", "query", "empty", "declare", "remove")
-
-
-def entry(name: str, operations: str, topic: str, *groups: str, expires_ms: int = 1 << 62) -> Entry:
-    grant = make_grant(name, operations.split(), {topic: groups}, expires_ms)
-    return Entry(grant, (sha256(name.encode()).digest(),))
 
 
 TOKENS = (
@@ -26,8 +21,8 @@ TOKENS = (
     *(entry(name, name, "%2Fq") for name in NAMES),
     entry("all", "*", "%2Fq"),
     entry("elsewhere", "*", "%2Fother"),
-    entry("group", "consume query", "%2Fq", "others"),
-    entry("short", "*", "%2Fq", expires_ms=EPOCH_MS + 60_000),
+    entry("group", "consume query", "%2Fq", groups=["others"]),
+    entry("short", "*", "%2Fq", ends_ms=EPOCH_MS + 60_000),
 )
 
 NEEDED = (

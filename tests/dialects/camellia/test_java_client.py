@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.camellia.words import WorldTalk, document
+from tests.dialects.camellia.words import WorldTalk
+from tests.dialects.talks import document
 
 HEAD = (
     "POST /camellia/delayQueue/{} HTTP/1.1\r\n"

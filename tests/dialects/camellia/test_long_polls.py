@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.dialogue import World, http, ok
-from tests.dialects.camellia.words import WorldTalk, document, verb
+from tests.dialects.camellia.words import WorldTalk, verb
+from tests.dialects.talks import document
 from zbus.dialects.camellia.parking import HELD_MS
 
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import TEN_YEARS_MS, World, http
-from tests.dialects.camellia.words import FORM, QUEUE, WorldTalk, document, form, verb
+from tests.dialects.camellia.words import QUEUE, WorldTalk, verb
+from tests.dialects.talks import FORM, document, encoded
 from zbus.dialects.camellia.settings import CamelliaSettings
 
 SEND = {"topic": "T", "msg": "a b", "delayMillis": "0"}
@@ -36,10 +37,10 @@ def parts(fields: dict[str, str], boundary: str = "xYz") -> tuple[str, bytes]:
 
 
 MULTIPART = parts(SEND)
-QUERY = "?" + form(SEND).decode()
+QUERY = "?" + encoded(SEND).decode()
 
 PLACED = {
-    "form": http(QUEUE + "sendMsg", FORM, body=form(SEND), method="POST"),
+    "form": http(QUEUE + "sendMsg", FORM, body=encoded(SEND), method="POST"),
     "form of curl": http(
         QUEUE + "sendMsg",
         "content-type: application/x-www-form-urlencoded",
@@ -54,7 +55,7 @@ PLACED = {
         QUEUE + "sendMsg" + QUERY, FORM, body=b"msg=other&topic=Other", method="POST"
     ),
     "the first of two": http(
-        QUEUE + "sendMsg", FORM, body=form(SEND) + b"&msg=other&delayMillis=5", method="POST"
+        QUEUE + "sendMsg", FORM, body=encoded(SEND) + b"&msg=other&delayMillis=5", method="POST"
     ),
     "parts": http(QUEUE + "sendMsg", MULTIPART[0], body=MULTIPART[1], method="POST"),
     "quoted boundary": http(
@@ -77,8 +78,8 @@ def test_where_they_stand(request_: bytes) -> None:
     ("lines", "body"),
     [
         (("content-type: application/json",), msgspec.json.encode(SEND)),
-        (("content-type: text/plain",), form(SEND)),
-        ((), form(SEND)),
+        (("content-type: text/plain",), encoded(SEND)),
+        ((), encoded(SEND)),
         (("content-type: multipart/form-data",), MULTIPART[1]),
         (("content-type: multipart/form-data; boundary=other",), MULTIPART[1]),
         ((MULTIPART[0],), b"--xYz\r\nno blank line--xYz--"),

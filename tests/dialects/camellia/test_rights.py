@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import pytest
 
 from tests.conformance.dialogue import World, http
-from tests.dialects.camellia.words import QUEUE, WorldTalk, document, verb
+from tests.dialects.camellia.words import QUEUE, WorldTalk, verb
+from tests.dialects.talks import document, entry
 from zbus.core.model.ticket import Silent
-from zbus.edge.access import Access, Entry, make_grant
-
-
-def entry(name: str, operations: str, *topics: str, ends_ms: int = 1 << 62) -> Entry:
-    granted: dict[str, list[str]] = {topic: [] for topic in topics or ("*",)}
-    grant = make_grant(name, operations.split(), granted, ends_ms)
-    return Entry(grant, (sha256(name.encode()).digest(),))
-
+from zbus.edge.access import Access
 
 ACCESS = (
     entry("admin", "admin"),

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import http
-from tests.dialects.camellia.words import QUEUE, WorldTalk, document, form, pulled
+from tests.dialects.camellia.words import QUEUE, WorldTalk, pulled
+from tests.dialects.talks import document, encoded
 
 MESSAGE = {
     "topic": "topic1",
@@ -37,7 +38,7 @@ def talk() -> WorldTalk:
 
 def ask(talk: WorldTalk, name: str, **fields: object) -> Any:
     """A request as the documentation writes it."""
-    data = http(QUEUE + name, SEED_LINE, body=form(fields), method="POST")
+    data = http(QUEUE + name, SEED_LINE, body=encoded(fields), method="POST")
     return document(talk.request(data))
 
 
@@ -225,5 +226,5 @@ class Result(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 def test_what_the_java_client_makes_of_it(talk: WorldTalk) -> None:
     """It reads numbers into longs and ints, and text into strings."""
-    found = talk.request(http(QUEUE + "sendMsg", SEED_LINE, body=form(SENT), method="POST"))
+    found = talk.request(http(QUEUE + "sendMsg", SEED_LINE, body=encoded(SENT), method="POST"))
     assert msgspec.json.decode(found.body, type=Result).delay_msg.msg == "abc"

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
-
-import msgspec
 
 from tests.conformance.dialogue import http
-from zbus.testing.world import Client, Reply, World
+from tests.dialects.talks import InAWorld, document, post
+from zbus.testing.world import Client, Reply
 
 QUEUE = "/camellia/delayQueue/"
-FORM = "content-type: application/x-www-form-urlencoded; charset=utf-8"
-
-Fields = Mapping[str, object]
-
-
-def form(fields: Fields) -> bytes:
-    """As `URLEncoder` writes it."""
-    return urlencode({name: str(value) for name, value in fields.items()}).encode()
 
 
 def verb(name: str, *lines: str, **fields: object) -> bytes:
     """A request of the Java client."""
-    return http(QUEUE + name, FORM, *lines, body=form(fields) or b"&", method="POST")
+    return post(QUEUE + name, *lines, **fields)
 
 
 class Talk:
@@ -95,42 +84,14 @@ class Poll:
         raise NotImplementedError
 
 
-class WorldTalk(Talk):
+class WorldTalk(InAWorld, Talk):
     """Under virtual time."""
-
-    def __init__(self, world: World | None = None, restarts: bool = False) -> None:
-        self.world = world or World()
-        self.client = self.world.connect()
-        self._restarts = restarts
-
-    def request(self, data: bytes) -> Reply:
-        replies = self.client.exchange(data)
-        if not replies:  # storage is read in between
-            self.world.advance(1)
-            replies = self.client.replies()
-        assert len(replies) == 1, replies
-        return replies[0]
 
     def poll(self, topic: str = "T", **more: object) -> WorldPoll:
         client = self.world.connect()
         client.send(verb("longPollingMsg", topic=topic, **more))
         self.world.settle()
         return WorldPoll(client)
-
-    def wait(self, ms: int) -> None:
-        half_ms = ms // 2
-        self.world.advance(half_ms)
-        if self._restarts:
-            self.restart()
-        self.world.advance(ms - half_ms)
-
-    def restart(self) -> None:
-        """As after a crash: what nobody waited for may be lost."""
-        world = self.world
-        world.broker.check()
-        self.world = World(world.journal, now_ms=world.now_ms)
-        self.world.broker.check()
-        self.client = self.world.connect()
 
 
 class WorldPoll(Poll):
@@ -147,9 +108,3 @@ def pulled(found: Any) -> list[Any]:
     assert (found["code"], found["msg"]) == (200, "success"), found
     messages: list[Any] = found["delayMsgList"]
     return messages
-
-
-def document(reply: Reply) -> Any:
-    assert reply.status == 200, reply
-    assert reply.headers["content-type"] == "application/json;charset=UTF-8"
-    return msgspec.json.decode(reply.body)

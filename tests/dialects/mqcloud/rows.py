@@ -15,10 +15,10 @@ from tests.dialects.mqcloud.words import (
     closed,
     get,
     opened,
-    post,
     told,
     told_again,
 )
+from tests.dialects.talks import post
 
 Row = Callable[[Talk], None]
 

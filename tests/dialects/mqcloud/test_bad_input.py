@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import http
-from tests.dialects.mqcloud.words import CONSUMER, TOPIC, WorldTalk, get, post
+from tests.dialects.mqcloud.words import CONSUMER, TOPIC, WorldTalk, get
+from tests.dialects.talks import post
 from zbus.core.model.limits import Limits
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.testing.world import World

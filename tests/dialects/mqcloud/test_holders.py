@@ -16,14 +16,13 @@ from tests.dialects.mqcloud.words import (
     TOPIC,
     WorldTalk,
     closed,
-    document,
     forged,
     get,
     opened,
-    post,
     told,
     told_again,
 )
+from tests.dialects.talks import document, post
 from zbus.dialects.mqcloud.locks import Lock, Queue
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection

@@ -8,15 +8,10 @@ from hashlib import sha256
 import pytest
 
 from tests.conformance.dialogue import World, http
-from tests.dialects.mqcloud.words import CONSUMER, PRODUCER, TOPIC, WorldTalk, get, post
+from tests.dialects.mqcloud.words import CONSUMER, PRODUCER, TOPIC, WorldTalk, get
+from tests.dialects.talks import entry, post
 from zbus.edge.access import Access, Entry, make_grant
 from zbus.edge.guard import GuardSettings
-
-
-def entry(name: str, operations: str, *topics: str) -> Entry:
-    granted: dict[str, list[str]] = {topic: [] for topic in topics or ("*",)}
-    return Entry(make_grant(name, operations.split(), granted), (sha256(name.encode()).digest(),))
-
 
 ACCESS = (
     entry("admin", "admin"),

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
 from tests.conformance.dialogue import http
+from tests.dialects.talks import InAWorld, document, encoded, post
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.testing.world import Reply, World
-
-FORM = "content-type: application/x-www-form-urlencoded; charset=utf-8"
 
 TOPIC, PRODUCER, CONSUMER = "orders", "orders-producer", "billing"
 
 
-def encoded(fields: dict[str, object]) -> str:
-    return urlencode({name: str(value) for name, value in fields.items()})
-
-
-def post(path: str, *lines: str, **fields: object) -> bytes:
-    return http(path, FORM, *lines, body=encoded(fields).encode() or b"&", method="POST")
-
-
 def get(path: str, *lines: str, **fields: object) -> bytes:
-    return http(f"{path}?{encoded(fields)}" if fields else path, *lines)
+    return http(f"{path}?{encoded(fields).decode()}" if fields else path, *lines)
 
 
 def opened(request_id: str) -> list[str]:
@@ -135,7 +125,7 @@ class Talk:
         raise AssertionError("there is no end")
 
 
-class WorldTalk(Talk):
+class WorldTalk(InAWorld, Talk):
     """Under virtual time."""
 
     def __init__(
@@ -144,35 +134,7 @@ class WorldTalk(Talk):
         restarts: bool = False,
         settings: MqcloudSettings | None = None,
     ) -> None:
-        self.dialects = {"mqcloud": settings or MqcloudSettings()}
-        self.world = world or World(dialects=self.dialects)
-        self.client = self.world.connect()
-        self._restarts = restarts
-
-    def request(self, data: bytes) -> Reply:
-        replies = self.client.exchange(data)
-        for _ in range(10):  # storage is read in between
-            if replies:
-                break
-            self.world.advance(1)
-            replies = self.client.replies()
-        assert len(replies) == 1, replies
-        return replies[0]
-
-    def wait(self, ms: int) -> None:
-        half_ms = ms // 2
-        self.world.advance(half_ms)
-        if self._restarts:
-            self.restart()
-        self.world.advance(ms - half_ms)
-
-    def restart(self) -> None:
-        """As after a crash: what nobody waited for may be lost."""
-        world = self.world
-        world.broker.check()
-        self.world = World(world.journal, now_ms=world.now_ms, dialects=self.dialects)
-        self.world.broker.check()
-        self.client = self.world.connect()
+        super().__init__(world, restarts, {"mqcloud": settings or MqcloudSettings()})
 
 
 def told(result: Any) -> list[str]:
@@ -182,9 +144,3 @@ def told(result: Any) -> list[str]:
 
 def told_again(result: Any) -> list[str]:
     return [message["message"] for message in result.get("retryMsgList", ())]
-
-
-def document(reply: Reply) -> Any:
-    assert reply.status == 200, reply
-    assert reply.headers["content-type"] == "application/json;charset=UTF-8"
-    return msgspec.json.decode(reply.body)

@@ -9,13 +9,9 @@ import pytest
 
 from tests.conformance.dialogue import http
 from tests.dialects.semq.words import A, B, C, Node, Platform, frame, mid_fields, send_fields
+from tests.dialects.talks import entry
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.edge.access import Access, Entry, make_grant
-
-
-def entry(token: str, operations: str, *topics: str) -> Entry:
-    grant = make_grant(token, operations.split(), {topic: [] for topic in topics})
-    return Entry(grant, (sha256(token.encode()).digest(),))
 
 
 def of_node(token: str, node: str, *targets: str) -> list[Entry]:

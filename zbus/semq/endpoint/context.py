@@ -42,6 +42,12 @@ class Context:
         self._closes = [effect for effect in self.effects if isinstance(effect, Close)]
         self.effects, self.undo = [], []
 
+    def insert(self, table: str, values: dict[str, object], more: str = "") -> sqlite3.Cursor:
+        """A row, with these values by column."""
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        query = f"INSERT INTO {table} ({names}) VALUES ({marks}) {more}"
+        return self.execute(query, tuple(values.values()))
+
     def send_frame(
         self, link: int, fields: dict[str, str], body: bytes = b"", status: int = 0
     ) -> None:

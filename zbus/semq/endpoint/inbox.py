@@ -104,35 +104,31 @@ class Inbox:
             self._fresh.add(user)
         self._place += 1
         due_ms = context.now_ms + context.interval_ms if any(needs) else None
-        cursor = context.execute(
-            "INSERT INTO tb_0030 (src, node, semq_id, semq_db_id, lk0, epoch, stream, seq, lk1,"
-            " p_need, p_ack_status, s_need, s_ack_status, inq_time, next_time, app_key, fields,"
-            " umx, app_state, user, place, created)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'AS_INIT', ?, 'AS_INIT', ?, ?, ?, ?, ?, ?, ?,"
-            " ?, ?) ON CONFLICT DO NOTHING",
-            (
-                str(envelope.source),
-                mid.store.node,
-                mid.store.semq,
-                mid.store.db,
-                str(envelope.lk0),
-                mid.epoch,
-                mid.stream,
-                mid.seq,
-                str(envelope.lk1) if envelope.lk1 is not None else None,
-                int(needs[0]),
-                int(needs[1]),
-                context.now_ms,
-                due_ms,
-                envelope.app_key,
-                _others(frame.fields),
-                frame.body,
-                state,
-                user,
-                self._place,
-                context.now_ms,
-            ),
-        )
+        row: dict[str, object] = {
+            "src": str(envelope.source),
+            "node": mid.store.node,
+            "semq_id": mid.store.semq,
+            "semq_db_id": mid.store.db,
+            "lk0": str(envelope.lk0),
+            "epoch": mid.epoch,
+            "stream": mid.stream,
+            "seq": mid.seq,
+            "lk1": str(envelope.lk1) if envelope.lk1 is not None else None,
+            "p_need": int(needs[0]),
+            "p_ack_status": "AS_INIT",
+            "s_need": int(needs[1]),
+            "s_ack_status": "AS_INIT",
+            "inq_time": context.now_ms,
+            "next_time": due_ms,
+            "app_key": envelope.app_key,
+            "fields": _others(frame.fields),
+            "umx": frame.body,
+            "app_state": state,
+            "user": user,
+            "place": self._place,
+            "created": context.now_ms,
+        }
+        cursor = context.insert("tb_0030", row, "ON CONFLICT DO NOTHING")
         return (cursor.lastrowid or 0) if cursor.rowcount else 0
 
     def _again(self, envelope: Envelope, mid: Mid, source_wants: bool) -> int:

@@ -41,36 +41,33 @@ class Outbox:
         stream = Stream.CONTIGUOUS if wish.level == Level.ARRIVE else Stream.GAPS
         seq, skips = self._counters.next(db, node, stream)
         sealed = wish.sealed or {}
-        cursor = context.execute(
-            "INSERT INTO tb_0031 (semq_id, semq_db_id, src, dst, node, savefwd, ack2, ordered,"
-            " reliable, encrypt, route, epoch, stream, seq, app_key, session_key, umx, void,"
-            " priority, ss_status, next_time, created, expires, skips)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, ?, ?, ?)",
-            (
-                context.options.semq_id,
-                db,
-                wish.source(context.options.node),
-                str(wish.destination),
-                node,
-                wish.level,
-                int(wish.ack2),
-                int(wish.ordered),
-                int(wish.reliable),
-                int(bool(sealed)),
-                wish.route,
-                context.epoch,
-                int(stream),
-                seq,
-                wish.app_key,
-                sealed.get("session_key", ""),
-                wish.body,
-                wish.priority,
-                status,
-                context.now_ms,
-                wish.expires_ms,
-                skips,
-            ),
-        )
+        row: dict[str, object] = {
+            "semq_id": context.options.semq_id,
+            "semq_db_id": db,
+            "src": wish.source(context.options.node),
+            "dst": str(wish.destination),
+            "node": node,
+            "savefwd": wish.level,
+            "ack2": int(wish.ack2),
+            "ordered": int(wish.ordered),
+            "reliable": int(wish.reliable),
+            "encrypt": int(bool(sealed)),
+            "route": wish.route,
+            "epoch": context.epoch,
+            "stream": int(stream),
+            "seq": seq,
+            "app_key": wish.app_key,
+            "session_key": sealed.get("session_key", ""),
+            "umx": wish.body,
+            "void": 0,
+            "priority": wish.priority,
+            "ss_status": status,
+            "next_time": 0,
+            "created": context.now_ms,
+            "expires": wish.expires_ms,
+            "skips": skips,
+        }
+        cursor = context.insert("tb_0031", row)
         record = cursor.lastrowid or 0
         mid = Mid(
             Store(context.options.node, context.options.semq_id, db), context.epoch, stream, seq
