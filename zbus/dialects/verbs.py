@@ -100,7 +100,8 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         self._verb = verb = self._find(tuple(segments))
         self.operation = "" if verb is None else verb.operation
         self._is_document = verb is not None and verb.document
-        self._reads = self._is_document or media_type_of(head.fields) in FORMS
+        is_form = not self._is_document and media_type_of(head.fields) in FORMS
+        self._form_type = head.fields.get(b"content-type", b"") if is_form else b""
 
     def _find(self, segments: tuple[bytes, ...]) -> Verb | None:
         verb = self.verbs.get(segments)
@@ -127,10 +128,12 @@ class VerbRequest(PlainHead, Generic[ContextT]):
     def plan(self) -> Plan:
         if self._is_document and self.head.open_ended:
             return self.refuse(NO_LENGTH_ANSWER)
-        return reading_body(self, self, self.head.fields) if self._reads else self
+        reads = self._is_document or self._form_type
+        return reading_body(self, self, self.head.fields) if reads else self
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         verb, method = self._verb, self.head.method
+        self.context.begin()
         if verb is None:
             self.refuse_early(peer, 404, self.wrong_path)
         elif verb.methods and method not in verb.methods:
@@ -138,14 +141,10 @@ class VerbRequest(PlainHead, Generic[ContextT]):
             self.refuse_early(peer, 405, text, b"allow: %b\r\n" % b", ".join(verb.methods))
         else:
             try:
-                params = Params({**self._form(body), **self._query})
+                form = read_fields(self._form_type, body) if body and self._form_type else {}
+                params = Params({**form, **self._query})
                 verb.run(self.call(self, self.context, params, peer, body))
             except BadParameter as error:
                 self.refuse_early(peer, 400, str(error))
             except WireError as error:
                 self.refuse(refusal_of(error)).run(peer, id, b"")
-
-    def _form(self, body: bytes) -> dict[bytes, bytes]:
-        if not body or not self._reads or self._is_document:
-            return {}
-        return read_fields(self.head.fields.get(b"content-type", b""), body)

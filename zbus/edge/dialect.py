@@ -77,6 +77,9 @@ class Context(Generic[Settings]):
         self.broker = parts.broker
         self.guard = parts.guard
 
+    def begin(self) -> None:
+        """Called before a request is done: the broker has a time now."""
+
 
 RESERVED = frozenset((b"queue", b"mq"))
 """Prefixes of dialects, some of them to come; topics of these names are reached by headers."""

@@ -22,6 +22,9 @@ class CamelliaContext(Context[CamelliaSettings]):
         self.parking = Parking(self.broker, self.queues)
         self.health = Health()
 
+    def begin(self) -> None:
+        self.health.begin(self.broker.now_ms)
+
 
 class CamelliaCall(Call[CamelliaContext]):
     """One request while it is done."""

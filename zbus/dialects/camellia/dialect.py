@@ -44,7 +44,7 @@ class CamelliaDialect(HttpDialect):
         return CamelliaRequest(head, self._context)
 
     def upkeep(self) -> None:
-        self._context.health.begin(self._context.broker.now_ms)
+        self._context.begin()
 
 
 class CamelliaRequest(VerbRequest[CamelliaContext]):
@@ -54,10 +54,6 @@ class CamelliaRequest(VerbRequest[CamelliaContext]):
     verbs = VERBS
     wrong_path = "There is nothing at this path."
     wrong_method = "Request method '{}' is not supported."
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        self.context.health.begin(self.context.broker.now_ms)
-        super().run(peer, id, body)
 
     def refuse_early(self, peer: Connection, status: int, text: str, lines: bytes = b"") -> None:
         """What the original's framework would refuse."""

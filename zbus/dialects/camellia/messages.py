@@ -84,12 +84,15 @@ def _names(call: CamelliaCall, null: str, *more: bytes) -> list[str] | None:
     to be done, which was said. `null` is the key that is null in a refusal."""
     context = call.context
     context.health.use(context.broker.now_ms)
-    given = {name: call.params.required(name) for name in (b"topic", *more)}
-    for name, value in given.items():
+    names, empty = [], ""
+    for name in (b"topic", *more):
+        value = call.params.required(name)
         if not value:
-            call.reply(null).respond_code(BAD, f"{name.decode()} is empty")
-            return None
-    names = [shown(value) for value in given.values()]
+            empty = empty or name.decode()
+        names.append(shown(value))
+    if empty:
+        call.reply(null).respond_code(BAD, f"{empty} is empty")
+        return None
     if not call.may(names[0], names[0]):
         return None
     context.queues.use(names[0])
@@ -149,11 +152,8 @@ class SendReply(CamelliaReply):
 
     __slots__ = ("call", "message")
 
+    call: CamelliaCall
     message: DelayMsg  # without its id, if that is its place
-
-    def __init__(self, call: CamelliaCall) -> None:
-        super().__init__(call.asked, call.peer, "delayMsg")
-        self.call = call
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Stored):
@@ -185,16 +185,6 @@ class SendReply(CamelliaReply):
         self.respond_sent(Seen(partition, *found, *(known or (Status.DELETED, 0))).shown())
 
 
-class Wish(NamedTuple):
-    """What a message is sent with."""
-
-    id: bytes
-    body: bytes
-    delay_ms: int
-    ttl_ms: int
-    attempts_max: int
-
-
 def send(call: CamelliaCall) -> None:
     """`sendMsg`."""
     params, settings = call.params, call.context.settings
@@ -205,7 +195,9 @@ def send(call: CamelliaCall) -> None:
     names = _names(call, "delayMsg", b"msg")
     if names is None:
         return
-    id, reply = stored_id(params.optional(b"msgId")), SendReply(call)
+    id = stored_id(params.optional(b"msgId"))
+    reply = SendReply(call.asked, call.peer, "delayMsg")
+    reply.call = call
     if delay_ms > DELAY_MS_MAX:
         reply.respond_code(BAD, f"delayMillis is at most ten years, {DELAY_MS_MAX}")
         return
@@ -222,7 +214,6 @@ def send(call: CamelliaCall) -> None:
         return
     ttl_ms = ttl_ms if ttl_ms > 0 else settings.camellia_ttl_ms
     attempts_max = 1 + min(settings.camellia_max_retry if max_retry < 0 else max_retry, RETRY_MAX)
-    wish = Wish(id, body, delay_ms, ttl_ms, attempts_max)
 
     def put(seen: Seen | None) -> None:
         if seen is not None and seen.live:
@@ -232,7 +223,7 @@ def send(call: CamelliaCall) -> None:
         else:
             if seen is not None:
                 _make_way(call, seen)
-            _put(reply, topic, wish)
+            _put(reply, topic, id, body, delay_ms, ttl_ms, attempts_max)
 
     if id:
         _look_in(topic, id, call, reply, put)
@@ -250,10 +241,17 @@ def _make_way(call: CamelliaCall, seen: Seen) -> None:
         call.context.broker.delete(Silent(), [group], partition, at, forget=True)
 
 
-def _put(reply: SendReply, topic: Topic, wish: Wish) -> None:
+def _put(
+    reply: SendReply,
+    topic: Topic,
+    id: bytes,
+    body: bytes,
+    delay_ms: int,
+    ttl_ms: int,
+    attempts_max: int,
+) -> None:
     context = reply.call.context
     broker, partition = context.broker, topic.partitions[0]
-    id, body, delay_ms, ttl_ms, attempts_max = wish
     # The delay counts from when the broker has the request, which may be late in a turn.
     due_ms = broker.request_clock.received_ms() + delay_ms if delay_ms else 0
     expires_ms = min((due_ms or broker.now_ms) + ttl_ms, NEVER_MS)

@@ -24,6 +24,9 @@ class MqcloudContext(Context[MqcloudSettings]):
         self.locks = Locks()
         self.ids = Ids(self.settings.address, self.broker.new_id())
 
+    def begin(self) -> None:
+        self.registry.configure()
+
 
 class MqcloudCall(Call[MqcloudContext]):
     """One request while it is done."""

@@ -55,7 +55,7 @@ class MqcloudDialect(HttpDialect):
         return {"mqcloudLocks": self._context.locks.held_bytes}
 
     def upkeep(self) -> None:
-        self._context.registry.configure()
+        self._context.begin()
         self._context.locks.forget_gone()
         self._context.registry.forget_gone()
 
@@ -67,10 +67,6 @@ class MqcloudRequest(VerbRequest[MqcloudContext]):
     verbs = VERBS
     wrong_path = "404: there is nothing at this path"
     wrong_method = "Request method '{}' not supported"
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        self.context.registry.configure()
-        super().run(peer, id, body)
 
     def refuse_early(self, peer: Connection, status: int, text: str, lines: bytes = b"") -> None:
         reply = MqcloudReply(self, peer)

@@ -49,13 +49,10 @@ _PUT_WORK: Final = 10
 class ProduceReply(MqcloudReply):
     """Of one message."""
 
-    __slots__ = ("_context", "message_id")
+    __slots__ = ("context", "message_id")
 
+    context: MqcloudContext
     message_id: bytes
-
-    def __init__(self, call: MqcloudCall) -> None:
-        super().__init__(call.asked, call.peer)
-        self._context = call.context
 
     def answer(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Stored | Duplicate):
@@ -68,7 +65,7 @@ class ProduceReply(MqcloudReply):
                 "msgId": self.message_id.decode(),
                 "messageQueue": queue_document(partition.topic, partition.index),
                 "queueOffset": offset,
-                "offsetMsgId": self._context.ids.offset_id(partition.index, offset),
+                "offsetMsgId": self.context.ids.offset_id(partition.index, offset),
                 "regionId": "DefaultRegion",
                 "traceOn": True,
             }
@@ -111,7 +108,8 @@ def produce(call: MqcloudCall) -> None:
         due_ms = 0
     else:
         partition = topic.partition_for(b"")
-    reply = ProduceReply(call)
+    reply = ProduceReply(call.asked, call.peer)
+    reply.context = context
     reply.message_id = _put(context, reply, partition, body, keys, due_ms)
 
 
