@@ -58,7 +58,6 @@ FIELDS: dict[str, int] = {
     "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,
     "spark.archive.writer._File": 17,
-    "spark.etl.job.Job": 22,
     "spark.options.Wish": 19,
     "storage.jetstream.client.NatsClient": 18,
     "storage.jetstream.engine.JetStreamJournal": 22,

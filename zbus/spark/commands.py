@@ -1,5 +1,9 @@
 """`zbus spark`: the jobs of the data pipeline, and what their commands share.
 
+What a command is told is a class whose fields are its options: each stands with its name, default
+and help in one place (`option`), and the command gets an object of it (`takes`). Options that
+several have are classes that others inherit from.
+
 Exit codes: 0 done, 1 no broker could be reached, or Spark or Java is not there, 2 the command was
 written wrong, 3 messages that were to be read are gone, 4 another client has done it, 5 what was
 checked is not as it should be.
@@ -11,7 +15,8 @@ import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import attrs
 import click
@@ -26,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Made = TypeVar("Made")
+
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 
 JOBS: Final[tuple[str, ...]] = ("archive", "dedup", "dlq", "etl", "replay", "report", "search")
 """Each has its command in `zbus.spark.<job>.command`, which is imported when it is used."""
@@ -76,21 +85,116 @@ def spark() -> None:
     """Archive, search, transform and report what is in topics, with Apache Spark."""
 
 
+OPTION: Final = "zbus option"
+"""Where the metadata of a field has its `_Option`."""
+
+
+class _Option(NamedTuple):
+    flag: str
+    keywords: dict[str, Any]  # for click
+
+
+def option(flag: str, meaning: str, *, default: Any = None, **keywords: Any) -> Any:  # noqa: ANN401
+    """A field that is an option of a command: `--name`, what it means, and what click is told more.
+    One with the default () may be repeated, one with False is a flag; `attrs.NOTHING` is none."""
+    keywords["help"] = meaning
+    if default is attrs.NOTHING:
+        keywords["required"] = True
+    else:
+        keywords |= {"default": default, "show_default": default not in (None, False, ())}
+    if default == ():
+        keywords["multiple"] = True
+    if default is False:
+        keywords["is_flag"] = True
+    return attrs.field(default=default, metadata={OPTION: _Option(flag, keywords)})
+
+
+def options_of(kind: type[Any]) -> dict[str, str]:
+    """The options of a class: the flag of each field."""
+    fields = attrs.fields(kind)
+    return {each.name: each.metadata[OPTION].flag for each in fields if OPTION in each.metadata}
+
+
+def takes(*kinds: type[Any]) -> Callable[[Function], Function]:
+    """The command gets `Common` and an object of each of these, and its problems become texts and
+    exit codes."""
+
+    def wrap(function: Function) -> Function:
+        @functools.wraps(function)
+        def run(**given: Any) -> Any:  # noqa: ANN401 - the command's own
+            def made(kind: type[Made]) -> Made:
+                return kind(**{name: given.pop(name) for name in options_of(kind)})
+
+            common = made(Common)
+            try:
+                return function(common, *map(made, kinds), **given)
+            except click.exceptions.ClickException:
+                raise
+            except Exception as error:
+                problem = error if isinstance(error, SparkProblem) else problem_in(error)
+                if problem is None:
+                    raise
+                click.echo(f"zbus: {problem}", err=True)
+                raise click.exceptions.Exit(problem.exit_code) from None
+            finally:
+                common.close()
+
+        for kind in (Common, *reversed(kinds)):
+            run = _with(kind, run)
+        return run  # type: ignore[return-value]
+
+    return wrap
+
+
+def _with(kind: type[Any], function: Function) -> Function:
+    """A command with the options of a class before those that it has: first its own, then those
+    that it shares with others."""
+    wrapped: Any = function
+    for field in sorted(attrs.fields(kind), key=lambda each: each.inherited)[::-1]:
+        if OPTION in field.metadata:
+            flag, keywords = field.metadata[OPTION]
+            wrapped = click.option(flag, field.name, **keywords)(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
 @attrs.define(kw_only=True)
 class Common:
     """Options of every job."""
 
-    broker: str
-    token_file: str | None = None
-    tls_ca: str | None = None
-    data_dir: str | None = None
-    master: str | None = None
-    conf: tuple[str, ...] = ()
-    java_home: str | None = None
-    name: str | None = None
-    dry_run: bool = False
-    as_json: bool = False
-    patience: str | None = None
+    broker: str = option(
+        "--broker",
+        "The broker, or its URL.",
+        default="127.0.0.1:15555",
+        envvar="ZBUS_BROKER",
+        metavar="HOST:PORT",
+    )
+    token_file: str | None = option(
+        "--token-file",
+        "It holds the token; with a cluster, on each machine. Else: ZBUS_TOKEN there.",
+        metavar="FILE",
+    )
+    tls_ca: str | None = option(
+        "--tls-ca", "Whom to trust, if the broker speaks TLS.", metavar="FILE"
+    )
+    patience: str | None = option(
+        "--patience", "Retry an unreachable broker for this long; default 1m.", metavar="TIME"
+    )
+    data_dir: str | None = option(
+        "--data-dir",
+        "Read this data directory of a broker, or a backup of one, instead of a broker.",
+        metavar="DIR",
+    )
+    master: str | None = option(
+        "--master",
+        "Where Spark runs: local[4], spark://host:7077, yarn, k8s://...; by default what"
+        " spark-submit says, else all cores of this machine.",
+        metavar="URL",
+    )
+    conf: tuple[str, ...] = option("--conf", "A setting of Spark.", default=(), metavar="KEY=VALUE")
+    java_home: str | None = option("--java-home", "The Java to use.", metavar="DIR")
+    name: str | None = option("--name", "What Spark calls the job.", metavar="TEXT")
+    dry_run: bool = option("--dry-run", "Print the plan and do nothing.", default=False)
+    as_json: bool = option("--json", "Print JSON, for programs.", default=False)
     _session: SparkSession | None = attrs.field(default=None, init=False)
     _quiet: ExitStack = attrs.field(factory=ExitStack, init=False)
 
@@ -131,57 +235,14 @@ class Common:
             self._quiet.close()
 
 
-_OPTIONS: Final = (
-    click.option("--broker", default="127.0.0.1:15555", show_default=True,
-        envvar="ZBUS_BROKER", metavar="HOST:PORT", help="The broker, or its URL."),
-    click.option("--token-file", metavar="FILE",
-        help="It holds the token; with a cluster, on each machine. Else: ZBUS_TOKEN there."),
-    click.option("--tls-ca", metavar="FILE", help="Whom to trust, if the broker speaks TLS."),
-    click.option("--patience", metavar="TIME",
-        help="Retry an unreachable broker for this long; default 1m."),
-    click.option("--data-dir", metavar="DIR",
-        help="Read this data directory of a broker, or a backup of one, instead of a broker."),
-    click.option("--master", metavar="URL",
-        help="Where Spark runs: local[4], spark://host:7077, yarn, k8s://...; by default what"
-        " spark-submit says, else all cores of this machine."),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
-    click.option("--java-home", metavar="DIR", help="The Java to use."),
-    click.option("--name", metavar="TEXT", help="What Spark calls the job."),
-    click.option("--dry-run", is_flag=True, help="Print the plan and do nothing."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
-)  # fmt: skip
+@attrs.frozen(kw_only=True)
+class Ranged:
+    """Which messages, by when they were stored."""
 
-
-def range_options(function: Function) -> Function:
-    """`since` and `until`: of which times."""
-    since = click.option(
-        "--since",
-        metavar="TIME",
-        help="Messages stored at this time or later: 24h (ago), or a time.",
+    since: str | None = option(
+        "--since", "Messages stored at this time or later: 24h (ago), or a time.", metavar="TIME"
     )
-    until = click.option("--until", metavar="TIME", help="Messages stored before this time.")
-    return since(until(function))
-
-
-_STREAM_OPTIONS: Final = (
-    click.option("--checkpoint", metavar="DIR", help="Go on for ever, and here after a restart."),
-    click.option("--once", is_flag=True,
-        help="Of a stream: end when all that was there at the start is done."),
-    click.option("--interval", metavar="TIME", help="Of a stream: a batch each 30s, 5m."),
-    click.option("--rate", metavar="BYTES/s", help="Stream: limit of the read rate, as 20MiB/s."),
-    click.option("--batch-bytes", metavar="SIZE",
-        help="Stream: approximate size of a batch, such as 256MiB."),
-    click.option("--group", metavar="GROUP",
-        help="Of a stream: a consumer group that shows in the broker how far it is."),
-)  # fmt: skip
-
-
-def stream_options(function: Function) -> Function:
-    """Options for `zbus.spark.etl.pace`."""
-    wrapped: Any = function
-    for option in reversed(_STREAM_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+    until: str | None = option("--until", "Messages stored before this time.", metavar="TIME")
 
 
 def emit(text: str) -> None:
@@ -200,26 +261,10 @@ def show(document: Any, common: Common) -> None:  # noqa: ANN401 - what JSON can
 
 
 def common_options(function: Function) -> Function:
-    """The command gets `common`, and its problems become texts and exit codes."""
+    """The same for a command that has its other options by itself."""
+    return takes()(function)
 
-    @functools.wraps(function)
-    def run(**given: Any) -> Any:  # noqa: ANN401 - the command's own
-        names = [field.name for field in attrs.fields(Common) if field.init]
-        common = Common(**{name: given.pop(name) for name in names})
-        try:
-            return function(common=common, **given)
-        except click.exceptions.ClickException:
-            raise
-        except Exception as error:
-            problem = error if isinstance(error, SparkProblem) else problem_in(error)
-            if problem is None:
-                raise
-            click.echo(f"zbus: {problem}", err=True)
-            raise click.exceptions.Exit(problem.exit_code) from None
-        finally:
-            common.close()
 
-    wrapped: Any = run
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+def range_options(function: Function) -> Function:
+    """`since` and `until` of such a command."""
+    return _with(Ranged, function)

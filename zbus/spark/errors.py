@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 
 class SparkProblem(Exception):
@@ -19,6 +20,13 @@ class Usage(SparkProblem):
     """An option, a column or a name that cannot be."""
 
     exit_code = 2
+
+
+def refuse(problems: Iterable[tuple[bool, str]]) -> None:
+    """Raises Usage with the text of the first that is so."""
+    for wrong, text in problems:
+        if wrong:
+            raise Usage(text)
 
 
 class UnknownTopic(Usage):

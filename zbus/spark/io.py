@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -149,11 +150,20 @@ def forget(where: Where, app: str) -> None:
         sink.forget(bus, app)
 
 
+@contextmanager
+def problems(about: str = "") -> Iterator[None]:
+    """Raises SparkProblem for what a job of Spark fails with: what a task or a worker said, or the
+    first line. What came from an option of the user is Usage; `about` names it."""
+    try:
+        yield
+    except SparkProblem:
+        raise
+    except Exception as error:
+        raise problem_of(error, about) from error
+
+
 def problem_of(error: BaseException, about: str = "") -> SparkProblem:
-    """What a failed job of Spark is about: what a task or a worker said, or the first line. What
-    came from an option of the user is Usage."""
-    if isinstance(error, SparkProblem):
-        return error
+    """The same, of an error that was caught."""
     found = problem_in(error)
     if found is not None:
         return found

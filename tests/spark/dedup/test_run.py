@@ -72,7 +72,7 @@ def test_a_stream(spark: SparkSession, bus: BlockingClient, where: Where, tmp_pa
     put(bus)
     run(spark, where, wanted, "dedup", print)
     assert sorted(message.id for message in everything(bus, "clean")) == ["a", "b", "c"]
-    other = Wanted(sources=("orders",), to="clean", checkpoint=checkpoint, once=True, by=("key",))
+    other = Wanted(sources=("orders",), to="clean", checkpoint=checkpoint, once=True, by="key")
     with pytest.raises(Usage, match="--by was 'id' and is 'key'"):
         run(spark, where, other, "dedup", print)
 

@@ -65,7 +65,7 @@ def found(spark: SparkSession, where: Where) -> DataFrame:
 def planned(
     spark: SparkSession, where: Where, path: Path, action: Action = "redrive", **said: Any
 ) -> Plan:
-    known = {"topic": DLQ, "audit": "audit", "count_max": 100, "redrives_max": 3, **said}
+    known = {"topic": DLQ, "path": path, "audit": "audit", "count_max": 100, **said}
     plan = apply.make(spark, where, Wanted(**known), action, found(spark, where))
     write(plan, path)
     return read(path)

@@ -26,7 +26,7 @@ checkpoint = "/c"
 
 
 def test_a_file_and_options() -> None:
-    job = merge({"to": "other", "once": False, "sources": ()}, parse_file(FILE, "job.toml"))
+    job = merge(Job(to="other"), parse_file(FILE, "job.toml"))
     assert job == Job(
         sources=("flights",),
         parse="json",

@@ -41,5 +41,5 @@ def test_what_spark_is_told(
     said: dict[str, Any], trigger: dict[str, Any], options: dict[str, str]
 ) -> None:
     pace = Pace(checkpoint="c", **said)
-    pace.check()
-    assert (pace.trigger(), pace.options()) == (trigger, options)
+    pace.check_pace()
+    assert (pace.trigger(), pace.source_options()) == (trigger, options)

@@ -1,16 +1,14 @@
-"""A report's page: what it says, as text whatever somebody put, and that it needs nobody."""
+"""A report's page: what it says. How a browser shows it: `tests/browser/test_spark_pages.py`."""
 
 from __future__ import annotations
 
-import shutil
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from playwright.sync_api import sync_playwright
 
-from tests.limits import WAIT_S
-from zbus.spark.report.charts import OTHERS, foremost, moment, short
+from zbus.spark.page import BARS_MAX, OTHERS, bars, foremost, moment, short, table
 from zbus.spark.report.files import backlogs_before, write_tables
 from zbus.spark.report.page import page, sentences
 from zbus.spark.report.tables import (
@@ -83,6 +81,21 @@ def test_many_series_are_few() -> None:
     assert moment(NOW_MS, DAY_MS) == "2027-01-15"
 
 
+def test_a_long_time_has_longer_bars() -> None:
+    """A message may be due in a year, and another in a second."""
+    chart = bars("x", {"a": {0: 1, 2_999: 2, 10**11: 4}}, 0, 10**11, 1_000)
+    document = json.loads(chart.split(">", 4)[4].split("<")[0])
+    assert len(document["times_s"]) <= BARS_MAX
+    assert sum(document["values"][0]) == 7
+
+
+def test_cells() -> None:
+    shown = table(("a", "b"), [("<b>", 1_234), (None, 0.6)], folded=False)
+    assert '<td class="t">&lt;b&gt;</td><td>1,234</td>' in shown
+    assert '<td class="t"></td><td>1</td>' in shown
+    assert "and 7 more" in table(("a",), [(number,) for number in range(507)])
+
+
 def test_what_is_unusual() -> None:
     def day(number: int, count: int) -> Count:
         return Count("orders", NOW_MS + number * DAY_MS, count)
@@ -114,31 +127,3 @@ def test_tables_are_files_and_backlogs_are_kept(tmp_path: Path) -> None:
     assert backlogs_before(tmp_path / "none") == []
     empty = arrow_table("backlog", [])
     assert empty.schema.field("at").type == pa.timestamp("ms", "UTC")
-
-
-def test_in_a_browser_without_a_network(tmp_path: Path) -> None:
-    """Names that are markup are text, nothing is asked for, and nothing is complained about."""
-    file = tmp_path / "report.html"
-    file.write_text(page(report_of(EVIL, EVIL)), encoding="utf-8")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    chromium = chromium or shutil.which("google-chrome")
-    assert chromium, "Chromium is missing: `make test` installs it"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
-        context.set_default_timeout(WAIT_S * 1_000)
-        shown = context.new_page()
-        said: list[str] = []
-        asked: list[str] = []
-        shown.on("console", lambda message: said.append(message.text))
-        shown.on("pageerror", lambda error: said.append(str(error)))
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.goto(file.as_uri())
-        assert EVIL in shown.inner_text("h1")
-        assert shown.locator("svg").count() >= 5
-        assert shown.locator("script, img").count() == 0
-        wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-        assert not shown.evaluate(wider), "it is as wide as a phone"
-        assert said == []
-        assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-        browser.close()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from zbus.spark import io as ends
+from zbus.spark.commands import option
 from zbus.spark.dedup import frames
-from zbus.spark.errors import SparkProblem, Unverified, Usage
+from zbus.spark.errors import Unverified, refuse
 from zbus.spark.etl import history, mapping
 from zbus.spark.etl.following import batches
 from zbus.spark.etl.pace import Pace
@@ -29,62 +30,59 @@ Emit = Callable[[str], None]
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class Wanted(Pace):
     """What is looked at, and what becomes of it."""
 
-    sources: tuple[str, ...]
-    by: tuple[str, ...] = ("id",)
-    since: str | None = None
-    until: str | None = None
-    to: str | None = None  # a topic for what is left
-    table: str | None = None  # a directory for the table of duplicates
-    checkpoint: str | None = None  # with one it is a stream
-    window: str = "24h"  # of a stream
-    once: bool = False
-    interval: str | None = None
-    rate: str | None = None
-    batch_bytes: str | None = None
-    group: str | None = None
+    sources: tuple[str, ...] = option(
+        "--from", "Read it; may be repeated.", default=(), metavar="TOPIC"
+    )
+    by: str = option(
+        "--by",
+        "What makes two messages the same, with commas: id, key, tag, body_hash, header.NAME.",
+        default="id",
+        metavar="COLUMNS",
+    )
+    to: str | None = option(
+        "--to", "Topic that receives the messages without duplicates.", metavar="TOPIC"
+    )
+    table: str | None = option(
+        "--table", "Write the table of duplicates as Parquet files.", metavar="DIR"
+    )
+    window: str = option(
+        "--window",
+        "Of a stream: how long a message is remembered.",
+        default="24h",
+        metavar="TIME",
+    )
 
     def check(self) -> Wanted:
         """Itself. Raises Usage."""
         streams = self.checkpoint is not None
         loops = [name for name in self.sources if self.to and name.lower() == self.to.lower()]
-        problems = [
-            (not self.sources, "missing source: --from TOPIC"),
-            (bool(loops), f"{', '.join(loops)} would be read and written"),
-            (streams and self.to is None, "a stream needs --to TOPIC"),
-            (streams and self.table is not None, "--table is of a range: leave --checkpoint out"),
-            (streams and self.until is not None, "a stream has no --until"),
-        ]
-        for wrong, text in problems:
-            if wrong:
-                raise Usage(text)
-        self.pace.check()
-        between_ms(self.since, self.until)
+        refuse(
+            [
+                (not self.sources, "missing source: --from TOPIC"),
+                (bool(loops), f"{', '.join(loops)} would be read and written"),
+                (streams and self.to is None, "a stream needs --to TOPIC"),
+                (
+                    streams and self.table is not None,
+                    "--table is of a range: leave --checkpoint out",
+                ),
+            ]
+        )
+        self.check_pace()
         duration_ms(self.window, "--window")
+        frames.parse_by(self.by)
         return self
 
     @property
-    def pace(self) -> Pace:
-        """How it goes, if it is a stream."""
-        return Pace(
-            checkpoint=self.checkpoint,
-            once=self.once,
-            interval=self.interval,
-            rate=self.rate,
-            batch_bytes=self.batch_bytes,
-            group=self.group,
-        )
+    def columns(self) -> tuple[str, ...]:
+        """Those of `by`. Raises Usage."""
+        return frames.parse_by(self.by)
 
 
 NO_STREAM: Final[dict[str, Any]] = {
-    "checkpoint": None,
-    "once": False,
-    "interval": None,
-    "rate": None,
-    "batch_bytes": None,
-    "group": None,
+    each.name: each.default for each in attrs.fields(Pace) if each.name not in ("since", "until")
 }
 """What makes a range of it."""
 
@@ -108,14 +106,10 @@ def run(
 ) -> dict[str, Any]:
     """Do it; what was found, as JSON has it. Raises SparkProblem."""
     wanted.check()
-    try:
+    with ends.problems():
         if wanted.checkpoint is None:
             return _range(spark, where, sink or where, wanted, emit)
         return _stream(spark, where, sink or where, wanted, name, emit)
-    except SparkProblem:
-        raise
-    except Exception as error:
-        raise ends.problem_of(error) from error
 
 
 def _range(
@@ -125,7 +119,7 @@ def _range(
 
     there = ends.find_range(where, wanted.sources, *between_ms(wanted.since, wanted.until))
     rows = ends.load(spark, where, there)
-    found = frames.duplicates(rows, wanted.by).persist()
+    found = frames.duplicates(rows, wanted.columns).persist()
     try:
         sums = found.agg(F.count(F.lit(1)), F.sum(F.col("count") - 1), F.max("gap_ms")).collect()[0]
         known, dropped, gap_ms = sums[0], sums[1] or 0, sums[2]
@@ -159,19 +153,19 @@ def _stream(
     spark.conf.set(STORE, ROCKSDB)
     first = history.first(spark, wanted.checkpoint, where, wanted.sources, wanted.since)
     window_ms = min(duration_ms(wanted.window, "--window"), _WINDOW_MS_MAX)
-    options = {**first.options(), **wanted.pace.options(), "inStep": f"{window_ms}ms"}
+    options = {**first.options(), **wanted.source_options(), "inStep": f"{window_ms}ms"}
     rows = ends.load_stream(spark, where, wanted.sources, options)
-    left = messages(frames.within(rows, wanted.by, wanted.window), wanted.to)
+    left = messages(frames.within(rows, wanted.columns, wanted.window), wanted.to)
     facts = {
         "--from": ", ".join(sorted(wanted.sources)),
-        "--by": ",".join(wanted.by),
+        "--by": ",".join(wanted.columns),
         "--window": wanted.window,
         "--to": wanted.to,
     }
     history.agree(spark, wanted.checkpoint, facts, first)
     writer = left.writeStream.format(ends.FORMAT).options(**ends.where_options(sink))
     writer = writer.queryName(name).option("checkpointLocation", wanted.checkpoint)
-    if trigger := wanted.pace.trigger():
+    if trigger := wanted.trigger():
         writer = writer.trigger(**trigger)
     read = 0
     with closing(batches(writer.start(), where, wanted.group)) as progresses:

@@ -15,12 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import click
 
 from zbus.spark import io as ends
+from zbus.spark.commands import FILE, Ranged, option
 from zbus.spark.dlq import groups
 from zbus.spark.dlq.journal import COMMITTED, DONE, FINISHED, PART, PAUSED, Journal
 from zbus.spark.dlq.letters import COUNT
-from zbus.spark.dlq.plan import Action, Entry, Letter, Plan, choose, confirm, report
+from zbus.spark.dlq.plan import (
+    MESSAGES_MAX,
+    REDRIVES_MAX,
+    Action,
+    Entry,
+    Letter,
+    Plan,
+    choose,
+    confirm,
+    report,
+)
 from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
 from zbus.spark.etl.mapping import SINK
 from zbus.spark.etl.parsing import PREFIX
@@ -31,6 +43,9 @@ if TYPE_CHECKING:
 
     from zbus.client.blocking import BlockingClient
 
+COUNT_MAX: Final = 10_000
+"""Messages of a plan, if nothing else is said."""
+
 PART_S: Final = 5.0
 """At a rate, that many seconds of messages are one transaction."""
 
@@ -40,16 +55,67 @@ Emit = Callable[[str], None]
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
-    """Which letters a plan is to be about."""
+class Chosen(Ranged):
+    """Which letters are looked at."""
 
-    topic: str
-    group: str | None = None
-    where: str | None = None
+    topic: str | None = option("--topic", "The dead-letter topic.", metavar="TOPIC")
+    condition: str | None = option(
+        "--where",
+        "Only these: origin, group, reason, error, fingerprint, redrives, tag, ...",
+        metavar="SQL",
+    )
+
+    @property
+    def source(self) -> str:
+        """The topic. Raises Usage."""
+        if self.topic is None:
+            raise Usage("missing source: --topic TOPIC")
+        return self.topic
+
+
+@attrs.frozen(kw_only=True)
+class Wanted(Chosen):
+    """What a plan is to be about, or which plan is applied."""
+
+    path: Path = option(
+        "--plan",
+        "Write the plan to this file; with --confirm, apply it.",
+        default=attrs.NOTHING,
+        metavar="FILE",
+        type=FILE,
+    )
+    confirm: str | None = option("--confirm", "Apply the plan with this token.", metavar="TOKEN")
+    group: str | None = option("--group", "Of that topic, if it has several.", metavar="GROUP")
+    count_max: int = option(
+        "--max",
+        "No more messages than that.",
+        default=COUNT_MAX,
+        type=click.IntRange(1, MESSAGES_MAX),
+    )
+    audit: str | None = option("--audit", "Topic that records the actions.", metavar="TOPIC")
+    rate: int | None = option(
+        "--rate",
+        "With --confirm: limit in messages per second.",
+        metavar="N",
+        type=click.IntRange(min=1),
+    )
     to: str | None = None
-    audit: str | None = None
-    count_max: int
-    redrives_max: int
+    redrives_max: int = REDRIVES_MAX
+
+
+@attrs.frozen(kw_only=True)
+class Redriven(Wanted):
+    """The same of what is sent back."""
+
+    to: str | None = option(
+        "--to", "Where; by default each goes where it comes from.", metavar="TOPIC"
+    )
+    redrives_max: int = option(
+        "--redrives-max",
+        "Leave messages that were already redriven this many times.",
+        default=REDRIVES_MAX,
+        type=click.IntRange(min=1),
+    )
 
 
 def make(
@@ -57,8 +123,8 @@ def make(
 ) -> Plan:
     """A plan of what was `found` (frame of `letters`). Raises SparkProblem."""
     with groups.client(where) as bus:
-        group = groups.group_of(bus, wanted.topic, wanted.group)
-        open_offsets = groups.ready(bus, wanted.topic, group)
+        group = groups.group_of(bus, wanted.source, wanted.group)
+        open_offsets = groups.ready(bus, wanted.source, group)
         _require_targets(bus, {name for name in (wanted.to, wanted.audit) if name is not None})
     columns = found.select("partition", "offset", "id", "origin", "redrives").toLocalIterator()
     entries, left = choose(
@@ -71,11 +137,11 @@ def make(
     )
     plan = Plan(
         action=action,
-        topic=wanted.topic,
+        topic=wanted.source,
         group=group,
-        incarnations=_incarnations(where, wanted.topic),
+        incarnations=_incarnations(where, wanted.source),
         entries=entries,
-        where=wanted.where,
+        where=wanted.condition,
         audit=wanted.audit,
         left=left,
         made_ms=round(time.time() * 1_000),
@@ -225,10 +291,8 @@ def _commit(
     if not frames:
         return
     rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    try:
+    with ends.problems():
         ends.write(rows, where, _app(plan), number)
-    except Exception as error:
-        raise ends.problem_of(error) from error
 
 
 def _named(spark: SparkSession, where: Where, plan: Plan, part: Sequence[Entry]) -> DataFrame:

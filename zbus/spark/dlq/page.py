@@ -1,40 +1,31 @@
-"""The summary of dead letters as a page that needs nothing else, and as lines."""
+"""The summary of dead letters as a page, and as lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from typing import Any, Final
 
+from zbus.spark.page import bars, moment, section, table
+from zbus.spark.page import page as whole
+
 Group = Mapping[str, Any]
+"""A row of `letters.summary`."""
 
-COLUMNS: Final = ("count", "origin", "group", "reason", "fingerprint", "tag", "first", "last")
-_STYLE: Final = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #8884; padding: .3rem .6rem; text-align: left;
-  vertical-align: top; overflow-wrap: anywhere; }
-td:first-child { text-align: right; font-variant-numeric: tabular-nums; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; margin: .5rem 0; }
-dt { opacity: .7; } dd { margin: 0; } pre { margin: 0; white-space: pre-wrap; }
-"""
-
-
-def document(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of rows of `letters.summary`, what JSON can have."""
-    return [{name: _plain(value) for name, value in row.items()} for row in rows]
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - of a row
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds")
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
+HOUR_MS: Final = 3_600_000
+_OF_SAMPLES: Final = (
+    "partition",
+    "offset",
+    "id",
+    "origin_partition",
+    "origin_offset",
+    "attempts",
+    "redrives",
+    "error",
+    "body",
+)
 
 
 def headline(topic: str, groups: Sequence[Group]) -> str:
@@ -52,45 +43,60 @@ def headline(topic: str, groups: Sequence[Group]) -> str:
 
 
 def _title(group: Group) -> str:
-    parts = [group["origin"] or "unknown origin", group["reason"] or "no reason"]
+    parts = [_origin(group), group["reason"] or "no reason"]
     return ", ".join([*parts, *([group["fingerprint"]] if group["fingerprint"] else [])])
 
 
+def _origin(group: Group) -> str:
+    return group["origin"] or "unknown origin"
+
+
 def page(topic: str, groups: Sequence[Group]) -> str:
-    """HTML: whatever came in messages is shown as text."""
-    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-    body = "".join(_row(group) for group in groups)
-    title = escape(f"Dead letters of {topic}")
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width">\n'
-        f"<style>{_STYLE}</style>\n<h1>{title}</h1>\n<p>{escape(headline(topic, groups))}</p>\n"
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></html>\n"
-    )
+    """HTML."""
+    return whole(f"Dead letters of {topic}", _parts(topic, groups))
 
 
-def _row(group: Group) -> str:
-    cells = "".join(f"<td>{_text(group[name])}</td>" for name in COLUMNS)
-    samples = "".join(_sample(sample) for sample in group["samples"])
-    more = f"<details><summary>{len(group['samples'])} of them</summary>{samples}</details>"
-    return f'<tr>{cells}</tr>\n<tr><td></td><td colspan="{len(COLUMNS) - 1}">{more}</td></tr>\n'
+def _parts(topic: str, groups: Sequence[Group]) -> Iterator[str]:
+    yield f"<h1>{escape(f'Dead letters of {topic}')}</h1>\n<p>{escape(headline(topic, groups))}</p>"
+    if not groups:
+        return
+    series: dict[str, Counter[int]] = defaultdict(Counter)
+    for group in groups:
+        series[_origin(group)][_ms(group["hour"])] += group["count"]
+    hours = {at for counts in series.values() for at in counts}
+    title = "Dead letters by hour and origin"
+    yield section(title, bars(title, series, min(hours), max(hours), HOUR_MS))
+    columns = ("origin", "group", "reason", "fingerprint", "tag")
+    rows = [
+        (
+            number,
+            group["count"],
+            *(group[name] for name in columns),
+            *(moment(_ms(group[name]), 1) for name in ("first", "last")),
+        )
+        for number, group in enumerate(groups, 1)
+    ]
+    names = ("number", "count", *columns, "first", "last")
+    yield section("Groups", table(names, rows, folded=False))
+    samples = [
+        (number, *(one.get(name) for name in _OF_SAMPLES))
+        for number, group in enumerate(groups, 1)
+        for one in group["samples"]
+    ]
+    yield section("Samples of each group", table(("group", *_OF_SAMPLES), samples))
 
 
-def _sample(sample: Mapping[str, Any]) -> str:
-    known = ((name, value) for name, value in sample.items() if value not in (None, ""))
-    lines = (f"<dt>{escape(name)}</dt><dd><pre>{_text(value)}</pre></dd>" for name, value in known)
-    return f"<dl>{''.join(lines)}</dl>"
-
-
-def _text(value: object) -> str:
-    return "" if value is None else escape(f"{value:,}" if isinstance(value, int) else str(value))
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000)
 
 
 def lines(topic: str, groups: Sequence[Group]) -> list[str]:
     """For a terminal."""
     found = [headline(topic, groups)]
     for group in groups:
-        times = f"{group['first']} to {group['last']}"
+        times = " to ".join(
+            group[name].isoformat(" ", "milliseconds") for name in ("first", "last")
+        )
         tag = f", tag {group['tag']}" if group["tag"] else ""
         found.append(f"{group['count']:>8,}  {_title(group)}{tag}, group {group['group']}, {times}")
         places = (f"{one['partition']}:{one['offset']} ({one['id']})" for one in group["samples"])

@@ -18,67 +18,65 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 import attrs
+import click
 
-from zbus.spark.errors import Usage
+from zbus.spark.commands import option, options_of
+from zbus.spark.errors import Usage, refuse
 from zbus.spark.etl.pace import Pace
-from zbus.spark.times import between_ms, interval
+from zbus.spark.times import interval
 
 PARSERS: Final = ("json", "csv", "text")
 MODES: Final = ("append", "update")
-_OTHER_NAMES: Final = {"from": "sources"}  # words of Python itself
 
 
 @attrs.frozen(kw_only=True)
-class Job:
+class Job(Pace):
     """None, False and () are what was not said."""
 
-    sources: tuple[str, ...] = ()  # topics
-    sql: str | None = None  # over the view `input`
-    transform: str | None = None  # package.module:function, of a DataFrame
-    parse: str | None = None  # one of PARSERS
-    schema: str | None = None  # of what is parsed, as DDL
-    delimiter: str = ","  # of csv
-    event_time: str | None = None  # an expression; without it a row's time is `timestamp`
-    watermark: str | None = None  # how late a row may be
-    mode: str = "append"  # one of MODES
-    to: str | None = None  # the topic of all results
-    route: bool = False  # the topic of each result is in its column `topic`
-    files: str | None = None  # a directory of Parquet files
-    bad_rows: str | None = None  # the topic of what cannot be parsed
-    checkpoint: str | None = None  # with one the job is a stream
-    once: bool = False  # end when everything that was there at the start is done
-    interval: str | None = None  # between batches
-    rate: str | None = None  # bytes a second
-    batch_bytes: str | None = None  # of a batch, about
-    group: str | None = None  # it is moved along
-    since: str | None = None
-    until: str | None = None
-    allow_change: bool = False
+    sources: tuple[str, ...] = option(
+        "--from", "Read it; may be repeated.", default=(), metavar="TOPIC"
+    )
+    sql: str | None = option("--sql", "SQL query over the view `input`.", metavar="QUERY")
+    transform: str | None = option(
+        "--transform",
+        "Function of a DataFrame, applied after the query.",
+        metavar="PKG.MOD:FN",
+    )
+    parse: str | None = option(
+        "--parse", "What bodies are: the column `value`.", type=click.Choice(PARSERS)
+    )
+    schema: str | None = option(
+        "--schema", "Of what is parsed: 'carrier string, delay int'.", metavar="DDL"
+    )
+    delimiter: str = option("--delimiter", "Of csv.", default=",")
+    event_time: str | None = option(
+        "--event-time", "A row's time; by default `timestamp`.", metavar="EXPR"
+    )
+    watermark: str | None = option(
+        "--watermark", "How late a row may be: '10 minutes'.", metavar="TIME"
+    )
+    mode: str = option(
+        "--mode", "Of a stream with aggregates.", default="append", type=click.Choice(MODES)
+    )
+    to: str | None = option("--to", "Where results go.", metavar="TOPIC")
+    route: bool = option("--route", "Route each result by its column `topic`.", default=False)
+    files: str | None = option("--files", "Results go into Parquet files.", metavar="DIR")
+    bad_rows: str | None = option(
+        "--bad-rows", "Where goes what cannot be parsed.", metavar="TOPIC"
+    )
+    allow_change: bool = option(
+        "--allow-change", "Go on with another query on this checkpoint.", default=False
+    )
 
     def check(self) -> Job:
         """The job itself. Raises Usage, which says what does not fit together."""
-        for wrong, text in self._problems():
-            if wrong:
-                raise Usage(text)
-        self.pace.check()
-        between_ms(self.since, self.until)
+        refuse(self._problems())
+        self.check_pace()
         if self.watermark is not None:
             interval(self.watermark, "--watermark")
         if self.transform is not None and not all(self.transform.partition(":")):
             raise Usage(f"--transform {self.transform}: it is like package.module:function")
         return self
-
-    @property
-    def pace(self) -> Pace:
-        """How it goes, if it is a stream."""
-        return Pace(
-            checkpoint=self.checkpoint,
-            once=self.once,
-            interval=self.interval,
-            rate=self.rate,
-            batch_bytes=self.batch_bytes,
-            group=self.group,
-        )
 
     @property
     def targets(self) -> list[str]:
@@ -87,9 +85,9 @@ class Job:
 
     def _problems(self) -> list[tuple[bool, str]]:
         sinks = [self.to is not None, self.route, self.files is not None]
-        streams = self.checkpoint is not None
         targets = {name.lower() for name in self.targets}
         loops = sorted(name for name in self.sources if name.lower() in targets)
+        has_schema, needs_schema = self.schema is not None, self.parse in ("json", "csv")
         return [
             (not self.sources, "missing source: --from TOPIC"),
             (sum(sinks) != 1, "missing target: --to TOPIC, --route or --files DIR"),
@@ -99,27 +97,20 @@ class Job:
             (self.parse not in (None, *PARSERS), f"--parse is one of {', '.join(PARSERS)}"),
             (self.mode not in MODES, f"--mode is one of {', '.join(MODES)}"),
             (
-                self.parse in ("json", "csv") and not self.schema,
+                needs_schema and not self.schema,
                 f"--parse {self.parse} needs --schema, as in 'carrier string, dep_delay int'",
             ),
-            (
-                self.schema is not None and self.parse not in ("json", "csv"),
-                "--schema is for --parse json or csv",
-            ),
+            (has_schema and not needs_schema, "--schema is for --parse json or csv"),
             (
                 self.bad_rows is not None and self.parse is None,
                 "--bad-rows is for rows that cannot be parsed: add --parse",
-            ),
-            (
-                streams and self.until is not None,
-                "a stream has no --until: leave --checkpoint out to read a range",
             ),
             (
                 self.files is not None and self.mode != "append",
                 "--files has no --mode update: a file is not changed",
             ),
             (
-                not streams and self.mode != "append",
+                self.checkpoint is None and self.mode != "append",
                 "--mode is of streams: add --checkpoint DIR",
             ),
             (
@@ -129,7 +120,9 @@ class Job:
         ]
 
 
-FIELDS: Final = {field.name: field for field in attrs.fields(Job)}
+_FIELDS: Final = {flag.removeprefix("--"): name for name, flag in options_of(Job).items()}
+"""By the name in a file."""
+
 _TYPES: Final = get_type_hints(Job)
 
 
@@ -150,22 +143,21 @@ def parse_file(text: str, name: str) -> dict[str, Any]:
         raise Usage(f"{name} is not TOML: {error}") from error
     found: dict[str, Any] = {}
     for key, value in document.items():
-        field = _OTHER_NAMES.get(key, key.replace("-", "_"))
-        if field not in FIELDS or key == "sources":
-            raise Usage(f"{name}: there is no option {key!r}; they are {', '.join(_names())}")
+        field = _FIELDS.get(key)
+        if field is None:
+            raise Usage(
+                f"{name}: there is no option {key!r}; they are {', '.join(sorted(_FIELDS))}"
+            )
         found[field] = _fitting(field, value, f"{name}: {key}")
     return found
 
 
-def merge(options: Mapping[str, Any], file: Mapping[str, Any]) -> Job:
+def merge(options: Job, file: Mapping[str, Any]) -> Job:
     """A job of both; options win where they are not their default."""
-    given = {name: value for name, value in options.items() if value != FIELDS[name].default}
-    return Job(**{**file, **given}).check()
-
-
-def _names() -> list[str]:
-    others = {field: name for name, field in _OTHER_NAMES.items()}
-    return sorted(others.get(name, name.replace("_", "-")) for name in FIELDS)
+    fields = attrs.fields(Job)
+    given = {each.name for each in fields if getattr(options, each.name) != each.default}
+    said = {name: value for name, value in file.items() if name not in given}
+    return attrs.evolve(options, **said).check()
 
 
 def _fitting(field: str, value: object, place: str) -> object:

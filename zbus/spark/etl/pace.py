@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import attrs
 
-from zbus.spark.errors import Usage
-from zbus.spark.times import bytes_s, duration_ms
+from zbus.spark.commands import Ranged, option
+from zbus.spark.errors import Usage, refuse
+from zbus.spark.times import between_ms, bytes_s, duration_ms
 from zbus.units import parse_bytes
 
 RATE_INTERVAL_MS: Final = 1_000
@@ -15,46 +16,61 @@ RATE_INTERVAL_MS: Final = 1_000
 
 
 @attrs.frozen(kw_only=True)
-class Pace:
-    """As it was said."""
+class Pace(Ranged):
+    """Options of a job that is a range, or with a checkpoint a stream."""
 
-    checkpoint: str | None = None  # with one it is a stream
-    once: bool = False
-    interval: str | None = None
-    rate: str | None = None
-    batch_bytes: str | None = None
-    group: str | None = None
+    checkpoint: str | None = option(
+        "--checkpoint", "Go on for ever, and here after a restart.", metavar="DIR"
+    )
+    once: bool = option(
+        "--once",
+        "Of a stream: end when all that was there at the start is done.",
+        default=False,
+    )
+    interval: str | None = option(
+        "--interval", "Of a stream: a batch each 30s, 5m.", metavar="TIME"
+    )
+    rate: str | None = option(
+        "--rate", "Stream: limit of the read rate, as 20MiB/s.", metavar="BYTES/s"
+    )
+    batch_bytes: str | None = option(
+        "--batch-bytes", "Stream: approximate size of a batch, such as 256MiB.", metavar="SIZE"
+    )
+    group: str | None = option(
+        "--group",
+        "Of a stream: a consumer group that shows in the broker how far it is.",
+        metavar="GROUP",
+    )
 
-    def problems(self) -> list[tuple[bool, str]]:
-        """What does not fit together, with a text for each."""
+    def check_pace(self) -> None:
+        """Raises Usage for what does not fit together, or is no time or size."""
         streams = self.checkpoint is not None
-        paced = self.rate is not None or self.batch_bytes is not None
+        add = "of streams: add --checkpoint DIR"
         timed = self.once or self.interval is not None
-        return [
-            (not streams and timed, "--once and --interval are of streams: add --checkpoint DIR"),
-            (
-                not streams and paced,
-                "--rate and --batch-bytes are of streams: add --checkpoint DIR",
-            ),
-            (not streams and self.group is not None, "--group is of streams: add --checkpoint DIR"),
-            (
-                self.once and self.interval is not None,
-                "--once and --interval contradict each other",
-            ),
-            (self.once and self.rate is not None, "--once has no --rate: say --batch-bytes"),
-            (
-                self.rate is not None and self.batch_bytes is not None,
-                "--rate and --batch-bytes contradict each other",
-            ),
-        ]
-
-    def check(self) -> None:
-        """Raises Usage."""
-        for wrong, text in self.problems():
-            if wrong:
-                raise Usage(text)
+        paced = self.rate is not None or self.batch_bytes is not None
+        refuse(
+            [
+                (not streams and timed, f"--once and --interval are {add}"),
+                (not streams and paced, f"--rate and --batch-bytes are {add}"),
+                (not streams and self.group is not None, f"--group is {add}"),
+                (
+                    streams and self.until is not None,
+                    "a stream has no --until: leave --checkpoint out to read a range",
+                ),
+                (
+                    self.once and self.interval is not None,
+                    "--once and --interval contradict each other",
+                ),
+                (self.once and self.rate is not None, "--once has no --rate: say --batch-bytes"),
+                (
+                    self.rate is not None and self.batch_bytes is not None,
+                    "--rate and --batch-bytes contradict each other",
+                ),
+            ]
+        )
         self.trigger()
-        self.options()
+        self.source_options()
+        between_ms(self.since, self.until)
 
     def trigger(self) -> dict[str, Any]:
         """For Spark's `trigger`; empty: batches follow at once. Raises Usage."""
@@ -63,7 +79,7 @@ class Pace:
         pause_ms = self._interval_ms()
         return {} if pause_ms is None else {"processingTime": f"{pause_ms} milliseconds"}
 
-    def options(self) -> dict[str, str]:
+    def source_options(self) -> dict[str, str]:
         """For the source. Raises Usage."""
         most = None
         if self.rate is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from zbus.spark import io as ends
-from zbus.spark.errors import SparkProblem, Unverified
+from zbus.spark.errors import Unverified
 from zbus.spark.etl import files, history, mapping, query
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.following import batches
@@ -65,12 +65,8 @@ def run(
     """Do it. Topics are read from `where`, and written to `sink`, or there. Raises
     SparkProblem."""
     do = _batch if job.checkpoint is None else _stream
-    try:
+    with ends.problems():
         return do(spark, where, sink or where, job, name, emit)
-    except SparkProblem:
-        raise
-    except Exception as error:
-        raise ends.problem_of(error) from error
 
 
 def check(spark: SparkSession, where: Where, job: Job, name: str) -> Any:  # noqa: ANN401 - JSON
@@ -142,7 +138,7 @@ def _stream(
 ) -> Done:
     assert job.checkpoint is not None
     first = history.first(spark, job.checkpoint, where, job.sources, job.since)
-    options = {**first.options(), **job.pace.options()}
+    options = {**first.options(), **job.source_options()}
     rows = ends.load_stream(spark, where, job.sources, options)
     outcome = query.apply(spark, rows, job, name, _observed)
     if job.files is None:
@@ -153,7 +149,7 @@ def _stream(
     history.agree(spark, job.checkpoint, query.facts(job), first, job.allow_change)
     writer = frame.writeStream.outputMode(job.mode).queryName(name)
     writer = writer.option("checkpointLocation", job.checkpoint)
-    if trigger := job.pace.trigger():
+    if trigger := job.trigger():
         writer = writer.trigger(**trigger)
     if job.files is None and job.mode == "append":
         started = writer.format(ends.FORMAT).options(**ends.where_options(sink)).start()

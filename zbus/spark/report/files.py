@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
 from zbus.spark.errors import Usage
 from zbus.spark.report.tables import COLUMNS, Backlog, Report, arrow_table
 
 
 def backlogs_before(folder: Path) -> list[Backlog]:
     """Backlogs of the reports before."""
-    import pyarrow.parquet as pq
-
     path = folder / "backlog.parquet"
     if not path.exists():
         return []
     try:
-        rows = pq.read_table(path).to_pylist()
+        table = pq.read_table(path)
+        at_ms = table["at"].cast(pa.int64())
         return [
-            Backlog(
-                row["topic"],
-                row["group"],
-                round(row["at"].timestamp() * 1_000),
-                *(row[name] for name in ("messages", "leased", "delayed", "dead", "consumers")),
-                *(row.get(name) for name in ("bytes", "oldest_age_s")),  # newer than some files
-            )
-            for row in rows
+            Backlog(**row) for row in table.drop(["at"]).append_column("at_ms", at_ms).to_pylist()
         ]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Usage(f"{path} is no table of backlogs: {error}") from error
 
 
 def write_tables(made: Report, folder: Path) -> None:
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
+    """Each whole or not at all. Raises Usage."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in COLUMNS:

@@ -10,111 +10,115 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from zbus.spark.commands import Common
-from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.commands import FILE, FOLDER, Common, Ranged, option
+from zbus.spark.errors import Usage, refuse
 from zbus.spark.io import names_option
 from zbus.spark.report import measure, tables
 from zbus.spark.report.tables import DAY_MS, HISTORY_DAYS, Report
+from zbus.spark.times import moment_ms
 from zbus.units import parse_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BUCKETS_MAX: Final = 5_000
+PAGE: Final = Path("report.html")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _NEEDED: Final = ("topic", "partition", "timestamp", "tag", "key", "body")
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 @attrs.frozen(kw_only=True)
-class Wanted:
-    topics: tuple[str, ...]
-    pattern: str | None
-    archive: str | None
-    since_ms: int
-    until_ms: int
-    bucket_ms: int
-    out: Path
-    data: Path | None
-    groups: bool
-    sent_header: str | None
-    show_keys: bool
+class Wanted(Ranged):
+    """What a report is asked for."""
 
-    @classmethod
-    def of(
-        cls,
-        common: Common,
-        *,
-        topics: str | None,
-        pattern: str | None,
-        archive: str | None,
-        since: str,
-        until: str | None,
-        bucket: str,
-        out: Path,
-        data: Path | None,
-        groups: bool | None,
-        sent_header: str | None,
-        show_keys: bool,
-    ) -> Wanted:
-        from zbus.spark.times import moment_ms
+    topics: str | None = option("--topics", "These topics.", metavar="A,B")
+    pattern: str | None = option("--pattern", "The topics whose whole name matches.", metavar="RE")
+    archive: str | None = option("--from", "Read an archive instead.", metavar="DIR")
+    since: str = option("--since", "24h (ago), or a time.", default="24h", metavar="TIME")
+    until: str = option("--until", "Messages stored before it.", default="now", metavar="TIME")
+    bucket: str = option("--bucket", "5m, 1h, 1d, ...", default="1h", metavar="TIME")
+    out: Path = option(
+        "--out",
+        "The page.",
+        default=PAGE,
+        metavar="FILE",
+        type=FILE,
+    )
+    data: Path | None = option(
+        "--data",
+        "Write the tables there as Parquet and CSV. Backlogs of reports before are kept.",
+        metavar="DIR",
+        type=FOLDER,
+    )
+    groups: bool | None = option("--groups/--no-groups", "Ask the broker how far groups are.")
+    sent_header: str | None = option(
+        "--sent-header",
+        "A header with the producer's time, epoch ms: how long it took until it was stored.",
+        metavar="NAME",
+    )
+    show_keys: bool = option("--show-keys", "The keys of most messages, too.", default=False)
+    now_ms: int = attrs.field(factory=_now_ms)
 
-        now_ms = time.time_ns() // 1_000_000
-        names = tuple(name.strip() for name in (topics or "").split(",") if name.strip())
-        since_ms = moment_ms(since, "--since", now_ms)
-        until_ms = now_ms if until is None else moment_ms(until, "--until", now_ms)
-        bucket_ms = parse_ms(bucket) or 0
-        problems = [
+    def check(self, common: Common) -> Wanted:
+        """Itself. Raises Usage."""
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            text = f"--pattern {self.pattern} is not a regular expression: {error}"
+            raise Usage(text) from error
+        refuse(self._problems(common))
+        return self
+
+    def _problems(self, common: Common) -> list[tuple[bool, str]]:
+        bucket_ms = self.bucket_ms
+        return [
             (
-                bool(names) == (pattern is not None),
+                bool(self.names) == (self.pattern is not None),
                 "say which topics: --topics A,B or --pattern RE",
             ),
-            (not _is_pattern(pattern), f"--pattern {pattern} is not a regular expression"),
-            (bucket_ms < 1_000, f"--bucket {bucket}: it is like 5m, 1h or 1d, at least 1s"),
-            (since_ms >= until_ms, "--since is not before --until"),
+            (bucket_ms < 1_000, f"--bucket {self.bucket}: it is like 5m, 1h or 1d, at least 1s"),
+            (self.since_ms >= self.until_ms, "--since is not before --until"),
             (
-                bucket_ms > 0 and (until_ms - since_ms) // max(1, bucket_ms) > BUCKETS_MAX,
+                bucket_ms > 0 and (self.until_ms - self.since_ms) // bucket_ms > BUCKETS_MAX,
                 f"that is more than {BUCKETS_MAX} buckets: take a larger --bucket",
             ),
             (
-                sent_header is not None and _HEADER.fullmatch(sent_header) is None,
-                f"--sent-header {sent_header} is no name of a header",
+                self.sent_header is not None and _HEADER.fullmatch(self.sent_header) is None,
+                f"--sent-header {self.sent_header} is no name of a header",
             ),
             (
-                bool(groups) and common.data_dir is not None,
+                bool(self.groups) and common.data_dir is not None,
                 "groups are known to a broker alone: leave --groups or --data-dir out",
             ),
         ]
-        for wrong, text in problems:
-            if wrong:
-                raise Usage(text)
-        return cls(
-            topics=names,
-            pattern=pattern,
-            archive=archive,
-            since_ms=since_ms,
-            until_ms=until_ms,
-            bucket_ms=bucket_ms,
-            out=out,
-            data=data,
-            groups=groups if groups is not None else common.data_dir is None and archive is None,
-            sent_header=sent_header,
-            show_keys=show_keys,
-        )
 
+    @property
+    def names(self) -> list[str]:
+        """Of the topics, as they were said."""
+        return [name.strip() for name in (self.topics or "").split(",") if name.strip()]
 
-def _is_pattern(pattern: str | None) -> bool:
-    try:
-        re.compile(pattern or "")
-    except re.error:
-        return False
-    return True
+    @property
+    def since_ms(self) -> int:
+        return moment_ms(self.since, "--since", self.now_ms)
+
+    @property
+    def until_ms(self) -> int:
+        return moment_ms(self.until, "--until", self.now_ms)
+
+    @property
+    def bucket_ms(self) -> int:
+        return parse_ms(self.bucket) or 0
 
 
 class Input:
     """The messages that a report is about."""
 
     def __init__(self, common: Common, wanted: Wanted) -> None:
-        self._common, self._wanted = common, wanted
+        self._common, self._wanted = common, wanted.check(common)
         self.topics = self._names()
 
     def _names(self) -> list[str]:
@@ -126,13 +130,13 @@ class Input:
         else:
             with self._common.where().open() as log:
                 known = log.topics()
-                for name in wanted.topics:
+                for name in wanted.names:
                     log.spans(name)  # raises UnknownTopic
         if wanted.pattern is not None:
             found = [name for name in known if re.fullmatch(wanted.pattern, name)]
         else:
             lower = {name.lower(): name for name in known}
-            found = [lower.get(name.lower(), name) for name in wanted.topics]
+            found = [lower.get(name.lower(), name) for name in wanted.names]
             if missing := [name for name in found if name not in known]:
                 raise Usage(f"there is no topic {missing[0]}")
         if not found:
@@ -165,48 +169,44 @@ class Input:
 
     def report(self) -> Report:
         """Raises SparkProblem."""
-        from zbus.spark.io import problem_of
-
-        try:
-            return self._report()
-        except SparkProblem:
-            raise
-        except Exception as error:
-            raise problem_of(error) from error
-
-    def _report(self) -> Report:
-        wanted = self._wanted
-        now_ms = time.time_ns() // 1_000_000
+        wanted, common = self._wanted, self._common
         made = Report(
             since_ms=wanted.since_ms,
             until_ms=wanted.until_ms,
             bucket_ms=wanted.bucket_ms,
-            made_ms=now_ms,
+            made_ms=_now_ms(),
             topics=self.topics,
-            source=wanted.archive or str(self._common.where()),
+            source=wanted.archive or str(common.where()),
         )
         columns = _NEEDED if wanted.sent_header is None else (*_NEEDED, "headers")
         rows = self._rows(wanted.since_ms, columns)
-        count = rows.count()
-        exact = count <= measure.EXACT_MAX
+        exact = rows.count() <= measure.EXACT_MAX
         made.traffic = measure.traffic(rows, wanted.bucket_ms, exact)
         if delaying := self._delaying():
             # Stored long ago, it may still be to come.
             delayed = self._rows(0, ("topic", "deliver_at"), delaying)
-            made.pending = measure.pending(delayed, now_ms, wanted.bucket_ms)
+            made.pending = measure.pending(delayed, made.made_ms, wanted.bucket_ms)
         if wanted.sent_header is not None:
             made.latency = measure.latency(rows, wanted.sent_header, wanted.bucket_ms, exact)
         if wanted.show_keys:
             made.keys = measure.keys(rows)
-        if wanted.groups:
-            made.backlog = measure.backlog(self._common.where(), self.topics)
+        asked = wanted.groups
+        if common.data_dir is None and wanted.archive is None if asked is None else asked:
+            made.backlog = measure.backlog(common.where(), self.topics)
         if not exact:
             share = 1 / measure.ACCURACY
             made.notes.append(
                 f"Percentiles are estimates; their rank is wrong by {share:.2%} at most."
             )
         self._add_anomalies(made)
-        made.notes += self._missing()
+        if wanted.sent_header is None:
+            made.notes.append(
+                "How long messages took from their producer is not known without --sent-header."
+            )
+        made.notes.append(
+            "The broker keeps no times of deliveries, so how late a message was read is in no log:"
+            " see the backlog of its group."
+        )
         return made
 
     def _delaying(self) -> list[str]:
@@ -217,27 +217,10 @@ class Input:
         return measure.delaying(self._common.where(), self.topics)
 
     def _add_anomalies(self, made: Report) -> None:
-        wanted = self._wanted
-        before_ms = wanted.since_ms - wanted.since_ms % wanted.bucket_ms - HISTORY_DAYS * DAY_MS
-        if DAY_MS % wanted.bucket_ms:
+        bucket_ms = made.bucket_ms
+        if DAY_MS % bucket_ms:
             made.notes.append("Nothing is compared with other days: a day has no whole buckets.")
             return
-        rows = self._rows(before_ms, ("topic", "timestamp"))
-        history = measure.counts(rows, wanted.bucket_ms)
-        made.anomalies = tables.anomalies(
-            history, wanted.since_ms, wanted.until_ms, wanted.bucket_ms
-        )
-
-    def _missing(self) -> list[str]:
-        """What a reader may look for, and why it is not there."""
-        wanted = self._wanted
-        notes = []
-        if wanted.sent_header is None:
-            notes.append(
-                "How long messages took from their producer is not known without --sent-header."
-            )
-        notes.append(
-            "The broker keeps no times of deliveries, so how late a message was read is in no log:"
-            " see the backlog of its group."
-        )
-        return notes
+        before_ms = made.since_ms - made.since_ms % bucket_ms - HISTORY_DAYS * DAY_MS
+        history = measure.counts(self._rows(before_ms, ("topic", "timestamp")), bucket_ms)
+        made.anomalies = tables.anomalies(history, made.since_ms, made.until_ms, bucket_ms)

@@ -30,39 +30,25 @@ def traffic(rows: DataFrame, bucket_ms: int, exact: bool = True) -> list[Traffic
     from pyspark.sql import functions as F
 
     size = F.coalesce(F.octet_length("body"), F.lit(0)).cast("long")
-    sized = rows.withColumn("size", size)
-    grouped = sized.groupBy("topic", "partition", "tag", _bucket("timestamp", bucket_ms))
-    found = grouped.agg(
+    keys = (F.count_distinct if exact else F.approx_count_distinct)("key")
+    groups = ("topic", "partition", "tag", "bucket")
+    sized = rows.withColumns({"size": size, "bucket": _bucket("timestamp", bucket_ms)})
+    found = sized.groupBy(*groups).agg(
         F.count(F.lit(1)).alias("messages"),
         F.sum("size").alias("bytes"),
         _percentiles("size", _SHARES, exact).alias("sizes"),
         F.max("size").alias("size_max"),
-        (F.count_distinct if exact else F.approx_count_distinct)("key").alias("keys"),
+        keys.alias("distinct_keys"),
     )
-    return [
-        Traffic(
-            topic=row.topic,
-            partition=row.partition,
-            tag=row.tag,
-            bucket_ms=row.bucket,
-            messages=row.messages,
-            bytes=row.bytes or 0,
-            size_p50=float(row.sizes[0]),
-            size_p95=float(row.sizes[1]),
-            size_p99=float(row.sizes[2]),
-            size_max=row.size_max,
-            distinct_keys=row["keys"],
-        )
-        for row in found.orderBy("topic", "partition", "tag", "bucket").collect()
-    ]
+    sizes = [F.col("sizes")[at].cast("double") for at in range(len(_SHARES))]
+    columns = found.select(*groups, "messages", "bytes", *sizes, "size_max", "distinct_keys")
+    return [Traffic(*row) for row in columns.orderBy(*groups).collect()]
 
 
 def counts(rows: DataFrame, bucket_ms: int) -> list[Count]:
     """Of messages with topic and timestamp."""
-    from pyspark.sql import functions as F
-
-    found = rows.groupBy("topic", _bucket("timestamp", bucket_ms)).agg(F.count(F.lit(1)).alias("n"))
-    return [Count(row.topic, row.bucket, row.n) for row in found.collect()]
+    found = rows.groupBy("topic", _bucket("timestamp", bucket_ms)).count()
+    return [Count(*row) for row in found.collect()]
 
 
 def latency(rows: DataFrame, header: str, bucket_ms: int, exact: bool = True) -> list[Latency]:
@@ -71,25 +57,15 @@ def latency(rows: DataFrame, header: str, bucket_ms: int, exact: bool = True) ->
 
     sent = F.try_element_at("headers", F.lit(header.lower())).try_cast("double")
     late = (F.unix_millis("timestamp") - sent).alias("late")
-    sane = rows.select("topic", "timestamp", late).where("late is not null")
-    found = sane.groupBy("topic", _bucket("timestamp", bucket_ms)).agg(
+    sane = rows.select("topic", _bucket("timestamp", bucket_ms), late).where("late is not null")
+    found = sane.groupBy("topic", "bucket").agg(
         F.count(F.lit(1)).alias("messages"),
         _percentiles("late", _LATENCIES, exact).alias("lates"),
         F.max("late").alias("most"),
     )
-    return [
-        Latency(
-            topic=row.topic,
-            bucket_ms=row.bucket,
-            messages=row.messages,
-            p50=float(row.lates[0]),
-            p90=float(row.lates[1]),
-            p95=float(row.lates[2]),
-            p99=float(row.lates[3]),
-            max=float(row.most),
-        )
-        for row in found.orderBy("topic", "bucket").collect()
-    ]
+    lates = [F.col("lates")[at] for at in range(len(_LATENCIES))]
+    columns = found.select("topic", "bucket", "messages", *lates, "most")
+    return [Latency(*row) for row in columns.orderBy("topic", "bucket").collect()]
 
 
 def pending(rows: DataFrame, now_ms: int, bucket_ms: int) -> list[Pending]:
@@ -98,10 +74,7 @@ def pending(rows: DataFrame, now_ms: int, bucket_ms: int) -> list[Pending]:
 
     later = rows.where(F.unix_millis("deliver_at") > F.lit(now_ms))
     found = later.groupBy("topic", _bucket("deliver_at", bucket_ms)).count()
-    return [
-        Pending(row.topic, row.bucket, row["count"])
-        for row in found.orderBy("topic", "bucket").collect()
-    ]
+    return [Pending(*row) for row in found.orderBy("topic", "bucket").collect()]
 
 
 def delaying(where: Where, topics: Sequence[str]) -> list[str]:
@@ -126,8 +99,8 @@ def keys(rows: DataFrame) -> list[tuple[str, str, int]]:
     from pyspark.sql import functions as F
 
     found = rows.where("key is not null").groupBy("topic", "key").count()
-    ordered = found.orderBy(F.desc("count"), "topic", "key").limit(KEYS).collect()
-    return [(row.topic, row.key, row["count"]) for row in ordered]
+    ordered = found.orderBy(F.desc("count"), "topic", "key").limit(KEYS)
+    return [(topic, key, count) for topic, key, count in ordered.collect()]
 
 
 def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:

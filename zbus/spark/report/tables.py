@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 import attrs
 import pyarrow as pa
@@ -107,8 +107,7 @@ class Report:
 
     def tables(self) -> dict[str, Sequence[tuple[Any, ...]]]:
         """Those that are written as files, by name."""
-        named = ("traffic", "latency", "pending", "backlog", "anomalies")
-        return {name: getattr(self, name) for name in named}
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 COLUMNS: Final = {
@@ -118,22 +117,18 @@ COLUMNS: Final = {
     "backlog": Backlog,
     "anomalies": Anomaly,
 }
-_TYPES: Final[dict[Any, pa.DataType]] = {
-    **{str: pa.string(), int: pa.int64(), float: pa.float64()},
-    **{str | None: pa.string(), int | None: pa.int64(), float | None: pa.float64()},
-}
+_TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
 
 def arrow_table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     """A table of it, with its types even if it is empty. Names that end in `_ms` are times."""
-    kind = COLUMNS[name]
     columns = {}
-    for at, (column, kind_of_column) in enumerate(get_type_hints(kind).items()):
-        array = pa.array([row[at] for row in rows], _TYPES[kind_of_column])
+    for at, (column, kind) in enumerate(get_type_hints(COLUMNS[name]).items()):
+        plain = next(each for each in (*get_args(kind), kind) if each in _TYPES)
+        array = pa.array([row[at] for row in rows], _TYPES[plain])
         if column.endswith("_ms"):
-            column = column.removesuffix("_ms")
             array = array.cast(pa.timestamp("ms", "UTC"))
-        columns[column] = array
+        columns[column.removesuffix("_ms")] = array
     return pa.table(columns)
 
 
