@@ -95,9 +95,11 @@ class _Option(NamedTuple):
 
 
 def option(flag: str, meaning: str, *, default: Any = None, **keywords: Any) -> Any:  # noqa: ANN401
-    """A field that is an option of a command: `--name`, what it means, and what click is told more.
-    One with the default () may be repeated, one with False is a flag; `attrs.NOTHING` is none."""
-    keywords["help"] = meaning
+    """A field that is an option of a command: `--name VALUE`, what it means, and what click is told
+    more. With the default () it may be repeated, with False it is a flag; NOTHING: it is required.
+    """
+    flag, _, metavar = flag.partition(" ")
+    keywords |= {"help": meaning, "metavar": metavar or None}
     if default is attrs.NOTHING:
         keywords["required"] = True
     else:
@@ -162,37 +164,31 @@ class Common:
     """Options of every job."""
 
     broker: str = option(
-        "--broker",
+        "--broker HOST:PORT",
         "The broker, or its URL.",
         default="127.0.0.1:15555",
         envvar="ZBUS_BROKER",
-        metavar="HOST:PORT",
     )
     token_file: str | None = option(
-        "--token-file",
+        "--token-file FILE",
         "It holds the token; with a cluster, on each machine. Else: ZBUS_TOKEN there.",
-        metavar="FILE",
     )
-    tls_ca: str | None = option(
-        "--tls-ca", "Whom to trust, if the broker speaks TLS.", metavar="FILE"
-    )
+    tls_ca: str | None = option("--tls-ca FILE", "Whom to trust, if the broker speaks TLS.")
     patience: str | None = option(
-        "--patience", "Retry an unreachable broker for this long; default 1m.", metavar="TIME"
+        "--patience TIME", "Retry an unreachable broker for this long; default 1m."
     )
     data_dir: str | None = option(
-        "--data-dir",
+        "--data-dir DIR",
         "Read this data directory of a broker, or a backup of one, instead of a broker.",
-        metavar="DIR",
     )
     master: str | None = option(
-        "--master",
+        "--master URL",
         "Where Spark runs: local[4], spark://host:7077, yarn, k8s://...; by default what"
         " spark-submit says, else all cores of this machine.",
-        metavar="URL",
     )
-    conf: tuple[str, ...] = option("--conf", "A setting of Spark.", default=(), metavar="KEY=VALUE")
-    java_home: str | None = option("--java-home", "The Java to use.", metavar="DIR")
-    name: str | None = option("--name", "What Spark calls the job.", metavar="TEXT")
+    conf: tuple[str, ...] = option("--conf KEY=VALUE", "A setting of Spark.", default=())
+    java_home: str | None = option("--java-home DIR", "The Java to use.")
+    name: str | None = option("--name TEXT", "What Spark calls the job.")
     dry_run: bool = option("--dry-run", "Print the plan and do nothing.", default=False)
     as_json: bool = option("--json", "Print JSON, for programs.", default=False)
     _session: SparkSession | None = attrs.field(default=None, init=False)
@@ -240,9 +236,9 @@ class Ranged:
     """Which messages, by when they were stored."""
 
     since: str | None = option(
-        "--since", "Messages stored at this time or later: 24h (ago), or a time.", metavar="TIME"
+        "--since TIME", "Messages stored at this time or later: 24h (ago), or a time."
     )
-    until: str | None = option("--until", "Messages stored before this time.", metavar="TIME")
+    until: str | None = option("--until TIME", "Messages stored before this time.")
 
 
 def emit(text: str) -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from zbus.client import errors
-from zbus.spark.clients import problem_with
 from zbus.spark.errors import SparkProblem, UnknownTopic, Usage, problem_in
 from zbus.spark.logs import Span
 from zbus.spark.source.location import TRIED_S, Where
@@ -90,11 +89,8 @@ def require_targets(where: Where, topics: Iterable[str]) -> None:
             except errors.Forbidden:
                 continue  # a token may be allowed to put, and not to ask
             except errors.NotFound:
-                raise UnknownTopic(
-                    f"there is no topic {name}: make it, zbus declare {name}"
-                ) from None
-            except errors.ZbusError as error:
-                raise problem_with(where, error, name) from error
+                text = f"there is no topic {name}: make it, zbus declare {name}"
+                raise UnknownTopic(text) from None
 
 
 def require_new(path: str, option: str) -> None:

@@ -30,30 +30,166 @@ _COUNT_MAX: Final = 1 << 62
 Place = int | dict[str, Any] | datetime
 """Where a range begins or ends: `EARLIEST`, `LATEST`, offsets by topic, or a time."""
 
+Read = Callable[[str], Any]
+"""A text as a value. Raises ValueError, which says what it should be."""
+
+Options = dict[str, tuple[str, Read]]
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def _one(value: str) -> tuple[str, ...]:
+    return (_text(value),)
+
+
+def _list(value: str) -> tuple[str, ...]:
+    found: tuple[str, ...] = ()
+    if value.startswith("["):
+        try:
+            found = tuple(msgspec.json.decode(value, type=list[str]))
+        except msgspec.MsgspecError:
+            pass  # a name may begin like that
+    found = found or tuple(word for word in (part.strip() for part in value.split(",")) if word)
+    if not found or len(set(found)) < len(found):
+        raise ValueError("it is a list with commas, of different names")
+    return found
+
+
+def _columns(value: str) -> tuple[str, ...]:
+    found = _list(value)
+    for name in found:
+        if name not in NAMES:
+            raise ValueError(f"there is no column {name}; there are {', '.join(NAMES)}")
+    return found
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"it is not a regular expression: {error}") from error
+    return value
+
+
+def _choice(yes: str, no: str) -> Read:
+    """Whether it is the first word, and not the second."""
+
+    def read(value: str) -> bool:
+        if value.lower() not in (yes, no):
+            raise ValueError(f"it is {yes} or {no}, not {value[:40]}")
+        return value.lower() == yes
+
+    return read
+
+
+def _number(least: int) -> Read:
+    def read(value: str) -> int:
+        if not (value.isascii() and value.isdecimal() and len(value) < 19):
+            raise ValueError(f"{value[:40]} is not a number")
+        if not least <= int(value) <= _COUNT_MAX:
+            raise ValueError(f"{value} is less than {least}")
+        return int(value)
+
+    return read
+
+
+def _duration_ms(value: str) -> int:
+    found = parse_ms(value)
+    if found is None or not 0 < found < 1 << 40:
+        raise ValueError(f"{value[:40]} is not a duration; for instance 200ms, 30s, 15m")
+    return found
+
+
+def _duration_s(value: str) -> float:
+    return _duration_ms(value) / 1_000
+
+
+def _size_bytes(value: str) -> int:
+    found = parse_bytes(value)
+    if found is None or not 0 < found < 1 << 50:
+        raise ValueError(f"{value[:40]} is not a size; for instance 134217728, 128 MiB")
+    return found
+
+
+def _tags(value: str) -> frozenset[str]:
+    return frozenset(_text(part.strip()) for part in value.split("||"))
+
+
+def _offsets(value: str) -> Place:
+    if value in ("earliest", "latest"):
+        return EARLIEST if value == "earliest" else LATEST
+    found = msgspec.json.decode(value) if value.startswith("{") else None
+    if not isinstance(found, dict) or not found:
+        raise ValueError('it is earliest, latest or offsets by topic: {"orders": 120}')
+    for topic, offset in found.items():
+        each = list(offset.values()) if isinstance(offset, dict) else [offset]
+        if not each or any(type(one) is not int or one < EARLIEST for one in each):
+            raise ValueError(f"{topic}: an offset is a number; -2 is the oldest, -1 the end")
+    return found
+
+
+def _time(value: str) -> datetime:
+    if value.isascii() and value.isdecimal() and len(value) < 16:
+        return datetime.fromtimestamp(int(value) / 1_000, UTC)
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        text = "it is a time (2026-11-23T12:00:00+00:00) or epoch milliseconds"
+        raise ValueError(text) from None
+    return found.replace(tzinfo=found.tzinfo or UTC)
+
+
+def _app(value: str) -> str:
+    if _APP.fullmatch(value) is None or value.lower().endswith(".rows"):
+        raise ValueError("it is 1 to 100 letters, digits, dots, _ and -, and not at the end .rows")
+    return value
+
+
+_APP: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+# -- what they are --------------------------------------------------------------------------------
+
+_READERS: Final = "options"
+"""Where the metadata of a field has the names of its options, and how the text of each is read."""
+
+
+def _given(default: Any = attrs.NOTHING, **readers: Read) -> Any:  # noqa: ANN401 - as attrs.field
+    """A field that these options of Spark may set; only one of them."""
+    return attrs.field(default=default, metadata={_READERS: readers})
+
 
 @attrs.frozen(kw_only=True)
 class Wish:
     """What is to be read. It travels to other machines."""
 
     where: Where
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    start: Place | None = None
-    end: Place = LATEST
-    start_strict: bool = False  # nothing at or after the time to start at is an error
-    fail_on_data_loss: bool = True
-    tags: frozenset[str] = frozenset()
-    columns: tuple[str, ...] = NAMES
-    split_bytes: int = SPLIT_BYTES
-    partitions_min: int = 0
-    records_max: int | None = None  # of a task
-    trigger_rows_max: int | None = None
-    trigger_bytes_max: int | None = None
-    trigger_rows_min: int | None = None
-    trigger_delay_ms: int = 900_000
-    in_step_ms: int | None = None  # the delay of a watermark
-    group: str | None = None
-    name: str | None = None  # of the query
+    topics: tuple[str, ...] = _given((), topic=_one, topics=_list)
+    pattern: str | None = _given(None, topicsPattern=_pattern)
+    start: Place | None = _given(None, startingOffsets=_offsets, startingTimestamp=_time)
+    end: Place = _given(LATEST, endingOffsets=_offsets, endingTimestamp=_time)
+    start_strict: bool = _given(False, startingTimestampStrategy=_choice("error", "latest"))
+    """Nothing at or after the time to start at is an error."""
+    fail_on_data_loss: bool = _given(True, failOnDataLoss=_choice("true", "false"))
+    tags: frozenset[str] = _given(frozenset(), tags=_tags)
+    columns: tuple[str, ...] = _given(NAMES, columns=_columns)
+    split_bytes: int = _given(SPLIT_BYTES, splitBytes=_size_bytes)
+    partitions_min: int = _given(0, minPartitions=_number(1))
+    records_max: int | None = _given(None, maxRecordsPerPartition=_number(1))  # of a task
+    trigger_rows_max: int | None = _given(None, maxOffsetsPerTrigger=_number(1))
+    trigger_bytes_max: int | None = _given(None, maxBytesPerTrigger=_size_bytes)
+    trigger_rows_min: int | None = _given(None, minOffsetsPerTrigger=_number(1))
+    trigger_delay_ms: int = _given(900_000, maxTriggerDelay=_duration_ms)
+    in_step_ms: int | None = _given(None, inStep=_duration_ms)  # the delay of a watermark
+    group: str | None = _given(None, group=_text)
+    name: str | None = _given(None, queryName=_text)
 
 
 @attrs.frozen(kw_only=True)
@@ -61,10 +197,47 @@ class SinkWish:
     """Where rows are to be written, and how. It travels to other machines."""
 
     where: Where
-    topic: str | None = None  # of all rows; else there is a column topic
-    exactly_once: bool = True
-    app: str | None = None  # who writes, in the broker's books; by default the query
-    version: int = 0  # of a table that an application writes
+    topic: str | None = _given(None, topic=_text)  # of all rows; else there is a column topic
+    exactly_once: bool = _given(True, delivery=_choice("exactly-once", "at-least-once"))
+    app: str | None = _given(None, txnAppId=_app)
+    """Who writes, in the broker's books; by default the query."""
+    version: int = _given(0, txnVersion=_number(0))  # of a table that an application writes
+
+
+_PLACES: Final[Options] = {
+    "broker": ("broker", _text),
+    "tokenFile": ("token_file", _text),
+    "tlsCa": ("tls_ca", _text),
+    "patience": ("patience_s", _duration_s),
+}
+
+
+def _options_of(kind: type[Any]) -> Options:
+    fields = [(each.name, each.metadata.get(_READERS, {})) for each in attrs.fields(kind)]
+    return {name: (field, read) for field, readers in fields for name, read in readers.items()}
+
+
+OPTIONS: Final = {**_PLACES, "path": ("path", _text), **_options_of(Wish)}
+"""Of a source, by name: the field of `Wish` or `Where`, and how its text is read."""
+
+SINK_OPTIONS: Final = {**_PLACES, **_options_of(SinkWish)}
+"""The same for a sink, and `SinkWish`."""
+
+OF_TABLES: Final = ("endingOffsets", "endingTimestamp")
+OF_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "inStep",
+    "group",
+    "queryName",
+)
+_OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "outputmode"))
+_WHERE: Final = frozenset(each.name for each in attrs.fields(Where))
+
+
+# -- reading them ---------------------------------------------------------------------------------
 
 
 def read_wish(options: Mapping[str, str]) -> Wish:
@@ -119,9 +292,7 @@ def read_sink_wish(options: Mapping[str, str], overwrite: bool) -> SinkWish:
     return wish
 
 
-def _read(
-    options: Mapping[str, str], table: Mapping[str, tuple[str, Callable[[str], Any]]]
-) -> tuple[Where, dict[str, Any]]:
+def _read(options: Mapping[str, str], table: Options) -> tuple[Where, dict[str, Any]]:
     """Where, and the other values by field. Raises Usage for what is unknown or said twice."""
     known = {name.lower(): each for name, each in table.items()}
     values: dict[str, Any] = {}
@@ -149,181 +320,3 @@ def _nearest(lower: str, table: Iterable[str]) -> str:
     spelled = {name.lower(): name for name in table}
     near = difflib.get_close_matches(lower, spelled, 1)
     return f"; {spelled[near[0]]} is meant?" if near else f"; there are {', '.join(table)}"
-
-
-# -- values ---------------------------------------------------------------------------------------
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("it is empty")
-    return value
-
-
-def _one(value: str) -> tuple[str, ...]:
-    return (_text(value),)
-
-
-def _list(value: str) -> tuple[str, ...]:
-    found: tuple[str, ...] = ()
-    if value.startswith("["):
-        try:
-            found = tuple(msgspec.json.decode(value, type=list[str]))
-        except msgspec.MsgspecError:
-            pass  # a name may begin like that
-    found = found or tuple(word for word in (part.strip() for part in value.split(",")) if word)
-    if not found or len(set(found)) < len(found):
-        raise ValueError("it is a list with commas, of different names")
-    return found
-
-
-def _columns(value: str) -> tuple[str, ...]:
-    found = _list(value)
-    for name in found:
-        if name not in NAMES:
-            raise ValueError(f"there is no column {name}; there are {', '.join(NAMES)}")
-    return found
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"it is not a regular expression: {error}") from error
-    return value
-
-
-def _flag(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError(f"it is true or false, not {value}")
-    return value.lower() == "true"
-
-
-def _number(least: int) -> Callable[[str], int]:
-    def read(value: str) -> int:
-        if not (value.isascii() and value.isdecimal() and len(value) < 19):
-            raise ValueError(f"{value[:40]} is not a number")
-        if not least <= int(value) <= _COUNT_MAX:
-            raise ValueError(f"{value} is less than {least}")
-        return int(value)
-
-    return read
-
-
-def _duration_ms(value: str) -> int:
-    found = parse_ms(value)
-    if found is None or not 0 < found < 1 << 40:
-        raise ValueError(f"{value[:40]} is not a duration; for instance 200ms, 30s, 15m")
-    return found
-
-
-def _size_bytes(value: str) -> int:
-    found = parse_bytes(value)
-    if found is None or not 0 < found < 1 << 50:
-        raise ValueError(f"{value[:40]} is not a size; for instance 134217728, 128 MiB")
-    return found
-
-
-def _tags(value: str) -> frozenset[str]:
-    return frozenset(_text(part.strip()) for part in value.split("||"))
-
-
-def _offsets(value: str) -> Place:
-    if value in ("earliest", "latest"):
-        return EARLIEST if value == "earliest" else LATEST
-    found = msgspec.json.decode(value) if value.startswith("{") else None
-    if not isinstance(found, dict) or not found:
-        raise ValueError('it is earliest, latest or offsets by topic: {"orders": 120}')
-    for topic, offset in found.items():
-        each = list(offset.values()) if isinstance(offset, dict) else [offset]
-        if not each or any(type(one) is not int or one < EARLIEST for one in each):
-            raise ValueError(f"{topic}: an offset is a number; -2 is the oldest, -1 the end")
-    return found
-
-
-def _time(value: str) -> datetime:
-    if value.isascii() and value.isdecimal() and len(value) < 16:
-        return datetime.fromtimestamp(int(value) / 1_000, UTC)
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        text = "it is a time (2026-11-23T12:00:00+00:00) or epoch milliseconds"
-        raise ValueError(text) from None
-    return found.replace(tzinfo=found.tzinfo or UTC)
-
-
-def _strategy(value: str) -> bool:
-    if value.lower() not in ("latest", "error"):
-        raise ValueError(f"it is latest or error, not {value}")
-    return value.lower() == "error"
-
-
-def _delivery(value: str) -> bool:
-    if value.lower() not in ("exactly-once", "at-least-once"):
-        raise ValueError(f"it is exactly-once or at-least-once, not {value[:40]}")
-    return value.lower() == "exactly-once"
-
-
-def _app(value: str) -> str:
-    if _APP.fullmatch(value) is None or value.lower().endswith(".rows"):
-        raise ValueError("it is 1 to 100 letters, digits, dots, _ and -, and not at the end .rows")
-    return value
-
-
-_APP: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-_PLACES: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "broker": ("broker", _text),
-    "tokenFile": ("token_file", _text),
-    "tlsCa": ("tls_ca", _text),
-    "patience": ("patience_s", lambda value: _duration_ms(value) / 1_000),
-}
-OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    **_PLACES,
-    "path": ("path", _text),
-    "topic": ("topic", _one),
-    "topics": ("topics", _list),
-    "topicsPattern": ("pattern", _pattern),
-    "startingOffsets": ("start", _offsets),
-    "startingTimestamp": ("start", _time),
-    "startingTimestampStrategy": ("start_strict", _strategy),
-    "endingOffsets": ("end", _offsets),
-    "endingTimestamp": ("end", _time),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "tags": ("tags", _tags),
-    "columns": ("columns", _columns),
-    "splitBytes": ("split_bytes", _size_bytes),
-    "minPartitions": ("partitions_min", _number(1)),
-    "maxRecordsPerPartition": ("records_max", _number(1)),
-    "maxOffsetsPerTrigger": ("trigger_rows_max", _number(1)),
-    "maxBytesPerTrigger": ("trigger_bytes_max", _size_bytes),
-    "minOffsetsPerTrigger": ("trigger_rows_min", _number(1)),
-    "maxTriggerDelay": ("trigger_delay_ms", _duration_ms),
-    "inStep": ("in_step_ms", _duration_ms),
-    "group": ("group", _text),
-    "queryName": ("name", _text),
-}
-"""By name: the field of `Wish` or `Where`, and how its text is read."""
-
-OF_TABLES: Final = ("endingOffsets", "endingTimestamp")
-OF_STREAMS: Final = (
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "inStep",
-    "group",
-    "queryName",
-)
-
-SINK_OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    **_PLACES,
-    "topic": ("topic", _text),
-    "delivery": ("exactly_once", _delivery),
-    "txnAppId": ("app", _app),
-    "txnVersion": ("version", _number(0)),
-}
-"""The same for a sink, and `SinkWish`."""
-
-_OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "outputmode"))
-_WHERE: Final = frozenset(("broker", "path", "token_file", "tls_ca", "patience_s"))

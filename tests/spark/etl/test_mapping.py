@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbus.spark.errors import Usage
-from zbus.spark.etl.mapping import DDL, SINK, Plan, _columns_of, plan
+from zbus.spark.etl.mapping import Plan, plan
 
 ALL = {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "timestamp"}
 
@@ -47,7 +47,3 @@ def test_plans_that_are_refused(types: dict[str, str], route: bool, said: str) -
     with pytest.raises(Usage) as caught:
         plan(types, route)
     assert said in str(caught.value)
-
-
-def test_the_types_are_those_of_the_columns() -> None:
-    assert tuple(part.split()[0] for part in _columns_of(DDL)) == SINK

@@ -10,8 +10,6 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Protocol
 
-from zbus.client.errors import ZbusError
-from zbus.spark.clients import problem_with
 from zbus.spark.errors import Usage
 from zbus.spark.source.location import Where
 
@@ -45,20 +43,14 @@ class RetentionLock:
         self._places: dict[tuple[str, int], int] = {}
 
     def hold(self, topic: str) -> None:
-        try:
-            with self._where.client() as bus:
-                bus.declare(topic, self.group, ack=True, retain=True, start="earliest")
-        except ZbusError as error:
-            raise problem_with(self._where.broker, error, topic) from error
+        with self._where.client(topic) as bus:
+            bus.declare(topic, self.group, ack=True, retain=True, start="earliest")
 
     def move(self, topic: str, partition: int, offset: int) -> None:
         if self._places.get((topic, partition)) == offset:
             return
-        try:
-            with self._where.client() as bus:
-                bus.seek(topic, self.group, offset, partition=partition)
-        except ZbusError as error:
-            raise problem_with(self._where.broker, error, topic) from error
+        with self._where.client(topic) as bus:
+            bus.seek(topic, self.group, offset, partition=partition)
         self._places[topic, partition] = offset
 
 

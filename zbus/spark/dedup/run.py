@@ -33,26 +33,16 @@ Emit = Callable[[str], None]
 class Wanted(Pace):
     """What is looked at, and what becomes of it."""
 
-    sources: tuple[str, ...] = option(
-        "--from", "Read it; may be repeated.", default=(), metavar="TOPIC"
-    )
+    sources: tuple[str, ...] = option("--from TOPIC", "Read it; may be repeated.", default=())
     by: str = option(
-        "--by",
+        "--by COLUMNS",
         "What makes two messages the same, with commas: id, key, tag, body_hash, header.NAME.",
         default="id",
-        metavar="COLUMNS",
     )
-    to: str | None = option(
-        "--to", "Topic that receives the messages without duplicates.", metavar="TOPIC"
-    )
-    table: str | None = option(
-        "--table", "Write the table of duplicates as Parquet files.", metavar="DIR"
-    )
+    to: str | None = option("--to TOPIC", "Topic that receives the messages without duplicates.")
+    table: str | None = option("--table DIR", "Write the table of duplicates as Parquet files.")
     window: str = option(
-        "--window",
-        "Of a stream: how long a message is remembered.",
-        default="24h",
-        metavar="TIME",
+        "--window TIME", "Of a stream: how long a message is remembered.", default="24h"
     )
 
     def check(self) -> Wanted:

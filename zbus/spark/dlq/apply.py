@@ -58,11 +58,9 @@ Emit = Callable[[str], None]
 class Chosen(Ranged):
     """Which letters are looked at."""
 
-    topic: str | None = option("--topic", "The dead-letter topic.", metavar="TOPIC")
+    topic: str | None = option("--topic TOPIC", "The dead-letter topic.")
     condition: str | None = option(
-        "--where",
-        "Only these: origin, group, reason, error, fingerprint, redrives, tag, ...",
-        metavar="SQL",
+        "--where SQL", "Only these: origin, group, reason, error, fingerprint, redrives, tag, ..."
     )
 
     @property
@@ -78,26 +76,22 @@ class Wanted(Chosen):
     """What a plan is to be about, or which plan is applied."""
 
     path: Path = option(
-        "--plan",
+        "--plan FILE",
         "Write the plan to this file; with --confirm, apply it.",
         default=attrs.NOTHING,
-        metavar="FILE",
         type=FILE,
     )
-    confirm: str | None = option("--confirm", "Apply the plan with this token.", metavar="TOKEN")
-    group: str | None = option("--group", "Of that topic, if it has several.", metavar="GROUP")
+    confirm: str | None = option("--confirm TOKEN", "Apply the plan with this token.")
+    group: str | None = option("--group GROUP", "Of that topic, if it has several.")
     count_max: int = option(
         "--max",
         "No more messages than that.",
         default=COUNT_MAX,
         type=click.IntRange(1, MESSAGES_MAX),
     )
-    audit: str | None = option("--audit", "Topic that records the actions.", metavar="TOPIC")
+    audit: str | None = option("--audit TOPIC", "Topic that records the actions.")
     rate: int | None = option(
-        "--rate",
-        "With --confirm: limit in messages per second.",
-        metavar="N",
-        type=click.IntRange(min=1),
+        "--rate N", "With --confirm: limit in messages per second.", type=click.IntRange(min=1)
     )
     to: str | None = None
     redrives_max: int = REDRIVES_MAX
@@ -107,9 +101,7 @@ class Wanted(Chosen):
 class Redriven(Wanted):
     """The same of what is sent back."""
 
-    to: str | None = option(
-        "--to", "Where; by default each goes where it comes from.", metavar="TOPIC"
-    )
+    to: str | None = option("--to TOPIC", "Where; by default each goes where it comes from.")
     redrives_max: int = option(
         "--redrives-max",
         "Leave messages that were already redriven this many times.",
@@ -122,7 +114,7 @@ def make(
     spark: SparkSession, where: Where, wanted: Wanted, action: Action, found: DataFrame
 ) -> Plan:
     """A plan of what was `found` (frame of `letters`). Raises SparkProblem."""
-    with groups.client(where) as bus:
+    with where.client() as bus:
         group = groups.group_of(bus, wanted.source, wanted.group)
         open_offsets = groups.ready(bus, wanted.source, group)
         _require_targets(bus, {name for name in (wanted.to, wanted.audit) if name is not None})
@@ -146,7 +138,7 @@ def make(
         left=left,
         made_ms=round(time.time() * 1_000),
     )
-    with groups.client(where) as bus:
+    with where.client() as bus:
         _require_targets(bus, set(plan.targets()))
     return plan
 
@@ -182,7 +174,7 @@ def apply(
         raise DataLoss(f"the topic {plan.topic} was removed and made again since the plan was made")
     parts = _parts(plan, journal, rate)
     try:
-        with groups.client(where) as bus:
+        with where.client() as bus:
             _pause(bus, plan, journal)
             _require_ready(bus, plan, journal, parts)
             begin_s = time.monotonic()
@@ -212,7 +204,7 @@ def _let_go_on(where: Where, plan: Plan, journal: Journal, parts: int, emit: Emi
         return
     why = "the broker cannot be asked"
     try:
-        with groups.client(where) as bus:
+        with where.client() as bus:
             last = groups.last_batch(bus, _app(plan))
             committed = (n for n in range(parts) if n <= last or journal.has(COMMITTED, n))
             if all(journal.has(FINISHED, number) for number in committed):
@@ -276,12 +268,7 @@ def _wait(until_s: float) -> None:
 
 
 def _commit(
-    spark: SparkSession,
-    where: Where,
-    plan: Plan,
-    part: Sequence[Entry],
-    number: int,
-    is_last: bool,
+    spark: SparkSession, where: Where, plan: Plan, part: Sequence[Entry], number: int, is_last: bool
 ) -> None:
     frames = []
     if plan.action == "redrive":

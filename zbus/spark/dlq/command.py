@@ -29,7 +29,7 @@ _OF_CONFIRMING = ("path", "confirm", "topic", "rate")
 class Reported(Chosen):
     """What a report is about, and where it goes."""
 
-    out: Path | None = option("--out", "Write an HTML page, too.", metavar="FILE", type=FILE)
+    out: Path | None = option("--out FILE", "Write an HTML page, too.", type=FILE)
     show_bodies: bool = option("--show-bodies", "The first bytes of samples, too.", default=False)
 
 
@@ -37,9 +37,7 @@ class Reported(Chosen):
 class Exported(Chosen):
     """What is exported, and where it goes."""
 
-    out: str = option(
-        "--out", "Parquet files are written there.", default=attrs.NOTHING, metavar="DIR"
-    )
+    out: str = option("--out DIR", "Parquet files are written there.", default=attrs.NOTHING)
 
 
 @click.group()
@@ -130,7 +128,7 @@ def _act(common: Common, action: Action, wanted: Wanted) -> None:
     if path.exists() and not common.dry_run:
         raise Usage(f"the plan file {path} exists already: name another one")
     ends.require(where, [wanted.source])
-    with groups.client(where) as bus:
+    with where.client() as bus:
         groups.group_of(bus, wanted.source, wanted.group)
     found = _letters(common, wanted)
     plan = apply.make(common.session(), where, wanted, action, found)

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
-
-from zbus.client import connect, errors
+from zbus.client import errors
 from zbus.client.blocking import BlockingClient
-from zbus.client.requests import Request, optional
-from zbus.spark.errors import SparkProblem, UnknownTopic, Unreachable, Usage
-from zbus.spark.source.location import Where
+from zbus.spark.errors import Usage
+from zbus.spark.sink import sink
 
 PAGE: Final = 1_000  # messages of an answer to `peek`
 DELETED_MAX: Final = 10_000  # offsets of a request
 _ASK_AGAIN_S: Final = (0.1, 0.4)
-_QUERY: Final = b"GET / HTTP/1.1\r\ncmd: txn_query\r\n"
-
-
-@contextmanager
-def client(where: Where) -> Iterator[BlockingClient]:
-    """A client of the broker. Raises SparkProblem, instead of what a client raises."""
-    if where.broker is None:
-        raise Usage("redriving and dropping needs a running broker: --broker HOST:PORT")
-    try:
-        with connect(where.broker, token=where.token(), ca=where.tls_ca) as bus:
-            yield bus
-    except errors.ConnectionLost as error:
-        raise Unreachable(f"the broker {where.broker} cannot be reached: {error}") from error
-    except errors.NotFound as error:
-        raise UnknownTopic(str(error)) from error
-    except errors.Forbidden as error:
-        raise Usage(str(error)) from error
-    except errors.ZbusError as error:
-        raise SparkProblem(str(error)) from error
 
 
 def group_of(bus: BlockingClient, topic: str, group: str | None) -> str:
@@ -73,15 +50,14 @@ def ready(bus: BlockingClient, topic: str, group: str) -> dict[int, set[int]]:
 
 def last_batch(bus: BlockingClient, app: str) -> int:
     """The number of the last transaction of an application that is committed; -1: there is none."""
-    request = Request(_QUERY + optional(txn=app), lambda response: response.body)
     for pause_s in (0.0, *_ASK_AGAIN_S):  # a broker that has just started reads it when it is asked
         time.sleep(pause_s)
         try:
-            batch = msgspec.json.decode(bus.run(request))["batch"]
+            batch = sink.last_batch(bus, app)
         except errors.NotFound:
             break
         if batch is not None:
-            return int(batch)
+            return batch
     return -1
 
 

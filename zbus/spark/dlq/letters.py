@@ -29,7 +29,6 @@ def letters(rows: DataFrame, error_headers: Sequence[str] = ERROR_HEADERS) -> Da
 
     error = F.coalesce(*(_header(name.lower()) for name in error_headers), F.lit(""))
     bad = F.when(_header("x-bad-reason").isNotNull(), "unparseable")
-    blanked = F.udf(_fingerprint, "string", useArrow=False)
     found = rows.withColumns(
         {
             "origin": F.coalesce(_name("dead_topic"), _name("x-bad-topic")),
@@ -43,11 +42,7 @@ def letters(rows: DataFrame, error_headers: Sequence[str] = ERROR_HEADERS) -> Da
             "redrives": F.coalesce(_number(COUNT, "int"), F.lit(0)),
         }
     )
-    return found.withColumn("fingerprint", blanked("error"))
-
-
-def _fingerprint(text: str | None) -> str | None:
-    return None if text is None else fingerprint(text)
+    return found.withColumn("fingerprint", fingerprint(F.col("error")))
 
 
 def _header(name: str) -> Column:

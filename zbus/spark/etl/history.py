@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,23 +29,13 @@ Facts = Mapping[str, str | None]
 """What of a job may not change, by option."""
 
 _SHOWN: Final = 80
+_QUOTED_OR_SPACE: Final = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)|\s+""")
 
 
 def one_line(sql: str) -> str:
     """A query without what does not matter: space between words, outside of quotes."""
-    found: list[str] = []
-    quote = ""
-    for letter in sql.strip().rstrip(";"):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"`":
-            quote = letter
-        elif letter.isspace():
-            if found[-1:] != [" "]:
-                found.append(" ")
-            continue
-        found.append(letter)
-    return "".join(found).strip()
+    text = sql.strip().rstrip(";").strip()
+    return _QUOTED_OR_SPACE.sub(lambda found: found[1] or " ", text)
 
 
 @attrs.frozen

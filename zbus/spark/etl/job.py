@@ -33,37 +33,25 @@ MODES: Final = ("append", "update")
 class Job(Pace):
     """None, False and () are what was not said."""
 
-    sources: tuple[str, ...] = option(
-        "--from", "Read it; may be repeated.", default=(), metavar="TOPIC"
-    )
-    sql: str | None = option("--sql", "SQL query over the view `input`.", metavar="QUERY")
+    sources: tuple[str, ...] = option("--from TOPIC", "Read it; may be repeated.", default=())
+    sql: str | None = option("--sql QUERY", "SQL query over the view `input`.")
     transform: str | None = option(
-        "--transform",
-        "Function of a DataFrame, applied after the query.",
-        metavar="PKG.MOD:FN",
+        "--transform PKG.MOD:FN", "Function of a DataFrame, applied after the query."
     )
     parse: str | None = option(
         "--parse", "What bodies are: the column `value`.", type=click.Choice(PARSERS)
     )
-    schema: str | None = option(
-        "--schema", "Of what is parsed: 'carrier string, delay int'.", metavar="DDL"
-    )
+    schema: str | None = option("--schema DDL", "Of what is parsed: 'carrier string, delay int'.")
     delimiter: str = option("--delimiter", "Of csv.", default=",")
-    event_time: str | None = option(
-        "--event-time", "A row's time; by default `timestamp`.", metavar="EXPR"
-    )
-    watermark: str | None = option(
-        "--watermark", "How late a row may be: '10 minutes'.", metavar="TIME"
-    )
+    event_time: str | None = option("--event-time EXPR", "A row's time; by default `timestamp`.")
+    watermark: str | None = option("--watermark TIME", "How late a row may be: '10 minutes'.")
     mode: str = option(
         "--mode", "Of a stream with aggregates.", default="append", type=click.Choice(MODES)
     )
-    to: str | None = option("--to", "Where results go.", metavar="TOPIC")
+    to: str | None = option("--to TOPIC", "Where results go.")
     route: bool = option("--route", "Route each result by its column `topic`.", default=False)
-    files: str | None = option("--files", "Results go into Parquet files.", metavar="DIR")
-    bad_rows: str | None = option(
-        "--bad-rows", "Where goes what cannot be parsed.", metavar="TOPIC"
-    )
+    files: str | None = option("--files DIR", "Results go into Parquet files.")
+    bad_rows: str | None = option("--bad-rows TOPIC", "Where goes what cannot be parsed.")
     allow_change: bool = option(
         "--allow-change", "Go on with another query on this checkpoint.", default=False
     )

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from zbus.spark.errors import Usage, marker_of
+from zbus.spark.sink.encode import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TOPIC: Final = "topic"
 LABELS: Final = ("key", "tag", "id", "headers", "deliver_at")
-SINK: Final = (TOPIC, *LABELS, "body")
+TYPES: Final = {name: kinds[0] for name, kinds in COLUMNS.items()}
+SINK: Final = tuple(TYPES)
 """The columns that go into the sink, in this order."""
 
-DDL: Final = (
-    "topic string, key string, tag string, id string, headers map<string,string>,"
-    " deliver_at timestamp, body binary"
-)
+DDL: Final = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
 
 LEFT_OUT: Final = ("topic", "partition", "offset", "timestamp", "value", "event_time")
 _TEXT_LABELS: Final = (TOPIC, "key", "tag", "id")
@@ -95,8 +94,7 @@ def messages(result: DataFrame, to: str | None) -> DataFrame:
         missing = F.raise_error(F.lit(text))
         columns[TOPIC] = F.coalesce(columns[TOPIC].cast("string"), missing.cast("string"))
     columns["body"] = _body(mapping, types)
-    casts = dict(part.strip().split(" ", 1) for part in _columns_of(DDL))
-    return result.select(*(columns[name].cast(casts[name]).alias(name) for name in SINK))
+    return result.select(*(columns[name].cast(kind).alias(name) for name, kind in TYPES.items()))
 
 
 def _body(mapping: Plan, types: Mapping[str, str]) -> Column:
@@ -110,18 +108,6 @@ def _body(mapping: Plan, types: Mapping[str, str]) -> Column:
     if kind.startswith(("array", "map", "struct", "variant")):
         return F.to_json(body)
     return body if kind == "binary" else body.cast("string")
-
-
-def _columns_of(ddl: str) -> list[str]:
-    """The columns of DDL; a comma within <> separates none."""
-    found, depth = [""], 0
-    for letter in ddl:
-        depth += (letter == "<") - (letter == ">")
-        if letter == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += letter
-    return found
 
 
 def _quoted(name: str) -> str:

@@ -19,27 +19,17 @@ RATE_INTERVAL_MS: Final = 1_000
 class Pace(Ranged):
     """Options of a job that is a range, or with a checkpoint a stream."""
 
-    checkpoint: str | None = option(
-        "--checkpoint", "Go on for ever, and here after a restart.", metavar="DIR"
-    )
+    checkpoint: str | None = option("--checkpoint DIR", "Go on for ever, and here after a restart.")
     once: bool = option(
-        "--once",
-        "Of a stream: end when all that was there at the start is done.",
-        default=False,
+        "--once", "Of a stream: end when all that was there at the start is done.", default=False
     )
-    interval: str | None = option(
-        "--interval", "Of a stream: a batch each 30s, 5m.", metavar="TIME"
-    )
-    rate: str | None = option(
-        "--rate", "Stream: limit of the read rate, as 20MiB/s.", metavar="BYTES/s"
-    )
+    interval: str | None = option("--interval TIME", "Of a stream: a batch each 30s, 5m.")
+    rate: str | None = option("--rate BYTES/s", "Stream: limit of the read rate, as 20MiB/s.")
     batch_bytes: str | None = option(
-        "--batch-bytes", "Stream: approximate size of a batch, such as 256MiB.", metavar="SIZE"
+        "--batch-bytes SIZE", "Stream: approximate size of a batch, such as 256MiB."
     )
     group: str | None = option(
-        "--group",
-        "Of a stream: a consumer group that shows in the broker how far it is.",
-        metavar="GROUP",
+        "--group GROUP", "Of a stream: a consumer group that shows in the broker how far it is."
     )
 
     def check_pace(self) -> None:

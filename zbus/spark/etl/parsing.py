@@ -12,6 +12,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from zbus.spark.errors import Unverified, Usage, marker_of
+from zbus.spark.io import problems
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,14 +28,10 @@ _NEEDED_TEXT: Final = "UTF-8"
 
 def schema_of(ddl: str) -> StructType:
     """Raises Usage."""
-    from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    try:
+    with problems(f"--schema {ddl!r} cannot be read"):
         found = StructType.fromDDL(ddl)
-    except (PySparkException, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise Usage(f"--schema {ddl!r} cannot be read: {first}") from error
     if not isinstance(found, StructType) or not found.fields:
         raise Usage(f"--schema {ddl!r} has no columns: it is like 'carrier string, delay int'")
     return found

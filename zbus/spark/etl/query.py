@@ -13,6 +13,7 @@ from zbus.spark.errors import Usage
 from zbus.spark.etl import history, parsing
 from zbus.spark.etl.counting import Counts
 from zbus.spark.etl.job import Job
+from zbus.spark.io import problems
 from zbus.spark.times import interval
 
 if TYPE_CHECKING:
@@ -106,32 +107,25 @@ def counts_of(
 def _timed(rows: DataFrame, job: Job) -> DataFrame:
     if job.watermark is None:
         return rows
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
     column = "timestamp"
-    try:
+    with problems("--watermark, --event-time"):
         if job.event_time is not None:
             column = "event_time"
             rows = rows.withColumn(column, F.expr(job.event_time).cast("timestamp"))
         return rows.withWatermark(column, interval(job.watermark, "--watermark"))
-    except (PySparkException, ValueError) as error:
-        raise Usage(f"--watermark, --event-time: {first_line(error)}") from error
 
 
 def _queried(spark: SparkSession, rows: DataFrame, job: Job) -> DataFrame:
-    from pyspark.errors import PySparkException
-
     results = rows
-    try:
+    with problems("the query cannot be done"):
         if job.sql is not None:
             rows.createOrReplaceTempView(VIEW)
             results = spark.sql(job.sql)
         if job.transform is not None:
             results = _function(job.transform)(results)
         columns, streams = results.columns, results.isStreaming
-    except PySparkException as error:
-        raise Usage(f"the query cannot be done: {first_line(error)}") from error
     if not columns:
         raise Usage("the query gives no rows: it is one that begins with select or with")
     if streams != rows.isStreaming:
@@ -198,8 +192,3 @@ def is_by_row(plan: str) -> bool:
 
 def _plan_of(rows: DataFrame) -> str:
     return str(rows._jdf.queryExecution().analyzed().treeString())
-
-
-def first_line(error: BaseException) -> str:
-    """Of what Spark says, which may be a page."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

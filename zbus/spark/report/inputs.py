@@ -35,30 +35,22 @@ def _now_ms() -> int:
 class Wanted(Ranged):
     """What a report is asked for."""
 
-    topics: str | None = option("--topics", "These topics.", metavar="A,B")
-    pattern: str | None = option("--pattern", "The topics whose whole name matches.", metavar="RE")
-    archive: str | None = option("--from", "Read an archive instead.", metavar="DIR")
-    since: str = option("--since", "24h (ago), or a time.", default="24h", metavar="TIME")
-    until: str = option("--until", "Messages stored before it.", default="now", metavar="TIME")
-    bucket: str = option("--bucket", "5m, 1h, 1d, ...", default="1h", metavar="TIME")
-    out: Path = option(
-        "--out",
-        "The page.",
-        default=PAGE,
-        metavar="FILE",
-        type=FILE,
-    )
+    topics: str | None = option("--topics A,B", "These topics.")
+    pattern: str | None = option("--pattern RE", "The topics whose whole name matches.")
+    archive: str | None = option("--from DIR", "Read an archive instead.")
+    since: str = option("--since TIME", "24h (ago), or a time.", default="24h")
+    until: str = option("--until TIME", "Messages stored before it.", default="now")
+    bucket: str = option("--bucket TIME", "5m, 1h, 1d, ...", default="1h")
+    out: Path = option("--out FILE", "The page.", default=PAGE, type=FILE)
     data: Path | None = option(
-        "--data",
+        "--data DIR",
         "Write the tables there as Parquet and CSV. Backlogs of reports before are kept.",
-        metavar="DIR",
         type=FOLDER,
     )
     groups: bool | None = option("--groups/--no-groups", "Ask the broker how far groups are.")
     sent_header: str | None = option(
-        "--sent-header",
+        "--sent-header NAME",
         "A header with the producer's time, epoch ms: how long it took until it was stored.",
-        metavar="NAME",
     )
     show_keys: bool = option("--show-keys", "The keys of most messages, too.", default=False)
     now_ms: int = attrs.field(factory=_now_ms)

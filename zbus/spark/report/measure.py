@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zbus.client import errors
 from zbus.client.blocking import BlockingClient
-from zbus.spark.clients import problem_with
-from zbus.spark.errors import Usage
 from zbus.spark.report.tables import Backlog, Count, Latency, Pending, Traffic
 from zbus.spark.source.location import Where
 
@@ -87,8 +85,6 @@ def delaying(where: Where, topics: Sequence[str]) -> list[str]:
                 groups = bus.query(topic).groups
             except errors.Forbidden:
                 groups = []
-            except errors.ZbusError as error:
-                raise problem_with(where, error, topic) from error
             if not groups or any(group.message_count or group.delayed_count for group in groups):
                 found.append(topic)
     return found
@@ -105,8 +101,6 @@ def keys(rows: DataFrame) -> list[tuple[str, str, int]]:
 
 def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:
     """Of each group now. Raises Usage, Unreachable."""
-    if where.broker is None:
-        raise Usage("groups are known to a broker alone: leave --groups out, or name a broker")
     now_ms = time.time_ns() // 1_000_000
     found = []
     with where.client() as bus, where.open() as log:
@@ -115,8 +109,6 @@ def backlog(where: Where, topics: Sequence[str]) -> list[Backlog]:
                 info = bus.query(topic)
             except errors.NotFound:
                 continue  # it is in an archive, and not in the broker any more
-            except errors.ZbusError as error:
-                raise problem_with(where, error, topic) from error
             spans = log.spans(info.name)
             size = sum(span.bytes for span in spans) / max(1, sum(s.end - s.first for s in spans))
             found += [

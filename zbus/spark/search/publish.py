@@ -9,11 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from zbus.client import errors
 from zbus.client.blocking import Pending, Pipeline
 from zbus.client.messages import StoredBatch
 from zbus.client.requests import Request, own_lines, parse_stored_batch, start
-from zbus.spark.clients import problem_with
 from zbus.spark.errors import Usage
 from zbus.spark.sink.encode import Load, loads
 from zbus.spark.source.columns import arrow_schema
@@ -38,16 +36,14 @@ class Publisher:
         """The same results, each when it is stored. Raises Usage, Unreachable, SparkProblem; what
         was sent up to then stays sent."""
         sent: deque[_Sent] = deque()
-        try:
-            with self._where.client() as bus, bus.pipeline(IN_FLIGHT_MAX) as pipeline:
-                for batch in found:
-                    sent.append(self._send(pipeline, batch))
-                    if len(sent) > IN_FLIGHT_MAX:
-                        yield sent.popleft().stored()
-                while sent:
+        client = self._where.client(self._topic)
+        with client as bus, bus.pipeline(IN_FLIGHT_MAX) as pipeline:
+            for batch in found:
+                sent.append(self._send(pipeline, batch))
+                if len(sent) > IN_FLIGHT_MAX:
                     yield sent.popleft().stored()
-        except errors.ZbusError as error:
-            raise problem_with(self._where, error, self._topic) from error
+            while sent:
+                yield sent.popleft().stored()
 
     def _send(self, pipeline: Pipeline, batch: pa.RecordBatch) -> _Sent:
         begun = [pipeline.begin(_request(load)) for load in loads(as_written(batch), self._topic)]

@@ -13,7 +13,7 @@ a task is repeated.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -31,7 +31,7 @@ from zbus.client import errors
 from zbus.client.blocking import BlockingClient, Pending
 from zbus.client.messages import StoredBatch
 from zbus.client.requests import Request, optional, parse_count, parse_stored_batch, start
-from zbus.spark.clients import problem_with
+from zbus.spark.clients import problem_with, reported
 from zbus.spark.errors import DataLoss, SparkProblem, Usage
 from zbus.spark.options import SinkWish, read_sink_wish
 from zbus.spark.sink.encode import Load, check_columns, loads
@@ -234,7 +234,11 @@ def commit(
     messages = _staged(messages)
 
     try:
-        return _answered(wish, lambda: bus.run(request_of_commit(app, batch, messages)))
+        with reported(wish.where):
+            try:
+                return bus.run(request_of_commit(app, batch, messages))
+            except errors.Conflict as error:
+                raise DataLoss(f"{wish.where}: what was staged is gone: {error}") from error
     except SparkProblem as error:
         if is_decided(bus, app, batch):
             text = "what was written is decided all the same: the broker stores what is missing"
@@ -259,24 +263,21 @@ def _offsets(ranges: Iterable[tuple[int, int]]) -> str:
     return ",".join(f"{first}-{stop - 1}" for first, stop in ranges)
 
 
-def _answered(wish: SinkWish, ask: Callable[[], int]) -> int:
-    try:
-        return ask()
-    except errors.Conflict as error:
-        raise DataLoss(f"{wish.where}: what was staged is gone: {error}") from error
-    except errors.ZbusError as error:
-        raise problem_with(wish.where, error) from error
-
-
 class _Status(msgspec.Struct):
     batch: int | None = None
+
+
+def last_batch(bus: BlockingClient, app: str) -> int | None:
+    """The last batch of an application that is decided; None: a broker that has just started may
+    not have read it yet. Raises NotFound if there is none."""
+    request = Request(_QUERY_APP + optional(txn=app), lambda answer: answer.body)
+    return msgspec.json.decode(bus.run(request), type=_Status).batch
 
 
 def is_decided(bus: BlockingClient, app: str, batch: int) -> bool:
     """False also if the broker does not tell, or does not know it yet."""
     try:
-        request = Request(_QUERY_APP + optional(txn=app), lambda answer: answer.body)
-        decided = msgspec.json.decode(bus.run(request), type=_Status).batch
+        decided = last_batch(bus, app)
     except (errors.ZbusError, msgspec.MsgspecError):
         return False
     return decided is not None and decided >= batch

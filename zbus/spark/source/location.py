@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from zbus.client.blocking import BlockingClient
 from zbus.client.options import Options
-from zbus.spark.clients import client_of
+from zbus.spark.clients import client_of, reported
 from zbus.spark.errors import Usage
 
 if TYPE_CHECKING:
@@ -56,9 +58,14 @@ class Where:
         Raises Usage."""
         return Options(token=self.token(), ca=self.tls_ca, timeout_s=self.patience_s, retries=1_000)
 
-    def client(self) -> BlockingClient:
-        """For whatever else is asked of the broker. Raises Usage."""
-        return client_of(self.broker or "", self.client_options())
+    @contextmanager
+    def client(self, topic: str = "") -> Iterator[BlockingClient]:
+        """For whatever else is asked of the broker, about a topic or not. Raises SparkProblem for
+        all that a client raises."""
+        if self.broker is None:
+            raise Usage("this needs a running broker: --broker HOST:PORT")
+        with reported(self, topic), client_of(self.broker, self.client_options()) as bus:
+            yield bus
 
     def token(self) -> str | None:
         """Parameters for the broker. Raises Usage."""

@@ -14,8 +14,8 @@ from zbus.client import errors
 from zbus.client.blocking import Pending, Pipeline
 from zbus.client.options import Options
 from zbus.client.requests import Request, optional, start
-from zbus.spark.clients import client_of, problem_with
-from zbus.spark.errors import DataLoss, UnknownTopic
+from zbus.spark.clients import client_of, reported
+from zbus.spark.errors import DataLoss
 from zbus.spark.logs import Log, Span, of_users
 from zbus.storage.errors import JournalDamage
 from zbus.storage.format.batch import BatchHeader, headers_of
@@ -55,20 +55,14 @@ class RemoteLog(Log):
         self._client.close()
 
     def topics(self) -> list[str]:
-        try:
+        with reported(self._broker):
             return of_users(self._client.server().topics)
-        except errors.ZbusError as error:
-            raise problem_with(self._broker, error, "") from error
 
     def ends(self, topic: str) -> list[Span]:
-        try:
+        with reported(self._broker, topic):
             info = self._client.query(topic)
-        except errors.NotFound as error:
-            raise UnknownTopic(f"{self._broker}: {error}") from error
-        except errors.ZbusError as error:
-            raise problem_with(self._broker, error, topic) from error
-        incarnation = str(info.created_ms)
-        return [self._span(info.name, number, incarnation) for number in range(info.partitions)]
+            incarnation = str(info.created_ms)
+            return [self._span(info.name, number, incarnation) for number in range(info.partitions)]
 
     def spans(self, topic: str) -> list[Span]:
         return [span._replace(bytes=self._estimate(span)) for span in self.ends(topic)]
@@ -126,30 +120,24 @@ class RemoteLog(Log):
         return asked
 
     def _answered(self, asked: Pending[_Piece], span: Span, at: int, stop: int) -> _Piece:
-        try:
-            return asked.result()
-        except errors.NotFound as error:
-            self._require(span)
-            raise _lost(span, at, stop, None) from error
-        except errors.ZbusError as error:
-            raise problem_with(self._broker, error, span.topic) from error
+        with reported(self._broker, span.topic):
+            try:
+                return asked.result()
+            except errors.NotFound as error:
+                self._require(span)
+                raise _lost(span, at, stop, None) from error
 
     def _piece(self, span: Span, at: int, bytes_max: int) -> _Piece:
-        try:
-            return self._client.run(_request(span, at, bytes_max))
-        except errors.NotFound as error:
-            raise _lost(span, at, span.end, None) from error
-        except errors.ZbusError as error:
-            raise problem_with(self._broker, error, span.topic) from error
+        with reported(self._broker, span.topic):
+            try:
+                return self._client.run(_request(span, at, bytes_max))
+            except errors.NotFound as error:
+                raise _lost(span, at, span.end, None) from error
 
     def _span(self, topic: str, partition: int, incarnation: str) -> Span:
+        """Raises ZbusError; NotFound also if it was removed a moment ago."""
         span = Span(topic, partition, incarnation, 0, 0, 0)
-        try:
-            piece = self._client.run(_request(span, None, 0))
-        except errors.NotFound as error:  # it was removed a moment ago
-            raise UnknownTopic(f"{self._broker}: {error}") from error
-        except errors.ZbusError as error:
-            raise problem_with(self._broker, error, topic) from error
+        piece = self._client.run(_request(span, None, 0))
         return span._replace(first=piece.first, end=piece.end)
 
     def _estimate(self, span: Span) -> int:
@@ -178,12 +166,11 @@ class RemoteLog(Log):
 
     def _require(self, span: Span) -> None:
         """It is the topic that it was. Raises DataLoss."""
-        try:
-            created_ms = self._client.query(span.topic).created_ms
-        except errors.NotFound as error:
-            raise DataLoss(f"the topic {span.topic} is not there any more") from error
-        except errors.ZbusError as error:
-            raise problem_with(self._broker, error, span.topic) from error
+        with reported(self._broker, span.topic):
+            try:
+                created_ms = self._client.query(span.topic).created_ms
+            except errors.NotFound as error:
+                raise DataLoss(f"the topic {span.topic} is not there any more") from error
         if str(created_ms) != span.incarnation:
             text = "was removed and made again: its offsets are those of other messages"
             raise DataLoss(f"the topic {span.topic} {text}")

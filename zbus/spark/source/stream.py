@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from zbus.client.errors import Conflict, ZbusError
-from zbus.spark.clients import problem_with
 from zbus.spark.errors import DataLoss, Usage
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import LATEST, Wish
@@ -205,14 +205,10 @@ def _until(part: Part, target: Offsets) -> Part:
 def read_pin(where: Where, name: str) -> Offsets | None:
     """Where the query of that name has begun, if it has."""
     with where.client() as bus:
-        try:
-            topics = bus.server().topics
-            if f"{PINS}{name}" not in topics:
-                return None
-            topic = bus.query(f"{PINS}{name}")
-            found = bus.read(f"{PINS}{name}", count=1)
-        except ZbusError as error:
-            raise problem_with(where, error) from error
+        if f"{PINS}{name}" not in bus.server().topics:
+            return None
+        topic = bus.query(f"{PINS}{name}")
+        found = bus.read(f"{PINS}{name}", count=1)
     if not found and topic.message_depth:
         raise DataLoss(
             f"where the query {name} has begun was dropped by the retention of {PINS}{name}: remove"
@@ -224,15 +220,10 @@ def read_pin(where: Where, name: str) -> Offsets | None:
 def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
     """Keep where the query of that name begins, unless it has begun already. Gives what is kept."""
     body = msgspec.json.encode(show_offsets(offsets))
-    with where.client() as bus:
-        try:
-            # A broker may have limits for topics that have none of their own.
-            bus.declare(f"{PINS}{name}", retention_ms=0, retention_bytes=0, retention_count=0)
-            bus.produce(f"{PINS}{name}", body, expected_offset=0)
-        except Conflict:
-            pass
-        except ZbusError as error:
-            raise problem_with(where, error) from error
+    with where.client() as bus, suppress(Conflict):
+        # A broker may have limits for topics that have none of their own.
+        bus.declare(f"{PINS}{name}", retention_ms=0, retention_bytes=0, retention_count=0)
+        bus.produce(f"{PINS}{name}", body, expected_offset=0)
     kept = read_pin(where, name)
     return offsets if kept is None else kept
 
@@ -240,10 +231,7 @@ def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
 def forget_pin(where: Where, name: str) -> None:
     """The query of that name begins anew."""
     with where.client() as bus:
-        try:
-            bus.remove(f"{PINS}{name}")
-        except ZbusError as error:
-            raise problem_with(where, error) from error
+        bus.remove(f"{PINS}{name}")
 
 
 def mirror(where: Where, group: str, offsets: Offsets) -> bool:
