@@ -78,13 +78,14 @@ def _pattern(value: str) -> str:
     return value
 
 
-def _choice(yes: str, no: str) -> Read:
-    """Whether it is the first word, and not the second."""
+def _choice(**values: bool) -> Read:
+    """A word of these; what is said with `-` is written with `_` here."""
+    known = {name.replace("_", "-"): value for name, value in values.items()}
 
     def read(value: str) -> bool:
-        if value.lower() not in (yes, no):
-            raise ValueError(f"it is {yes} or {no}, not {value[:40]}")
-        return value.lower() == yes
+        if value.lower() not in known:
+            raise ValueError(f"it is {' or '.join(known)}, not {value[:40]}")
+        return known[value.lower()]
 
     return read
 
@@ -175,9 +176,9 @@ class Wish:
     pattern: str | None = _given(None, topicsPattern=_pattern)
     start: Place | None = _given(None, startingOffsets=_offsets, startingTimestamp=_time)
     end: Place = _given(LATEST, endingOffsets=_offsets, endingTimestamp=_time)
-    start_strict: bool = _given(False, startingTimestampStrategy=_choice("error", "latest"))
+    start_strict: bool = _given(False, startingTimestampStrategy=_choice(latest=False, error=True))
     """Nothing at or after the time to start at is an error."""
-    fail_on_data_loss: bool = _given(True, failOnDataLoss=_choice("true", "false"))
+    fail_on_data_loss: bool = _given(True, failOnDataLoss=_choice(true=True, false=False))
     tags: frozenset[str] = _given(frozenset(), tags=_tags)
     columns: tuple[str, ...] = _given(NAMES, columns=_columns)
     split_bytes: int = _given(SPLIT_BYTES, splitBytes=_size_bytes)
@@ -198,7 +199,7 @@ class SinkWish:
 
     where: Where
     topic: str | None = _given(None, topic=_text)  # of all rows; else there is a column topic
-    exactly_once: bool = _given(True, delivery=_choice("exactly-once", "at-least-once"))
+    exactly_once: bool = _given(True, delivery=_choice(exactly_once=True, at_least_once=False))
     app: str | None = _given(None, txnAppId=_app)
     """Who writes, in the broker's books; by default the query."""
     version: int = _given(0, txnVersion=_number(0))  # of a table that an application writes
@@ -242,14 +243,11 @@ _WHERE: Final = frozenset(each.name for each in attrs.fields(Where))
 
 def read_wish(options: Mapping[str, str]) -> Wish:
     """Of a source's options. Raises Usage."""
+    sources = {"topic", "topics", "topicspattern"}.intersection(map(str.lower, options))
+    if len(sources) != 1:
+        what = "say" if sources else "missing source:"
+        raise Usage(f"{what} one of topic, topics and topicsPattern")
     where, values = _read(options, OPTIONS)
-    topic = values.pop("topic", None)
-    if topic is not None:
-        if "topics" in values:
-            raise Usage("say one of topic, topics and topicsPattern")
-        values["topics"] = topic
-    if ("topics" in values) == ("pattern" in values):
-        raise Usage("missing source: one of topic, topics and topicsPattern")
     wish = Wish(where=where, **values)
     if (where.broker is None) == (where.path is None):
         raise Usage("set either broker (host:port) or path (a data directory or a backup of one)")
