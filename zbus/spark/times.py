@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from zbus.spark.errors import Usage
-from zbus.units import parse_bytes, parse_ms
+from zbus.units import parse_bytes, parse_ms, parse_time_ms
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _TIME_MS_MAX: Final = 253_402_300_799_999
@@ -36,25 +36,14 @@ def moment_ms(text: str, option: str, now_ms: int | None = None) -> int:
     that number. Raises Usage."""
     text = text.strip()
     now_ms = round(time.time() * 1_000) if now_ms is None else now_ms
-    found: int | None = None
-    if text == "now":
-        found = now_ms
-    elif text.isascii() and text.isdecimal():
-        found = int(text[:18])
-    elif (ago_ms := parse_ms(text)) is not None:
-        found = now_ms - ago_ms
-    else:
-        try:
-            moment = datetime.fromisoformat(text)
-            moment = moment.replace(tzinfo=moment.tzinfo or UTC)
-            found = round(moment.timestamp() * 1_000)
-        except (ValueError, OverflowError):
-            pass
-    if found is None or not 0 <= found <= _TIME_MS_MAX:
-        text = (
-            f"{option} {text[:40]}: it is like 24h (ago), 2026-11-23T12:00, or epoch milliseconds"
-        )
-        raise Usage(text)
+    ago_ms = 0 if text == "now" else None if text.isdecimal() else parse_ms(text)
+    try:
+        found = parse_time_ms(text) if ago_ms is None else now_ms - ago_ms
+    except ValueError:
+        found = -1
+    if not 0 <= found <= _TIME_MS_MAX:
+        like = "24h (ago), 2026-11-23T12:00, or epoch milliseconds"
+        raise Usage(f"{option} {text[:40]}: it is like {like}")
     return found
 
 

@@ -89,7 +89,7 @@ def test_what_is_still_to_come_was_stored_at_any_time(spark: Any, url: str, tmp_
         (["--topics", "orders", "--bucket", "x"], "--bucket x: it is like 5m, 1h or 1d"),
         (["--topics", "orders", "--bucket", "1s", "--since", "30d"], "more than 5000 buckets"),
         (["--topics", "orders", "--since", "yesterday"], "--since yesterday"),
-        (["--topics", "orders", "--since", "1h", "--until", "2h"], "--since is not before"),
+        (["--topics", "orders", "--since", "1h", "--until", "2h"], "--until is not after --since"),
         (["--topics", "orders", "--sent-header", "a b"], "no name of a header"),
         (["--topics", "orders", "--from", "/nowhere"], "/nowhere"),
         (["--topics", "orders", "--data-dir", "x", "--groups"], "known to a broker alone"),

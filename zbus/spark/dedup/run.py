@@ -153,10 +153,7 @@ def _stream(
         "--to": wanted.to,
     }
     history.agree(spark, wanted.checkpoint, facts, first)
-    writer = left.writeStream.format(ends.FORMAT).options(**ends.where_options(sink))
-    writer = writer.queryName(name).option("checkpointLocation", wanted.checkpoint)
-    if trigger := wanted.trigger():
-        writer = writer.trigger(**trigger)
+    writer = wanted.writer(left, name).format(ends.FORMAT).options(**ends.where_options(sink))
     read = 0
     with closing(batches(writer.start(), where, wanted.group)) as progresses:
         for progress in progresses:

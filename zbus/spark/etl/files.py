@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.etl.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,15 +35,12 @@ def check(columns: list[str]) -> None:
 
 def write(spark: SparkSession, root: str, job: str, batch: int, rows: DataFrame) -> bool:
     """Write a batch; False if it was written before. Raises SparkProblem."""
-    jvm = spark._jvm
-    assert jvm is not None
-    path = jvm.org.apache.hadoop.fs.Path
+    place = Place(spark, root)
     name = batch_name(job, batch)
-    target, draft = path(root, name), path(root, f"_{name.replace('=', '-')}")
-    fs = target.getFileSystem(spark._jsc.hadoopConfiguration())
-    if fs.exists(target):
+    draft = f"_{name.replace('=', '-')}"
+    if place.exists(name):
         return False
-    rows.write.mode("overwrite").parquet(draft.toString())
-    if not fs.rename(draft, target):
-        raise SparkProblem(f"{draft} could not be renamed to {target}")
+    rows.write.mode("overwrite").parquet(place.uri(draft))
+    if not place.rename(draft, name):
+        raise SparkProblem(f"{place.uri(draft)} could not be renamed to {name}")
     return True

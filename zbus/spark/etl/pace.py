@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -10,6 +10,10 @@ from zbus.spark.commands import Ranged, option
 from zbus.spark.errors import Usage, refuse
 from zbus.spark.times import between_ms, bytes_s, duration_ms
 from zbus.units import parse_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RATE_INTERVAL_MS: Final = 1_000
 """Between batches, if there is a rate and nothing else is said."""
@@ -68,6 +72,12 @@ class Pace(Ranged):
             return {"availableNow": True}
         pause_ms = self._interval_ms()
         return {} if pause_ms is None else {"processingTime": f"{pause_ms} milliseconds"}
+
+    def writer(self, rows: DataFrame, name: str) -> DataStreamWriter:
+        """Of a stream that goes like this. Raises Usage."""
+        writer = rows.writeStream.queryName(name).option("checkpointLocation", self.checkpoint)
+        trigger = self.trigger()
+        return writer.trigger(**trigger) if trigger else writer
 
     def source_options(self) -> dict[str, str]:
         """For the source. Raises Usage."""

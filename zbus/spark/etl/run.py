@@ -147,10 +147,7 @@ def _stream(
         files.check(outcome.results.columns)
         frame = _marked(outcome)
     history.agree(spark, job.checkpoint, query.facts(job), first, job.allow_change)
-    writer = frame.writeStream.outputMode(job.mode).queryName(name)
-    writer = writer.option("checkpointLocation", job.checkpoint)
-    if trigger := job.trigger():
-        writer = writer.trigger(**trigger)
+    writer = job.writer(frame, name).outputMode(job.mode)
     if job.files is None and job.mode == "append":
         started = writer.format(ends.FORMAT).options(**ends.where_options(sink)).start()
     else:  # Spark has no streams that update what Python writes

@@ -15,7 +15,7 @@ from zbus.spark.errors import Usage, refuse
 from zbus.spark.io import names_option
 from zbus.spark.report import measure, tables
 from zbus.spark.report.tables import DAY_MS, HISTORY_DAYS, Report
-from zbus.spark.times import moment_ms
+from zbus.spark.times import between_ms, moment_ms
 from zbus.units import parse_ms
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Wanted(Ranged):
         except re.error as error:
             text = f"--pattern {self.pattern} is not a regular expression: {error}"
             raise Usage(text) from error
+        between_ms(self.since, self.until, self.now_ms)
         refuse(self._problems(common))
         return self
 
@@ -73,7 +74,6 @@ class Wanted(Ranged):
                 "say which topics: --topics A,B or --pattern RE",
             ),
             (bucket_ms < 1_000, f"--bucket {self.bucket}: it is like 5m, 1h or 1d, at least 1s"),
-            (self.since_ms >= self.until_ms, "--since is not before --until"),
             (
                 bucket_ms > 0 and (self.until_ms - self.since_ms) // bucket_ms > BUCKETS_MAX,
                 f"that is more than {BUCKETS_MAX} buckets: take a larger --bucket",
@@ -95,10 +95,12 @@ class Wanted(Ranged):
 
     @property
     def since_ms(self) -> int:
+        """Raises Usage."""
         return moment_ms(self.since, "--since", self.now_ms)
 
     @property
     def until_ms(self) -> int:
+        """Raises Usage."""
         return moment_ms(self.until, "--until", self.now_ms)
 
     @property

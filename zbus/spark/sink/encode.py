@@ -128,9 +128,7 @@ def _load(
             yield Load(topic, due_ms, len(parts), b"".join(parts))
             parts, size = [], 0
         lines = _lines(columns, row)
-        parts.append(
-            b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
-        )
+        parts.append(_MESSAGE % (lines, len(body), body))
         size += len(body) + len(lines)
     if parts:
         yield Load(topic, due_ms, len(parts), b"".join(parts))

@@ -198,7 +198,7 @@ class _Gathered:
     def flush(self) -> Iterator[pa.RecordBatch]:
         if not self._parts:
             return
-        columns = [_MAKERS[name](self) for name in self._names]
+        columns = [getattr(self, name)() for name in self._names]
         rows = self._rows - self._first - self._last
         whole = _of(columns, self._schema, self._rows).slice(self._first, rows)
         size = max(1, self._bytes)
@@ -207,7 +207,7 @@ class _Gathered:
             yield whole.slice(begin, step)
         self._begin()
 
-    # -- columns ------------------------------------------------------------------------------
+    # -- columns, each by its name ------------------------------------------------------------
 
     def topic(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._span.topic, pa.string()), self._rows)
@@ -305,20 +305,6 @@ class _Gathered:
 
     def _string(self, column: Column) -> pa.Array:
         return _as_text(self._binary(column))
-
-
-_MAKERS: Final = {
-    "topic": _Gathered.topic,
-    "partition": _Gathered.partition,
-    "offset": _Gathered.offset,
-    "timestamp": _Gathered.timestamp,
-    "id": _Gathered.id,
-    "tag": _Gathered.tag,
-    "key": _Gathered.key,
-    "headers": _Gathered.headers,
-    "body": _Gathered.body,
-    "deliver_at": _Gathered.deliver_at,
-}
 
 
 def _of(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
