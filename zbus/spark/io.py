@@ -160,12 +160,13 @@ def problems(about: str = "") -> Iterator[None]:
 
 def problem_of(error: BaseException, about: str = "") -> SparkProblem:
     """The same, of an error that was caught."""
-    found = problem_in(error)
+    text = str(error)
+    # Without a trace it is of the query itself, of which a plan may have the text of a problem.
+    found = None if about and "Traceback" not in text else problem_in(error)
     if found is not None:
         return found
     if type(error).__name__ in ("AnalysisException", "ParseException"):
         about = about or "Spark"  # of what the user wrote
-    text = str(error)
     raised = _RAISED.findall(text) if "Traceback" in text else []
     first = raised[-1] if raised else (text.strip().splitlines() or [type(error).__name__])[0]
     return Usage(f"{about}: {first}") if about else SparkProblem(first)

@@ -244,10 +244,11 @@ _WHERE: Final = frozenset(each.name for each in attrs.fields(Where))
 def read_wish(options: Mapping[str, str]) -> Wish:
     """Of a source's options. Raises Usage."""
     sources = {"topic", "topics", "topicspattern"}.intersection(map(str.lower, options))
-    if len(sources) != 1:
-        what = "say" if sources else "missing source:"
-        raise Usage(f"{what} one of topic, topics and topicsPattern")
+    if len(sources) > 1:
+        raise Usage("say one of topic, topics and topicsPattern")
     where, values = _read(options, OPTIONS)
+    if not sources:
+        raise Usage("missing source: one of topic, topics and topicsPattern")
     wish = Wish(where=where, **values)
     if (where.broker is None) == (where.path is None):
         raise Usage("set either broker (host:port) or path (a data directory or a backup of one)")
