@@ -26,7 +26,7 @@ NAMES: Final = (
 )
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
-ARROW: Final = {
+_ARROW: Final = {
     "topic": pa.string(),
     "partition": pa.int32(),
     "offset": pa.int64(),
@@ -56,4 +56,4 @@ DDL: Final = ", ".join(f"{name} {TYPES[name]}" for name in NAMES)
 
 def arrow_schema(names: Sequence[str] = NAMES) -> pa.Schema:
     """Of these columns, in this order."""
-    return pa.schema([pa.field(name, ARROW[name]) for name in names])
+    return pa.schema([pa.field(name, _ARROW[name]) for name in names])

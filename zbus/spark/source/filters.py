@@ -6,10 +6,8 @@ comparisons of these columns with values, null being neither true nor false.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,7 +15,6 @@ import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
 
 from zbus.spark.options import Wish
-from zbus.spark.source.columns import ARROW
 
 COLUMNS: Final = frozenset(("topic", "partition", "offset", "timestamp", "id", "tag", "key"))
 """Of these a condition may be pushed."""
@@ -27,16 +24,17 @@ Condition = tuple[str, str, Any]
 
 _TYPES: Final = {"partition": int, "offset": int, "timestamp": datetime}
 
-_OPERATIONS: Final[dict[str, Callable[[pc.Expression, Any], pc.Expression]]] = {
-    "=": operator.eq,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "starts": pc.starts_with,
-    "ends": pc.ends_with,
-    "contains": pc.match_substring,
-    "null": lambda column, _: column.is_null(),
+_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": pc.equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    "in": lambda column, value: pc.is_in(column, value_set=value),
+    "starts": lambda column, value: pc.starts_with(column, value),
+    "ends": lambda column, value: pc.ends_with(column, value),
+    "contains": lambda column, value: pc.match_substring(column, value),
+    "null": lambda column, value: pc.is_null(column),
 }
 
 _NAMES: Final[dict[type[spark.Filter], str]] = {
@@ -86,22 +84,22 @@ def tags_condition(wish: Wish) -> list[Condition]:
     return [("tag", "in", tuple(sorted(wish.tags)))] if wish.tags else []
 
 
-def expression_of(conditions: Sequence[Condition]) -> pc.Expression | None:
-    """Whether all are true, for Arrow; null is neither true nor false. None: there are none."""
-    return reduce(operator.and_, [_expression(*each) for each in conditions] or [None])
-
-
-def _expression(column: str, name: str, value: Any) -> pc.Expression:  # noqa: ANN401 - a literal
-    plain = name.removeprefix("not ")
-    field, kind = pc.field(column), ARROW[column]
-    if plain == "in":
-        # Of null it says false, which is turned round below.
-        found = field.isin(pa.array(value, kind))
-        return (~found if name != plain else found) & field.is_valid()
-    if isinstance(value, int | datetime):
-        value = pa.scalar(value, kind)
-    found = _OPERATIONS[plain](field, value)
-    return ~found if name != plain else found
+def select(batch: pa.RecordBatch, conditions: Sequence[Condition]) -> pa.RecordBatch:
+    """The rows for which all are true."""
+    mask = None
+    for column, name, value in conditions:
+        plain = name.removeprefix("not ")
+        values = batch.column(column)
+        if plain == "in":
+            value = pa.array(value, values.type)
+        elif plain in ("=", ">", ">=", "<", "<="):
+            value = pa.scalar(value, values.type)
+        found = _OPERATIONS[plain](values, value)
+        if plain == "in":  # of null it says false
+            found = pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), found)
+        found = pc.invert(found) if name != plain else found
+        mask = found if mask is None else pc.and_kleene(mask, found)
+    return batch if mask is None else batch.filter(mask)
 
 
 def offsets_between(conditions: Sequence[Condition]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from zbus.spark.errors import DataLoss, UnknownTopic
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import Wish
 from zbus.spark.source.arrows import read
-from zbus.spark.source.filters import Condition, expression_of
+from zbus.spark.source.filters import Condition, select
 from zbus.spark.source.location import Where
 from zbus.spark.source.planning import Part
 
@@ -53,11 +53,10 @@ def read_part(
         return
     more = [column for column, _, _ in conditions if column not in names]
     wanted = [*names, *dict.fromkeys(more)]
-    condition = expression_of(conditions)
     log = _log(wish.where)
     batches = read if wish.fail_on_data_loss else _read_on
     for batch in batches(log, *part, wanted):
-        found = batch if condition is None else batch.filter(condition)
+        found = select(batch, conditions)
         if found.num_rows:
             yield found.select(list(names)) if more else found
 
