@@ -7,7 +7,7 @@ has read is told by `Offsets`: of each topic its incarnation, and the next offse
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -212,49 +212,47 @@ def offsets_of(spans: Sequence[Span], offsets: Sequence[int]) -> Offsets:
 def to_read(spans: Sequence[Span], start: Offsets, fail: bool) -> list[Part]:
     """What came after `start`. A topic that is not in it is new, and read from its beginning. One
     that is gone, or was made again, is data loss, or begins anew."""
-    parts = []
-    for topic, there in _by_topic(spans, start):
-        incarnation, begins = start.get(topic, ("", []))
-        if begins and (not there or there[0].incarnation != incarnation):
-            _require(topic, there, fail)
-            begins = []
-        for span in there:
-            first = begins[span.partition] if span.partition < len(begins) else span.first
-            parts.append(Part(span, _not_behind(span, first, fail), span.end))
-    return parts
+    _require({topic: own for topic, (own, offsets) in start.items() if offsets}, spans, fail)
+    return [
+        Part(span, _not_behind(span, next_of(start, span, span.first), fail), span.end)
+        for span in sorted(spans, key=_topic)
+    ]
 
 
 def planned(spans: Sequence[Span], start: Offsets, end: Offsets, fail: bool) -> list[Part]:
     """What is between the two. Raises DataLoss for what cannot be read any more, or leaves it."""
+    moved = {topic: own for topic, (own, stops) in end.items() if start.get(topic) != (own, stops)}
+    _require(moved, spans, fail)
     parts = []
-    for topic, there in _by_topic(spans, end):
-        incarnation, stops = end.get(topic, ("", []))
-        begins = start[topic][1] if start.get(topic, ("",))[0] == incarnation else []
-        if begins == stops:
-            continue
-        if not there or there[0].incarnation != incarnation:
-            _require(topic, there, fail)
-            continue
-        for span, stop in zip(there, stops, strict=False):
-            first = begins[span.partition] if span.partition < len(begins) else span.first
+    for span in sorted(spans, key=_topic):
+        stop = next_of(end, span, -1)
+        if span.topic in moved and stop >= 0:
+            first = next_of(start, span, span.first)
             if first > stop:
                 raise DataLoss(f"{_name(span)}: a batch goes from {first} back to {stop}")
             parts.append(Part(span, first, _not_behind(span, stop, fail)))
     return parts
 
 
-def _by_topic(spans: Sequence[Span], offsets: Offsets) -> list[tuple[str, list[Span]]]:
-    found: dict[str, list[Span]] = {topic: [] for topic in offsets}
-    for span in spans:
-        found.setdefault(span.topic, []).append(span)
-    return sorted(found.items())
+def next_of(offsets: Offsets, span: Span, otherwise: int) -> int:
+    """The next offset of this partition; it may be new, or of a topic that was made again."""
+    incarnation, found = offsets.get(span.topic, ("", []))
+    known = incarnation == span.incarnation and span.partition < len(found)
+    return found[span.partition] if known else otherwise
 
 
-def _require(topic: str, there: Sequence[Span], fail: bool) -> None:
-    if fail:
-        what = "was removed and made again" if there else "is not there any more"
-        text = f"the topic {topic} {what} since it was read"
-        raise DataLoss(f"{text}; failOnDataLoss=false goes on without what is lost")
+def _topic(span: Span) -> str:
+    return span.topic
+
+
+def _require(incarnations: Mapping[str, str], spans: Sequence[Span], fail: bool) -> None:
+    """These topics are there, and are what they were. Raises DataLoss."""
+    there = {span.topic: span.incarnation for span in spans}
+    for topic, incarnation in sorted(incarnations.items()):
+        if fail and there.get(topic) != incarnation:
+            what = "was removed and made again" if topic in there else "is not there any more"
+            text = f"the topic {topic} {what} since it was read"
+            raise DataLoss(f"{text}; failOnDataLoss=false goes on without what is lost")
 
 
 def _not_behind(span: Span, offset: int, fail: bool) -> int:

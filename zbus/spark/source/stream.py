@@ -38,6 +38,7 @@ from zbus.spark.source.planning import (
     find_spans,
     keep,
     limit,
+    next_of,
     offsets_of,
     planned,
     reached,
@@ -193,10 +194,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _until(part: Part, target: Offsets) -> Part:
     """Not more than there was when the query began."""
-    incarnation, ends = target.get(part.span.topic, ("", []))
-    if incarnation != part.span.incarnation or part.span.partition >= len(ends):
-        return part._replace(stop=part.start)
-    return part._replace(stop=max(part.start, min(part.stop, ends[part.span.partition])))
+    stop = min(part.stop, next_of(target, part.span, part.start))
+    return part._replace(stop=max(part.start, stop))
 
 
 # -- in the broker --------------------------------------------------------------------------------
