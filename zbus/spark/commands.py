@@ -12,8 +12,8 @@ checked is not as it should be.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -69,15 +69,14 @@ class _Jobs(click.Group):
             return super().invoke(ctx)
 
 
-class _own_exit_codes:
+@contextmanager
+def _own_exit_codes() -> Iterator[None]:
     """A command that is written wrong ends with 2 here, whatever it is a part of."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, click.UsageError):
-            error.show()
-            raise click.exceptions.Exit(2) from None
+    try:
+        yield
+    except click.UsageError as error:
+        error.show()
+        raise click.exceptions.Exit(2) from None
 
 
 @click.group(cls=_Jobs)

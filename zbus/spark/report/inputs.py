@@ -184,8 +184,7 @@ class Input:
             made.latency = measure.latency(rows, wanted.sent_header, wanted.bucket_ms, exact)
         if wanted.show_keys:
             made.keys = measure.keys(rows)
-        asked = wanted.groups
-        if common.data_dir is None and wanted.archive is None if asked is None else asked:
+        if self._asks_groups:
             made.backlog = measure.backlog(common.where(), self.topics)
         if not exact:
             share = 1 / measure.ACCURACY
@@ -202,6 +201,13 @@ class Input:
             " see the backlog of its group."
         )
         return made
+
+    @property
+    def _asks_groups(self) -> bool:
+        """A broker is asked about groups, unless something else is read."""
+        if self._wanted.groups is not None:
+            return self._wanted.groups
+        return self._wanted.archive is None and self._common.data_dir is None
 
     def _delaying(self) -> list[str]:
         """The topics that may have messages that are still to come: these are read from their
