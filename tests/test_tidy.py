@@ -37,6 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "option": set(),  # how one is declared
     "units": set(),
     "documents": set(),  # what decoding one raises
+    "protocol": set(),  # words that broker and clients share
     "core": {"option", *CORE_STORES_BY},
     "wire": {"option"},
     "storage": {"core", "documents"},
@@ -49,6 +50,7 @@ ARROWS: dict[str, set[str]] = {
         "units",
         "version",
         "documents",
+        "protocol",
         "semq.protocol.about",
         "semq.protocol.fields",
         "semq.protocol.tickets",
@@ -65,7 +67,7 @@ ARROWS: dict[str, set[str]] = {
         "option",
         "version",
     },
-    "client": {"wire", "version", "documents"},
+    "client": {"wire", "version", "documents", "protocol"},
     "semq": {"client", "wire", "version", "documents"},
     "spark": {  # it reads what is stored, from files too
         "client",
@@ -96,6 +98,7 @@ ARROWS: dict[str, set[str]] = {
         "version",
         "units",
         "documents",
+        "protocol",
     },
     "__main__": {"cli"},
     "testing": {"*"},

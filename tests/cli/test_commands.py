@@ -17,7 +17,7 @@ from zbus.cli.messages.show import Reader, local_time
 from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.top import summary
 from zbus.client import Delivery
-from zbus.client.documents import ServerInfo
+from zbus.protocol.documents import ServerInfo
 from zbus.wire.responses import Response
 
 # Arguments, then the headers that must be sent (and no others, host and length apart).

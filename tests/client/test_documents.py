@@ -6,9 +6,9 @@ import pytest
 
 from tests.client.peer import Joined
 from zbus.client import commands
-from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.errors import NotFound
 from zbus.client.requests import document_of
+from zbus.protocol.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.testing.world import EPOCH_MS, World
 from zbus.wire.responses import Response
 
@@ -44,7 +44,7 @@ def test_retention_done_can_be_taken_back(bus: Joined) -> None:
 
 
 def test_brokers_of_other_versions_are_understood() -> None:
-    newer = b'{"groupName":"g","ackTimeout":5,"leasedBytes":{"a":1},"ackWindow":2}'
+    newer = b'{"groupName":"g","leaseMs":5,"leasedBytes":{"a":1},"window":2}'
     assert document_of(GroupInfo)(Response(200, {}, newer)) == GroupInfo(
         name="g", lease_ms=5, window=2
     )

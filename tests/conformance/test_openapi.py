@@ -20,11 +20,12 @@ from zbus.core.model.limits import DEFAULT_LIMITS, DELAY_MS_MAX, Limits
 from zbus.dialects.zbus import dialect as dialect
 from zbus.dialects.zbus.request.params import LOOKING
 from zbus.dialects.zbus.schema.commands import COMMANDS, MOUNTED
-from zbus.dialects.zbus.schema.parameters import REQUIRED, Number, Parameter
+from zbus.dialects.zbus.schema.kinds import KINDS, Number
 from zbus.dialects.zbus.server.openapi import DAY_MS, describe
 from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.status import STATUS
+from zbus.protocol.parameters import REQUIRED, Parameter
 
 SETTINGS = ZbusSettings()
 WHOLE = describe(SETTINGS, DEFAULT_LIMITS, EPOCH_MS)
@@ -128,9 +129,9 @@ NUMBERS = [
     (command, parameter.name, limit, step)
     for command, entry in COMMANDS.items()
     for parameter in entry.parameters
-    if isinstance(parameter.kind, Number)
+    if isinstance(kind := KINDS[parameter.kind], Number)
     and parameter.name not in ("deliver_at", "partitions")  # judged by the time, and by the core
-    for limit, step in zip(bounds(parameter.kind), (-1, 1), strict=True)
+    for limit, step in zip(bounds(kind), (-1, 1), strict=True)
 ]
 
 
@@ -182,7 +183,7 @@ def test_documents_are_as_described() -> None:
     put(client, "T", b"text", query="tag=a.b&key=k&partition=0")
     put(client, "T", b"\xff\xfe", query="tag=a.b&partition=0")
     pull(client)
-    conforms("ConsumeGroupInfo", document(ok(client, http("/T/T?cmd=query"))))
+    conforms("GroupInfo", document(ok(client, http("/T/T?cmd=query"))))
     conforms("TopicInfo", document(ok(client, http("/T?cmd=query"))))
     conforms("TopicInfo", document(ok(client, http("/Plain?cmd=query"))))
     conforms("ServerInfo", document(ok(client, http("/?cmd=server"))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -230,6 +231,8 @@ def test_warnings_in_words() -> None:
     seconds(world, 3_700)
     texts = warned(client)
     assert "Group audit of topic Orders is paused; 1,200 messages wait." in texts
+    counted = re.findall(rb"^zbus_warnings\{.*\} (\d+)$", ok(client, http("/_metrics")).body, re.M)
+    assert sum(map(int, counted)) == len(texts)
     found = stats(client)["topics"]["Orders"]["groups"]
     assert found["billing"]["lastReadTime"] <= world.broker.now_ms - 3_600_000 + 60_000
     assert "lastReadTime" not in found["audit"]

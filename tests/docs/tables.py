@@ -1,4 +1,5 @@
-"""The tables of the dialect's page that the table of commands makes.
+"""The tables of the pages of the dialect, the shell and the Python client that are made of the
+tables of commands and parameters, and of the documents.
 
 They stand between `<!-- begin parameters of produce -->` and `<!-- end -->`.
 `python -m tests.docs.tables` writes them again.
@@ -8,27 +9,53 @@ from __future__ import annotations
 
 import re
 
+import click
+
 from tests.docs.pages import DOCS
+from zbus.cli import main
+from zbus.cli.parameters import ParameterOption
 from zbus.core.model.limits import DELAY_MS_MAX
 from zbus.dialects.zbus.schema.commands import COMMANDS
-from zbus.dialects.zbus.schema.parameters import (
+from zbus.dialects.zbus.schema.kinds import (
     IDEMPOTENCY_KEY_BYTES_MAX,
+    KINDS,
     MASK_MAX,
     NUMBER_MAX,
-    OFFSETS_MAX,
     TEN_YEARS_AHEAD,
     Duration,
     Form,
     Kind,
     Number,
-    Parameter,
     Size,
     Text,
     Time,
     Word,
 )
+from zbus.protocol.documents import (
+    Document,
+    GroupInfo,
+    PushInfo,
+    ServerAddress,
+    ServerInfo,
+    TopicInfo,
+    TrackerInfo,
+)
+from zbus.protocol.parameters import OFFSETS_MAX, Declared, Parameter, Put
 
 PAGE = DOCS / "reference/zbus.md"
+COMMAND_LINE = DOCS / "reference/command-line.md"
+PYTHON_CLIENT = DOCS / "reference/python-client.md"
+WITH_TABLES = (PAGE, COMMAND_LINE, PYTHON_CLIENT)
+
+PYTHON = {"Put": Put, "Declared": Declared}
+DOCUMENTS_OF_CLIENT: tuple[type[Document], ...] = (
+    GroupInfo,
+    TopicInfo,
+    ServerInfo,
+    TrackerInfo,
+    ServerAddress,
+    PushInfo,
+)
 
 _BLOCK = re.compile(r"(?<=<!-- begin )([\w ]+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 _ROUND = {DELAY_MS_MAX: "ten years", MASK_MAX: "2³¹\u22121", NUMBER_MAX: ""}
@@ -70,7 +97,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 def parameter_table(parameters: tuple[Parameter, ...]) -> str:
     """One row each; without a column that would be empty."""
-    limits = [limit_of(each.name, each.kind) for each in parameters]
+    limits = [limit_of(each.name, KINDS[each.kind]) for each in parameters]
     shown = any(limits)
     rows: list[tuple[str, ...]] = [
         ("parameter", "default", *(("limit",) if shown else ()), "meaning")
@@ -93,11 +120,37 @@ def command_table() -> str:
     return table(rows)
 
 
+def option_table(command: str) -> str:
+    """The options of a command of the shell that are parameters."""
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    rows: list[tuple[str, ...]] = [("option", "default", "meaning")]
+    for each in found.params:
+        if isinstance(each, ParameterOption):
+            names = [f"`{name}`" for name in (*each.opts, *each.secondary_opts)]
+            if not each.is_flag:
+                kind = each.make_metavar(click.Context(found)).replace("|", "\\|")
+                names[-1] = f"{names[-1][:-1]} {kind.removesuffix(' RANGE')}`"
+            told = each.parameter
+            rows.append((", ".join(names), told.default, told.meaning.replace("](#", "](zbus.md#")))
+    return table(rows)
+
+
+def _fields(kind: type[Document]) -> tuple[str, str]:
+    return f"`{kind.__name__}`", ", ".join([f"`{each}`" for each in kind.__struct_fields__])
+
+
 def block(name: str) -> str:
     """What stands between the markers of this name."""
     if name == "commands":
         return command_table()
     what, _, command = name.partition(" of ")
+    if what == "options":
+        return option_table(command)
+    if what == "names":
+        return f"  {', '.join([f'`{each}`' for each in PYTHON[command].__annotations__])}\n"
+    if what == "fields":
+        return table([("document", "fields"), *map(_fields, DOCUMENTS_OF_CLIENT)])
     entry = COMMANDS[command]
     return parameter_table(entry.of_events if what == "events" else entry.parameters)
 
@@ -108,4 +161,5 @@ def written(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in WITH_TABLES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -18,7 +18,7 @@ from tests.wire.frame_fuzz import Streams
 from tests.wire.head_fuzz import spoil
 from tests.wire.websocket_frames import close, frame
 from zbus.dialects.zbus.schema.commands import ABSENT, TABLE
-from zbus.dialects.zbus.schema.parameters import (
+from zbus.dialects.zbus.schema.kinds import (
     Duration,
     Flag,
     Form,

@@ -14,7 +14,7 @@ import msgspec
 from zbus.cli.keys import View, each_key, has_keys, watch_keys
 from zbus.cli.remote import json_option, opened, url_option
 from zbus.cli.units import Seconds
-from zbus.client.documents import ServerInfo
+from zbus.protocol.documents import ServerInfo
 
 if TYPE_CHECKING:
     from rich.table import Table

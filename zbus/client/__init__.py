@@ -16,7 +16,6 @@ from typing import Unpack
 
 from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
 from zbus.client.blocking import BlockingClient, Pending, Pipeline
-from zbus.client.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.errors import (
     BadRequest,
     Conflict,
@@ -35,7 +34,6 @@ from zbus.client.errors import (
     Unanswered,
     ZbusError,
 )
-from zbus.client.managing import Retries
 from zbus.client.messages import Delivery, Message, Stored, StoredBatch
 from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.readers.consumer import AsyncConsumer, AsyncHeld, Consumer, Held
@@ -44,6 +42,8 @@ from zbus.client.requests import Request
 from zbus.client.scheduling import Scheduled
 from zbus.client.service import Service, current_call
 from zbus.client.single import Listed, Redriven
+from zbus.protocol.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
+from zbus.protocol.parameters import Retries
 
 __all__ = [
     "DEFAULT_URL",

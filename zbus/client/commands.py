@@ -8,15 +8,11 @@ request and return its result; so these signatures and texts are the documentati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from zbus.client.managing import (
-    Level,
-    Loss,
-    Nothing,
-    Retries,
     declare,
     empty,
     pause,
@@ -40,7 +36,6 @@ from zbus.client.requests import (
     line,
     message_id,
     of_group,
-    only_one,
     optional,
     own_lines,
     parse_count,
@@ -49,19 +44,19 @@ from zbus.client.requests import (
     parse_result,
     parse_stored,
     parse_stored_batch,
+    put_lines,
     settling,
     start,
 )
 from zbus.client.scheduling import schedule
 from zbus.client.single import cancel, delete, fire, peek, redrive, reschedule, why
+from zbus.protocol.documents import Loss
+from zbus.protocol.parameters import Put
 from zbus.wire.responses import Response
 
 __all__ = [
     "Acks",
-    "Level",
-    "Nothing",
     "Offsets",
-    "Retries",
     "ack",
     "call",
     "cancel",
@@ -105,20 +100,11 @@ def produce(
     body: Body = b"",
     *,
     json: object = UNSET,
-    tag: str | None = None,
-    key: str | None = None,
-    partition: int | None = None,
-    delay_ms: int | None = None,
-    deliver_at_ms: int | None = None,
-    ttl_ms: int | None = None,
     headers: Mapping[str, str] | None = None,
     id: str | None = None,
-    idempotency_key: str | None = None,
-    expected_offset: int | None = None,
-    front: bool = False,
-    max_attempts: int | None = None,
     acks: Acks | None = None,
     timeout_s: float | None = None,
+    **where: Unpack[Put],
 ) -> Request[Stored]:
     """Store one message; returns when it is durable, and says where it is.
 
@@ -138,14 +124,13 @@ def produce(
     ids (`dedupe_ms`).
     """
     lines = start(b"produce", topic)
-    lines += optional(tag=tag, key=key) if tag is not None or key is not None else b""
+    if where:
+        lines += put_lines(where)
     if json is not UNSET:
         body, type_line = _json_instead_of(body, json, headers)
         lines += type_line
     lines += own_lines(headers) if headers else b""
-    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, max_attempts
-    if where != _NOT_GIVEN or front or idempotency_key is not None:
-        lines += _place(*where, front, idempotency_key)
+    once = where.get("idempotency_key") is not None
     parse: Callable[[Response], Stored] = parse_stored
     if acks is not None:
         named, parse = settling(acks, parse)
@@ -154,8 +139,8 @@ def produce(
         lines,
         parse,
         body if type(body) is bytes else as_bytes(body),
-        safe=idempotency_key is not None or acks is not None,
-        keyed=id is None and idempotency_key is None and acks is None,
+        safe=once or acks is not None,
+        keyed=id is None and not once and acks is None,
         id=b"" if id is None else message_id(id),
         timeout_s=timeout_s,
         traced=("produce", topic),
@@ -172,49 +157,13 @@ def _json_instead_of(
     return msgspec.json.encode(json), b"" if has_type else b"content-type: application/json\r\n"
 
 
-_NOT_GIVEN = (None,) * 6
-
-
-def _place(
-    partition: int | None,
-    delay_ms: int | None,
-    deliver_at_ms: int | None,
-    ttl_ms: int | None,
-    expected_offset: int | None,
-    max_attempts: int | None,
-    front: bool,
-    idempotency_key: str | None,
-) -> bytes:
-    """Lines that say where messages are put, and when they are due."""
-    only_one(delay_ms=delay_ms, deliver_at_ms=deliver_at_ms)
-    lines = optional(
-        partition=partition,
-        delay=delay_ms,
-        deliver_at=deliver_at_ms,
-        ttl=ttl_ms,
-        expected_offset=expected_offset,
-        max_attempts=max_attempts,
-        front=front or None,
-    )
-    return lines if idempotency_key is None else lines + line(b"idempotency-key", idempotency_key)
-
-
 def produce_many(
     topic: str,
     messages: Iterable[Body | Message],
     *,
-    tag: str | None = None,
-    key: str | None = None,
-    partition: int | None = None,
-    delay_ms: int | None = None,
-    deliver_at_ms: int | None = None,
-    ttl_ms: int | None = None,
-    idempotency_key: str | None = None,
-    expected_offset: int | None = None,
-    front: bool = False,
-    max_attempts: int | None = None,
     acks: Acks | None = None,
     timeout_s: float | None = None,
+    **where: Unpack[Put],
 ) -> Request[StoredBatch]:
     """Store many messages in one request, all or none, at consecutive offsets of one partition.
 
@@ -240,9 +189,8 @@ def produce_many(
         parts.append(
             b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
         )
-    lines = start(b"produce", topic) + optional(tag=tag, key=key)
-    where = partition, delay_ms, deliver_at_ms, ttl_ms, expected_offset, max_attempts
-    lines += _place(*where, front, idempotency_key)
+    lines = start(b"produce", topic) + put_lines(where)
+    once = where.get("idempotency_key") is not None
     parse: Callable[[Response], StoredBatch] = parse_stored_batch
     if acks is not None:
         places, parse = settling(acks, parse)
@@ -251,8 +199,8 @@ def produce_many(
         b"%bcontent-type: %b\r\n" % (lines, CONTAINER),
         parse,
         b"".join(parts),
-        safe=idempotency_key is not None or acks is not None,
-        keyed=not named and idempotency_key is None and acks is None,
+        safe=once or acks is not None,
+        keyed=not named and not once and acks is None,
         timeout_s=timeout_s,
         traced=("produce", topic),
     )

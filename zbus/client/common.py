@@ -13,12 +13,12 @@ from zbus.client.errors import ConnectionLost, Timeout
 from zbus.client.links.forking import Unpicklable
 from zbus.client.links.request_tracker import Call
 from zbus.client.links.shared import AnyLink
-from zbus.client.managing import Retries
 from zbus.client.options import Options, resolve
 from zbus.client.positions import Start
 from zbus.client.readers.consuming import Consuming, Opening
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
+from zbus.protocol.parameters import Retries
 
 T = TypeVar("T")
 AnyConsumer = TypeVar("AnyConsumer")

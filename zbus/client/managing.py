@@ -2,79 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, overload
+from typing import Any, Unpack, cast, overload
 
-from zbus.client.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.client.positions import Start, encode_start
 from zbus.client.requests import (
     Request,
     document_of,
+    line,
     of_group,
     only_one,
     optional,
+    parameter_lines,
     parse_nothing,
     parse_number,
     parse_text,
+    wire_names,
 )
-
-Level = Literal["memory", "os", "disk"]
-"""How durable a topic is."""
-
-Nothing = Literal["none"]
-"""Takes back what was declared."""
+from zbus.protocol.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
+from zbus.protocol.parameters import DECLARE, Declared
 
 
-Loss: TypeAlias = Literal["keep", "front"]
-"""What becomes of the leases of a connection that ends."""
+class DeclareOptions(Declared, total=False):
+    """What `declare` says of a topic and a group, all of it explained there."""
 
-
-class Retries(TypedDict, total=False):
-    """What becomes of a message of a group that is not acknowledged, how fast the group is served,
-    and where it is sent. `"none"` takes back what was declared."""
-
-    max_attempts: int | Nothing  # delivered that often, it is dead
-    backoff_ms: int | tuple[int, int] | Nothing  # the first pause, or it and the longest
-    dead_letter: str  # the topic for what is dead; "" = it is dropped
-    on_loss: Loss  # a lost consumer's leases: they stay, or are given back
-    rate: int | Nothing  # messages a second
-    one_batch: bool  # what was delivered of a partition has to be settled before there is more
-    keep_attempts: bool  # a delivery is sent when its attempt is written
-    retain: bool  # retention forgets nothing that the group has not finished
-    push_url: str  # a webhook: its messages are sent there; "none" = no more
-    push_secret: str  # signs them: `whsec_...`, or "none"
-    push_concurrency: int  # requests that may be open at once
-    push_timeout_ms: int  # of one of them
-
-
-class GroupOptions(Retries, total=False):
-    """What `declare` says of a group, all of it explained there."""
-
-    ack: bool | None
-    exclusive: bool | None
-    temporary: bool | None
-    paused: bool | None
-    lease_ms: int | None
-    window: int | None
-    filter: str | None
-    order: Literal["none", "key"] | None
     start: Start | None
-    start_copy: str | None
-
-
-class DeclareOptions(GroupOptions, total=False):
-    """The same, and what it says of a topic."""
-
-    partitions: int | None
-    durability: Level | None
-    rpc: bool | None
-    retention_ms: int | None
-    retention_bytes: int | None
-    retention_count: int | None
-    retention_done: bool | None
-    dedupe_ms: int | None
-    dedupe_live: bool | None
-    settled_ms: int | None
-    sender_headers: bool | None
 
 
 _parse_group = document_of(GroupInfo)
@@ -136,46 +87,17 @@ def declare(
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
     or never be, TooMany, Forbidden; TypeError for options that contradict each other.
     """
-    if unknown := options.keys() - _HEADERS.keys():
-        raise TypeError(f"declare() has no option {', '.join(sorted(unknown))}")
-    only_one(start=options.get("start"), start_copy=options.get("start_copy"))
-    given = cast("dict[str, Any]", options)
-    words = {
-        header: _encode(name, value)
-        for name, header in _HEADERS.items()
-        if (value := given.get(name)) is not None
-    }
+    start = options.pop("start", None)
+    only_one(start=start, start_copy=options.get("start_copy"))
     parse = _parse_topic if group is None else _parse_group
-    lines = of_group(b"declare", topic, group) + optional(**words)
+    lines = of_group(b"declare", topic, group)
+    lines += parameter_lines(_DECLARED, cast("dict[str, Any]", options))
+    if start is not None:
+        lines += line(b"from", encode_start(start))
     return Request(lines, parse, timeout_s=timeout_s)
 
 
-_HEADERS = {
-    **{name: name for name in DeclareOptions.__annotations__},
-    "ack": "group_ack",
-    "lease_ms": "group_lease",
-    "window": "group_window",
-    "filter": "group_filter",
-    "order": "group_order",
-    "start": "from",
-    "start_copy": "group_start_copy",
-    "max_attempts": "group_max_attempts",
-    "backoff_ms": "group_backoff",
-    "dead_letter": "group_dead_letter",
-    "on_loss": "group_on_loss",
-    "rate": "group_rate",
-    "one_batch": "group_one_batch",
-    "keep_attempts": "group_keep_attempts",
-    "retain": "group_retain",
-    "push_timeout_ms": "push_timeout",
-}
-"""What the dialect calls the options of `declare`."""
-
-
-def _encode(name: str, value: Any) -> str | int:  # noqa: ANN401  # as `DeclareOptions` has it
-    if name == "start":
-        return encode_start(value)
-    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+_DECLARED = wire_names(each for each in DECLARE if each.python in Declared.__annotations__)
 
 
 def seek(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError
+from zbus.protocol.parameters import Put
 from zbus.wire.heads.header_names import PREFIX
 from zbus.wire.responses import Response, ResponseReader
 from zbus.wire.target import decode_valid_percent
@@ -194,16 +195,10 @@ def _shown(name: bytes, value: bytes) -> str:
         return raw.decode("latin-1")
 
 
-class Labels(TypedDict, total=False):
+class Labels(Put, total=False):
     """What `produce` takes beside topic and body."""
 
     json: object
-    tag: str | None
-    key: str | None
-    partition: int | None
-    delay_ms: int | None
-    deliver_at_ms: int | None
-    ttl_ms: int | None
     headers: Mapping[str, str] | None
     id: str | None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from zbus.client.messages import (
     read_container,
 )
 from zbus.documents import NOT_JSON
+from zbus.protocol.parameters import OF_PUT, PERCENT_DECODED, PUT, Parameter, Put
 from zbus.wire.heads.fields import TOKEN
 from zbus.wire.heads.header_names import OF_CONNECTION, PREFIX, is_credential, is_of_way, steers
 from zbus.wire.responses import Response
@@ -24,26 +25,12 @@ from zbus.wire.target import encode_header_value
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-_PERCENT_DECODED = frozenset(
-    (
-        b"topic",
-        b"consume_group",
-        b"tag",
-        b"group_filter",
-        b"group_start_copy",
-        b"token",
-        b"group_dead_letter",
-    )
-)
-"""Names of which a broker decodes `%41`: there a literal one is written `%2541`."""
+_PERCENT_DECODED = frozenset(name.encode() for name in PERCENT_DECODED)
 
-_RESERVED = frozenset(
+_RESERVED = frozenset(name.encode() for name in OF_PUT) | frozenset(
     (
-        b"ack ack_group ack_offset ack_partition ack_topic"
-        b" cmd consume_group content-length cron cron_zone delay deliver_at"
-        b" expected_offset front group host id idempotency-key key max_attempts offset"
-        b" partition recver retry sender skipped tag timeout timestamp token topic"
-        b" transfer-encoding ttl"
+        b"ack cmd consume_group content-length group host offset recver retry sender skipped"
+        b" timestamp token topic transfer-encoding"
     ).split()
 )
 """Headers that are the client's or the broker's business."""
@@ -153,6 +140,39 @@ def optional(**values: str | int | None) -> bytes:
         if value is not None
     ]
     return b"".join(lines)
+
+
+def wire_names(parameters: Iterable[Parameter]) -> dict[str, bytes]:
+    """What header lines are called, by the names of their parameters in Python."""
+    return {each.python: each.line.encode() for each in parameters}
+
+
+def parameter_lines(names: Mapping[str, bytes], given: Mapping[str, Any]) -> bytes:
+    """Header lines of parameters; those that are None are left out. Raises TypeError for a name
+    that there is not."""
+    lines = []
+    for name, value in given.items():
+        if (wire := names.get(name)) is None:
+            raise TypeError(f"there is no option {name}")
+        if value is not None:
+            lines.append(line(wire, _text(value)))
+    return b"".join(lines)
+
+
+def _text(value: str | int | tuple[int, ...]) -> str | int:
+    if type(value) is bool:
+        return int(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+_PUT = wire_names(PUT)
+
+
+def put_lines(where: Put) -> bytes:
+    """Header lines that say where and when messages are put."""
+    given = cast("dict[str, Any]", where)
+    only_one(delay_ms=given.get("delay_ms"), deliver_at_ms=given.get("deliver_at_ms"))
+    return parameter_lines(_PUT, given)
 
 
 def own_lines(headers: Mapping[str, str], *, of_call: bool = False) -> bytes:

@@ -5,7 +5,7 @@ This is a part of `zbus.client.commands`.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 import msgspec
@@ -22,14 +22,13 @@ from zbus.client.requests import (
     parse_count,
 )
 from zbus.documents import NOT_JSON
+from zbus.protocol.documents import State
 from zbus.wire.responses import Response
 
 Document = dict[str, Any]
 """A JSON object, as the broker tells it."""
 
 _parse_document = document_of(Document)
-
-State = Literal["delayed", "leased", "ready"]
 
 
 class Listed(NamedTuple):

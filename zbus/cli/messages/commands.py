@@ -15,6 +15,7 @@ from zbus import client
 from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.messages import show
 from zbus.cli.messages.files import Out, progress_bar, read_body, read_units, send
+from zbus.cli.parameters import NON_NEGATIVE, sent, takes
 from zbus.cli.remote import (
     GRACE_S,
     MESSAGES_TYPE,
@@ -26,9 +27,10 @@ from zbus.cli.remote import (
     opened,
     url_option,
 )
-from zbus.cli.units import DURATION, LOSS, SOME_TIME
+from zbus.cli.units import SOME_TIME
 from zbus.cli.words import Failed, counted, print_json, print_time
 from zbus.client import Delivery
+from zbus.protocol.parameters import CONSUME, PRODUCE, PUT, SETTLE
 
 FILE_BATCH = 100
 """Messages that are fetched at once if they are acknowledged or go to a file."""
@@ -40,9 +42,8 @@ class Nothing(Failed):
     exit_code = 3
 
 
-ACKS = ("ack_topic", "ack_group", "ack_offset", "ack_partition")
-NON_NEGATIVE = click.IntRange(min=0)
-POSITIVE = click.IntRange(min=1)
+_NOT_TAKEN = "idempotent timeout module method body"
+"""Parameters of a produce that are of calls, or of URLs."""
 
 
 def _headers(
@@ -60,36 +61,7 @@ def _headers(
 @click.command()
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("body", required=False)
-@click.option("--tag", help="Dotted words that filters match.")
-@click.option("--key", help="Messages of one key stay in order.")
-@click.option("--id", "message_id", help="The message's id; the broker makes one otherwise.")
-@click.option("--partition", type=NON_NEGATIVE, help="Put it there; else the broker chooses.")
-@click.option(
-    "--delay", "--delay-ms", "delay_ms", type=DURATION, help="Deliver it when this time has passed."
-)
-@click.option("--cron", help="Put it again and again: '0 9 * * 1-5'.")
-@click.option("--cron-zone", help="Time zone of --cron: Europe/Berlin.")
-@click.option(
-    "--ttl",
-    "--ttl-ms",
-    "ttl_ms",
-    type=SOME_TIME,
-    help="Drop it if it is not delivered within this time.",
-)
-@click.option(
-    "--idempotency-key", help="Name this request: however often it is sent, it is stored once."
-)
-@click.option("--expected-offset", type=NON_NEGATIVE, help="Put it only if it gets this offset.")
-@click.option("--front", is_flag=True, default=None, help="Put it before all that is ready.")
-@click.option(
-    "--max-attempts",
-    type=POSITIVE,
-    help="Deliver the message at most N times; default: the limit of the group.",
-)
-@click.option("--ack-topic", metavar="TOPIC", help="Acknowledge deliveries of TOPIC with it,")
-@click.option("--ack-group", metavar="GROUP", help="of this group,")
-@click.option("--ack-offset", metavar="OFFSETS", help="at 3,5-9,12: both are done, or neither.")
-@click.option("--ack-partition", type=NON_NEGATIVE, help="Of these deliveries; default 0.")
+@takes(PRODUCE, without=_NOT_TAKEN)
 @click.option(
     "--header",
     "headers",
@@ -131,37 +103,18 @@ def produce(
     print how many were stored; --lines, --whole, --ndjson and --messages mean --stdin without them.
     """
     file = file or _named_by_form(form, body)
+    given = sent(PRODUCE, labels)
     if file is not None:
-        alone = ("message_id", "expected_offset", "cron", "cron_zone", *ACKS)
-        if body is not None or headers or any(labels[name] is not None for name in alone):
+        if body is not None or headers or not given.keys() <= _OF_FILES:
             raise click.UsageError(
                 "--file cannot be used with BODY, --id, --expected-offset, --cron, --ack-… or "
                 "--header"
             )
-        _produce_file(topic, file, form, progress, as_json, url, labels)
+        _produce_file(topic, file, form, progress, as_json, url, given)
         return
     content = read_body(body)
-    options: dict[str, str | int | None] = {
-        "cmd": "produce",
-        "topic": topic,
-        "id": labels["message_id"],
-        "tag": labels["tag"],
-        "key": labels["key"],
-        "partition": labels["partition"],
-        "delay": labels["delay_ms"],
-        "ttl": labels["ttl_ms"],
-        "cron": labels["cron"],
-        "cron_zone": labels["cron_zone"],
-        "idempotency-key": labels["idempotency_key"],
-        "expected_offset": labels["expected_offset"],
-        "front": labels["front"] and 1,
-        "max_attempts": labels["max_attempts"],
-        **{name: labels[name] for name in ACKS},
-    }
-    # An option that was not given must not hide a --header of its name.
-    given = {name: value for name, value in options.items() if value is not None}
     with Remote(url) as remote:
-        reply = remote.request({**headers, **given}, content)
+        reply = remote.request({**headers, "cmd": "produce", "topic": topic, **given}, content)
     if as_json:
         print_json(
             {
@@ -172,6 +125,10 @@ def produce(
         )
     else:
         _print(reply)
+
+
+_OF_FILES = {each.line for each in PUT} - {"expected_offset"}
+"""Parameters that messages of a file may have."""
 
 
 def _named_by_form(form: str, body: str | None) -> IO[bytes] | None:
@@ -190,16 +147,13 @@ def _produce_file(
     progress: bool,
     as_json: bool,
     url: str,
-    labels: dict[str, Any],
+    given: dict[str, Any],
 ) -> None:
-    own = {
-        name: labels[name]
-        for name in ("tag", "key", "partition", "delay_ms", "ttl_ms", "front", "max_attempts")
-        if labels[name] is not None
-    }
+    own = {each.python: given[each.line] for each in PUT if each.line in given}
+    once = own.pop("idempotency_key", None)
     with opened(url) as bus, progress_bar(file, progress) as advance:
         units = read_units(file, form)
-        sent = send(bus, topic, units, own, labels["idempotency_key"], advance)
+        sent = send(bus, topic, units, own, once, advance)
     if as_json:
         print_json(attrs.asdict(sent))
     else:
@@ -217,23 +171,7 @@ def _produce_file(
     show_default=True,
     help="Stop after this many messages; 0: never.",
 )
-@click.option(
-    "--timeout",
-    "--timeout-ms",
-    "timeout_ms",
-    type=DURATION,
-    help="Stop if nothing comes for this time.",
-)
-@click.option(
-    "--standby", is_flag=True, help="If another reads the exclusive group, wait until it has left."
-)
-@click.option("--batch", type=POSITIVE, help="Fetch up to this many messages at once.")
-@click.option("--lease-ms", type=POSITIVE, help="Redeliver what has no ack after this.")
-@click.option(
-    "--on-loss",
-    type=LOSS,
-    help="What happens to its leases when this command ends; default: as the group says.",
-)
+@takes(CONSUME, "timeout standby batch lease on_loss")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge each message once it is printed.")
 @click.option("--out", metavar="FILE", help="Append to this file, synced before any ack.")
 @click.option(
@@ -253,30 +191,25 @@ def consume(
     topic: str,
     group: str | None,
     count: int,
-    timeout_ms: int | None,
-    standby: bool,
-    batch: int | None,
-    lease_ms: int | None,
-    on_loss: str | None,
     acks: bool,
     out: str | None,
     form: str,
     verbose: bool,
     as_json: bool,
     url: str,
+    **options: Any,  # noqa: ANN401 - how to take them
 ) -> None:
     """Take messages from TOPIC as GROUP, and print the body of each on a line."""
-    if batch is None and (acks or out):
-        batch = FILE_BATCH
-    wanted = {"cmd": "consume", "topic": topic, "consume_group": group, "lease": lease_ms}
-    wanted["on_loss"] = on_loss
-    wanted["standby"] = int(standby) or None
+    if options["batch"] is None and (acks or out):
+        options["batch"] = FILE_BATCH
+    timeout_ms: int | None = options["timeout"]
+    wanted = {"cmd": "consume", "topic": topic, "consume_group": group, **sent(CONSUME, options)}
     encode = show.FORMS["json" if as_json else form]
     taken = 0
     target = Out(out, show.as_verbose if verbose and not as_json else encode)
     try:
         with opened(url) as bus:
-            for messages in _deliveries(bus, wanted, count, timeout_ms, batch):
+            for messages in _deliveries(bus, wanted, count, timeout_ms, options["batch"]):
                 target.write(messages)
                 if acks:
                     acknowledge(bus, topic, group, messages)
@@ -311,7 +244,6 @@ def _deliveries(
         most = None if batch is None else min(batch, left) if count else batch
         fields = {
             **wanted,
-            "timeout": timeout_ms,
             "batch": most,
             "accept": None if batch is None else MESSAGES_TYPE,
         }
@@ -327,7 +259,7 @@ def _deliveries(
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("group", shell_complete=complete_group)
 @click.argument("offset", type=NON_NEGATIVE)
-@click.option("--partition", type=NON_NEGATIVE, help="Partition of the message; default 0.")
+@takes(SETTLE, "partition")
 @json_option
 @url_option
 def ack(

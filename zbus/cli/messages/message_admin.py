@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
 from zbus.cli.completion import of_group
+from zbus.cli.parameters import NON_NEGATIVE, takes
 from zbus.cli.remote import Remote, opened
-from zbus.cli.units import DURATION, MOMENT
 from zbus.cli.words import counted, print_json
-from zbus.client import single
+from zbus.protocol.documents import State
+from zbus.protocol.parameters import PEEK, REDRIVE, RESCHEDULE, SINGLE
 
-NON_NEGATIVE = click.IntRange(min=0)
-POSITIVE = click.IntRange(min=1)
 PAGE = 1_000
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,13 +23,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def _named(function: Function) -> Function:
     """The options that name a message."""
-    partition = click.option("--partition", type=NON_NEGATIVE, help="Of the offset; default 0.")
     id = click.option("--id", "message_id", help="The message's id, if the topic remembers ids.")
-    return id(partition(function))
+    return id(takes(SINGLE, "partition")(function))
 
 
-def _offsets(function: Function) -> Function:
-    return click.option("--offset", help="Of the message; of many: 3,5-9,12.")(function)
+_offsets = click.option("--offset", help="Of the message; of many: 3,5-9,12.")
 
 
 def _order(
@@ -104,40 +101,26 @@ def fire(topic: str, group: str | None, **named: Any) -> None:  # noqa: ANN401 -
 @of_group
 @_named
 @_offsets
-@click.option("--delay", "--delay-ms", "delay_ms", type=DURATION, help="Due after this time.")
-@click.option(
-    "--deliver-at",
-    "--deliver-at-ms",
-    "deliver_at_ms",
-    type=MOMENT,
-    help="Due at this time: ISO 8601, or ms since 1970.",
-)
+@takes(RESCHEDULE)
 def reschedule(
     topic: str,
     group: str | None,
-    delay_ms: int | None,
-    deliver_at_ms: int | None,
+    delay: int | None,
+    deliver_at: int | None,
     **named: Any,  # noqa: ANN401 - options
 ) -> None:
     """Deliver messages of TOPIC that are delayed at another time.
 
     Without GROUP all groups are meant.
     """
-    if (delay_ms is None) == (deliver_at_ms is None):
+    if (delay is None) == (deliver_at is None):
         raise click.UsageError("give one of --delay and --deliver-at")
-    _order("reschedule", topic, group, **named, delay=delay_ms, deliver_at=deliver_at_ms)
+    _order("reschedule", topic, group, **named, delay=delay, deliver_at=deliver_at)
 
 
 @click.command()
 @of_group
-@click.option(
-    "--count", type=POSITIVE, help="Put back at most this many, the first ones; default 1,000."
-)
-@click.option("--offset", help="Put back these: 3,5-9,12.")
-@click.option(
-    "--partition", type=NON_NEGATIVE, help="In this one only; else in all; of --offset: 0."
-)
-@click.option("--to", metavar="TOPIC", help="Put them there, not where each comes from.")
+@takes(REDRIVE)
 def redrive(
     topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
 ) -> None:
@@ -157,27 +140,18 @@ def _number(text: str) -> int:
 
 @click.command()
 @of_group
-@click.option(
-    "--state",
-    type=click.Choice(["delayed", "leased", "ready"]),
-    default="ready",
-    show_default=True,
-    help="What to list.",
-)
-@click.option("--key", help="Only those of this key.")
-@click.option("--tag", help='Only messages whose tag matches this filter, such as "a.*".')
+@takes(PEEK, "state key tag body")
 @click.option(
     "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
 )
-@click.option("--body", is_flag=True, help="With their bodies.")
 def peek(
     topic: str,
     group: str | None,
-    state: str,
+    state: State | None,
     key: str | None,
     tag: str | None,
+    body: bool | None,
     count: int,
-    body: bool,
     as_json: bool,
     url: str,
 ) -> None:
@@ -188,12 +162,12 @@ def peek(
             page = bus.peek(
                 topic,
                 group,
-                state=cast(single.State, state),
+                state=state or "ready",
                 key=key,
                 tag=tag,
                 count=min(left, PAGE),
                 after=after,
-                body=body,
+                body=bool(body),
             )
             for row in page.messages:
                 if as_json:

@@ -11,7 +11,6 @@ from zbus import client
 from zbus.cli.completion import complete_topic
 from zbus.cli.messages.show import Reader, as_json
 from zbus.cli.remote import command, json_option, opened, url_option
-from zbus.cli.topics import PLACE
 from zbus.client import Delivery, Request
 from zbus.client.messages import number
 from zbus.client.positions import Start, encode_start
@@ -69,7 +68,7 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     "start",
     default="latest",
     callback=_start,
-    help=f"Where to start: {PLACE}",
+    help="Where to start: earliest, latest, an offset, or a time: 2027-01-15T08:00:00Z.",
 )
 @click.option(
     "--last",

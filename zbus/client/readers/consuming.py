@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zbus.client import commands
-from zbus.client.documents import GroupInfo
 from zbus.client.messages import Body, Delivery, Labels, Stored
 from zbus.client.requests import Pulling, Request, parse_deliveries
+from zbus.protocol.documents import GroupInfo
 from zbus.wire.responses import Response
 
 BATCH = 100

@@ -4,7 +4,6 @@ import { Badge, Card, Empty, Field, Head, Problem, html, marked, useAsked, useRe
 import { path, send } from "../api.js"
 import { quoted } from "../format.js"
 import { live, may } from "../live.js"
-import { operationOf } from "../operations.js"
 import { headersOf } from "./produce.js"
 
 const SHOWN = 100_000
@@ -12,12 +11,11 @@ const WAIT_MS = 60_000
 const FEW = 6 // parameters, which are all seen at once
 
 async function commandsOf() {
-  const whole = await path("/_openapi.json")
-  const texts = new Map()
-  for (const [, methods] of Object.entries(whole.paths))
-    for (const operation of Object.values(methods))
-      for (const [, name, text] of operation.description.matchAll(/^- `(\w+)`: (.*)$/gm)) texts.set(name, text)
-  return [...texts].filter(([name]) => may(operationOf(name))).sort((a, b) => (a[0] < b[0] ? -1 : 1))
+  const { "x-commands": commands } = await path("/_openapi.json")
+  return Object.entries(commands)
+    .filter(([, { operation }]) => may(operation))
+    .map(([name, { text }]) => [name, text])
+    .sort((a, b) => (a[0] < b[0] ? -1 : 1))
 }
 
 export function TryIt({ at }) {

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from zbus.core.api import Broker, Group, Topic
+from zbus.protocol.documents import WarningInfo
 
 WARNINGS_MAX = 100
 """Of one document; the worst of them."""
@@ -29,10 +30,9 @@ class Warned:
     topic: str = ""
     group: str = ""
 
-    def document(self) -> dict[str, Any]:
-        """As JSON; what is empty is left out."""
-        names = {"topic": self.topic, "group": self.group}
-        return {"kind": self.kind, **{k: v for k, v in names.items() if v}, "text": self.text}
+    def document(self) -> WarningInfo:
+        """As JSON has it."""
+        return WarningInfo(kind=self.kind, topic=self.topic, group=self.group, text=self.text)
 
 
 def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list[Warned]:

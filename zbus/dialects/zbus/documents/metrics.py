@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import msgspec
-
 from zbus.core.api import MS_BOUNDS, Broker, Histogram
 from zbus.dialects.openmetrics import END, Family, Kind
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
-from zbus.dialects.zbus.documents.stats import GroupStats, Rows, TopicStats, server_stats
+from zbus.dialects.zbus.documents.stats import Rows, server_stats
 from zbus.dialects.zbus.settings import Timings, ZbusSettings
 from zbus.edge.access import Grant, view_of
+from zbus.protocol.documents import GroupStats, TopicStats
 
 GOOD_MS = 1_000
 """How long a text is good for the next who asks."""
@@ -153,7 +152,7 @@ def respond_server(text: Text, document: dict[str, Any], timings: Timings | None
     text.one(DRAINING, document["draining"])
     text.one(REFUSING, "refusing" in document)
     text.one(TOPICS, document["topicCount"])
-    kinds = [warning["kind"] for warning in document["warnings"]]
+    kinds = [warning.kind for warning in document["warnings"]]
     for kind in sorted(set(kinds)):
         text.one(WARNINGS, kinds.count(kind), kind)
     for name, family in (*FIGURES.items(), *PROCESS.items()):
@@ -206,7 +205,7 @@ class _Tables:
             else:
                 self._groups_left -= 1
                 for field, family in OF_GROUP.items():
-                    if (value := getattr(found, field)) is not msgspec.UNSET:
+                    if (value := getattr(found, field)) is not None:
                         self._text.one(family, value, name, group)
 
     def end(self) -> None:
@@ -218,7 +217,7 @@ class _Tables:
 
 def _sum(table: dict[str, int], row: TopicStats | GroupStats, fields: dict[str, Family]) -> None:
     for field in fields:
-        if (value := getattr(row, field)) is not msgspec.UNSET:
+        if (value := getattr(row, field)) is not None:
             table[field] = table.get(field, 0) + int(value)
 
 

@@ -8,14 +8,14 @@ reported for `SILENCE_MS`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from zbus.core.api import Session
-from zbus.dialects.zbus.documents.info import Document
 from zbus.edge.access import Grant
+from zbus.protocol.documents import ServerAddress, ServerInfo, TopicInfo
 
 SILENCE_MS = 90_000
 SERVERS_MAX = 256
@@ -38,6 +38,10 @@ class Address(Struct, rename="camel"):
     def key(self) -> str:
         """How a TrackerInfo names the server."""
         return "[SSL]" + self.address if self.ssl_enabled else self.address
+
+    def document(self) -> ServerAddress:
+        """As it is told on."""
+        return ServerAddress(address=self.address, tls=self.ssl_enabled)
 
 
 class Group(Struct, rename="camel"):
@@ -145,16 +149,17 @@ class Known:
         self.bytes_used = len(self.certificate) + len(_ENCODER.encode(server))
         self.bytes_used += sum(len(name) + len(topic) for name, topic in self.topics.items())
 
-    def document(self, grant: Grant | None) -> Document:
+    def document(self, grant: Grant | None) -> ServerInfo:
         """What a grant may see of it."""
         shown = {name: visible(name, topic, grant) for name, topic in self.topics.items()}
-        return {
-            "infoVersion": self.server.info_version,
-            "serverAddress": self.address,
-            "serverVersion": self.server.server_version,
-            "topicTable": {n: msgspec.Raw(topic) for n, topic in shown.items() if topic},
-            "trackerList": self.server.tracker_list or [],
-        }
+        topics = {name: msgspec.Raw(topic) for name, topic in shown.items() if topic}
+        return ServerInfo(
+            info_version=self.server.info_version,
+            address=self.address.document(),
+            version=self.server.server_version,
+            topics=cast("dict[str, TopicInfo]", topics),
+            trackers=[each.document() for each in self.server.tracker_list or []],
+        )
 
 
 class Servers:
@@ -167,7 +172,7 @@ class Servers:
     def __len__(self) -> int:
         return len(self._known)
 
-    def documents(self, grant: Grant | None) -> dict[str, Document]:
+    def documents(self, grant: Grant | None) -> dict[str, ServerInfo]:
         """What a grant may see of each; None = everything."""
         return {key: known.document(grant) for key, known in self._known.items()}
 

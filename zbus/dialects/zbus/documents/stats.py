@@ -23,40 +23,12 @@ from zbus.dialects.zbus.documents.alarms import (
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
+from zbus.protocol.documents import GroupStats, TopicStats
 
-_UNSET = msgspec.UNSET
 _encode = msgspec.json.Encoder().encode
 
 TOPIC_WORK, GROUP_WORK = 20, 10
 """What a row costs a connection of its turn, in microseconds or so."""
-
-
-class GroupStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    """A consumer group as it is now."""
-
-    consumers: int
-    dead: int
-    delayed: int
-    last_read_time: int | msgspec.UnsetType  # epoch milliseconds, if it was seen to read
-    leased: int
-    out_count: int  # messages behind it: rates are differences of this
-    paused: bool
-    push_delivered: int | msgspec.UnsetType  # requests of its webhook that were taken
-    push_failed: int | msgspec.UnsetType
-    ready: int
-    skipped: int
-    unclaimed: bool | msgspec.UnsetType  # it came with its topic, and no client has asked for it
-
-
-class TopicStats(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    """A topic as it is now."""
-
-    consumer_count: int
-    depth: int  # messages in its log, read or not
-    groups: dict[str, GroupStats]
-    in_count: int  # messages put, ever: rates are differences of this
-    partition_count: int
-    paused: bool
 
 
 class Rows:
@@ -113,21 +85,20 @@ class Rows:
             idle_ms = now_ms - pace.since_ms
             warned += group_warnings(group, ready, leased, idle_ms, now_ms)
             warned += dead_warnings(group, dead, pace.died_ms, self._broker)
-        last_ms = pace.since_ms if pace.moved else _UNSET
         pushed = group.pushed
         return GroupStats(
-            len(group.readers),
-            dead,
-            delayed,
-            last_ms,
-            leased,
-            passed,
-            group.paused,
-            _UNSET if pushed is None else pushed.delivered,
-            _UNSET if pushed is None else pushed.failed,
-            ready,
-            skipped,
-            options.unclaimed or _UNSET,
+            consumers=len(group.readers),
+            dead=dead,
+            delayed=delayed,
+            last_read_time=pace.since_ms if pace.moved else None,
+            leased=leased,
+            out_count=passed,
+            paused=group.paused,
+            push_delivered=None if pushed is None else pushed.delivered,
+            push_failed=None if pushed is None else pushed.failed,
+            ready=ready,
+            skipped=skipped,
+            unclaimed=options.unclaimed,
         )
 
     def _replace(self, name: str, row: TopicStats | None) -> None:
@@ -214,10 +185,10 @@ def server_stats(
 
 def _topic_stats(topic: Topic, groups: dict[str, GroupStats]) -> TopicStats:
     return TopicStats(
-        sum([group.consumers for group in groups.values()]),
-        sum([partition.visible - partition.first for partition in topic.partitions]),
-        groups,
-        sum([partition.visible for partition in topic.partitions]),
-        len(topic.partitions),
-        bool(topic.options.paused),
+        consumer_count=sum([group.consumers for group in groups.values()]),
+        depth=sum([partition.visible - partition.first for partition in topic.partitions]),
+        groups=groups,
+        in_count=sum([partition.visible for partition in topic.partitions]),
+        partition_count=len(topic.partitions),
+        paused=bool(topic.options.paused),
     )

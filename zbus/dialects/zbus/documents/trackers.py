@@ -17,6 +17,7 @@ from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Bearer, Grant, view_of
 from zbus.edge.connection import Connection
 from zbus.edge.dialect import Report
+from zbus.protocol.documents import ServerInfo, TrackerInfo
 from zbus.wire.replies import encode_reply
 
 BYTES_PER_MS = 2_500
@@ -74,24 +75,21 @@ class Tracking:
 
     # -- documents --------------------------------------------------------------------------
 
-    def server_info(self, grant: Grant | None = None) -> Document:
+    def server_info(self, grant: Grant | None = None) -> ServerInfo:
         """This server alone, as a grant may see it; None sees everything."""
         return server_info(self._broker, self._settings, self.next_version(), grant)
 
-    def tracker_info(self, grant: Grant | None = None) -> Document:
+    def tracker_info(self, grant: Grant | None = None) -> TrackerInfo:
         """TrackerInfo: this server and those that reported to it."""
         self._forget_silent()
         own = self.server_info(grant)
         prefix = "[SSL]" if self._settings.tls else ""
-        return {
-            "infoVersion": own["infoVersion"],
-            "serverAddress": own["serverAddress"],
-            "serverTable": {
-                **self.servers.documents(grant),
-                prefix + self._settings.address: own,
-            },
-            "serverVersion": self._settings.version,
-        }
+        return TrackerInfo(
+            info_version=own.info_version,
+            address=own.address,
+            servers={**self.servers.documents(grant), prefix + self._settings.address: own},
+            version=self._settings.version,
+        )
 
     def encoded(self, grant: Grant | None) -> Encoded:
         """TrackerInfo as JSON for a new subscriber. After a restart all come at once, so as
@@ -298,7 +296,7 @@ class Encoded:
 class DocumentCache:
     """Documents of a kind, kept for the next who may see the same."""
 
-    def __init__(self, make: Callable[[Grant | None], Document]) -> None:
+    def __init__(self, make: Callable[[Grant | None], ServerInfo | TrackerInfo]) -> None:
         self.make = make
         self._made: dict[Grant | None, Encoded] = {}  # the oldest first
 

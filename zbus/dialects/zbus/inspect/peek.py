@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -20,8 +19,9 @@ from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.schema.parameters import KEY_BYTES_MAX
+from zbus.dialects.zbus.schema.kinds import KEY_BYTES_MAX
 from zbus.edge.connection import Connection
+from zbus.protocol.documents import ListedMessage
 from zbus.wire.numbers import parse_number
 
 _BODIES_BYTES_MAX = 1 << 20
@@ -92,32 +92,29 @@ class ListedReply(NativeReply):
     def add(self, group: Group, row: Row) -> bool:
         """One message; whether there is room for another."""
         chunk, at = row.chunk, row.at
-        document: dict[str, Any] = {
-            "id": _text(chunk.id_of(at, row.partition)),
-            "topic": self.params.topic,
-            "partition": row.partition,
-            "offset": row.offset,
-            "timestamp": chunk.time_of(at),
-            "state": row.state.value,
-        }
-        if row.until_ms:
-            document["until"] = row.until_ms
-        if row.attempts:
-            document["attempts"] = row.attempts
-        if holder := shown_holder(self.dialect.broker, group, row.holder):
-            document["holder"] = holder
-        if tag := chunk.tag_of(at):
-            document["tag"] = _text(tag)
-        if key := chunk.key_of(at):
-            document["key"] = _text(key)
-        body = chunk.bodies[at]
-        document["size"] = len(body)
+        body, text, encoded = chunk.bodies[at], None, None
         if self.bodies:
             self.bodies_bytes += len(body)
             try:
-                document["body"] = body.decode()
+                text = body.decode()
             except UnicodeDecodeError:
-                document["body_base64"] = b64encode(body).decode()
+                encoded = b64encode(body).decode()
+        document = ListedMessage(
+            id=_text(chunk.id_of(at, row.partition)),
+            topic=self.params.topic,
+            partition=row.partition,
+            offset=row.offset,
+            timestamp=chunk.time_of(at),
+            state=row.state.value,
+            until=row.until_ms,
+            attempts=row.attempts,
+            holder=shown_holder(self.dialect.broker, group, row.holder),
+            tag=_text(chunk.tag_of(at)),
+            key=_text(chunk.key_of(at)),
+            size=len(body),
+            body=text,
+            body_base64=encoded,
+        )
         self.rows.append(_json(document))
         return self.bodies_bytes < _BODIES_BYTES_MAX
 

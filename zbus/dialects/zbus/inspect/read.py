@@ -7,8 +7,8 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
 from zbus.dialects.zbus.request import batch_formats as containers
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.schema.parameters import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
 from zbus.edge.connection import Connection
+from zbus.protocol.parameters import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
 
 
 class Read:

@@ -7,8 +7,8 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.schema.parameters import REDRIVE_COUNT_DEFAULT
 from zbus.edge.connection import Connection
+from zbus.protocol.parameters import REDRIVE_COUNT_DEFAULT
 
 _MESSAGE_WORK = 50
 """What each message costs a connection of its turns, in microseconds or so."""

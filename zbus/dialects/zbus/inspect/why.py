@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
-from zbus.core.api import BrokerError, Cause, Letter, Why
+from zbus.core.api import BrokerError, Cause, Why
 from zbus.core.api import explain as ask
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import shown_holder
@@ -18,6 +17,7 @@ from zbus.dialects.zbus.messages.pull_tickets import PEEK_BYTES
 from zbus.dialects.zbus.replies import JSON, TEXT, NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.connection import Connection
+from zbus.protocol import documents
 
 
 class Ask(GroupPlan):
@@ -62,39 +62,31 @@ class Ask(GroupPlan):
         ask(group, partition, ranges[0].start, broker.now_ms, answered, letters)
 
 
-def _document(why: Why, holder: str) -> dict[str, Any]:
-    known = {
-        "id": why.id.decode("utf-8", "replace"),
-        "tag": why.tag.decode("utf-8", "replace"),
-        "key": why.key.decode("utf-8", "replace"),
-        "timestamp": why.stored_ms,
-        "expires": why.expires_ms,
-        "until": why.until_ms,
-        "attempts": why.attempts,
-        "holder": holder,
-        "ended": why.ended_ms,
-        "before": why.before,
-    }
-    return {
-        "text": sentence(why, holder),
-        "state": why.cause.value,
-        "topic": why.group.topic.name,
-        "consume_group": why.group.name,
-        "partition": why.partition,
-        "offset": why.offset,
-        **{name: value for name, value in known.items() if value},
-        **({"behind": why.behind} if why.behind >= 0 else {}),
-        **({} if why.letter is None else _letter(why.letter)),
-    }
-
-
-def _letter(letter: Letter) -> dict[str, Any]:
-    return {
-        "letterTopic": letter.topic.name,
-        "letterPartition": letter.partition,
-        "letterOffset": letter.offset,
-        "reason": letter.reason,
-    }
+def _document(why: Why, holder: str) -> documents.Why:
+    letter = why.letter
+    return documents.Why(
+        text=sentence(why, holder),
+        state=why.cause.value,
+        topic=why.group.topic.name,
+        consume_group=why.group.name,
+        partition=why.partition,
+        offset=why.offset,
+        id=why.id.decode("utf-8", "replace"),
+        tag=why.tag.decode("utf-8", "replace"),
+        key=why.key.decode("utf-8", "replace"),
+        timestamp=why.stored_ms,
+        expires=why.expires_ms,
+        until=why.until_ms,
+        attempts=why.attempts,
+        holder=holder,
+        ended=why.ended_ms,
+        before=why.before,
+        behind=why.behind if why.behind >= 0 else None,
+        letter_topic=letter.topic.name if letter else "",
+        letter_partition=letter.partition if letter else None,
+        letter_offset=letter.offset if letter else None,
+        reason=letter.reason if letter else "",
+    )
 
 
 def sentence(why: Why, holder: str = "") -> str:

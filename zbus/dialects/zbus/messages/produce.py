@@ -25,7 +25,7 @@ from zbus.dialects.zbus.request.stored import (
     read_idempotency_key,
     shown,
 )
-from zbus.dialects.zbus.schema.parameters import ID_BYTES_MAX
+from zbus.dialects.zbus.schema.kinds import ID_BYTES_MAX
 from zbus.edge.bodies import decode_body, media_type_of, refusal_of
 from zbus.edge.connection import Connection
 from zbus.edge.forms import check_charset

@@ -6,7 +6,7 @@ from typing import Any
 
 from zbus.core.api import DELAY_MS_MAX, LOSSES
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.schema.parameters import GROUP_ORDERS
+from zbus.dialects.zbus.schema.kinds import GROUP_ORDERS
 from zbus.units import DURATIONS, parse_ms
 
 

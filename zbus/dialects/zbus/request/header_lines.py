@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from zbus.protocol.parameters import OF_PUT
 from zbus.wire.heads.header_names import (
     OF_CONNECTION,
     PREFIX,
@@ -59,16 +60,11 @@ WRITTEN = frozenset(
 )
 """Lines that the broker writes among those of a message."""
 
-_PARAMETERS = frozenset(
-    (
-        b"ack ack_group ack_offset ack_partition ack_topic body cmd consume_group deliver_at"
-        b" expected_offset front group id idempotent key max_attempts offset origin_id partition"
-        b" retry skipped tag timeout timestamp topic ttl txn"
-    ).split()
-)
+_DELIVERED = b"ack cmd consume_group group offset origin_id retry skipped timestamp topic txn"
+_PARAMETERS = frozenset(_DELIVERED.split()) | {name.encode() for name in OF_PUT}
 
 OF_BROKER = WRITTEN | frozenset(
-    form for name in _PARAMETERS | {b"cron_zone"} for form in (name, name.replace(b"_", b"-"))
+    form for name in _PARAMETERS for form in (name, name.replace(b"_", b"-"))
 )
 """Names that mean something to the broker: never a line of the application."""
 

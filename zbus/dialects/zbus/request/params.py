@@ -13,9 +13,8 @@ from zbus.dialects.zbus.request.header_lines import plain, stock, text_of, value
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.dialects.zbus.request.positions import FORMS, read_start
 from zbus.dialects.zbus.schema.commands import GROUP_COMMANDS, NO_COMMAND, TABLE
-from zbus.dialects.zbus.schema.parameters import (
+from zbus.dialects.zbus.schema.kinds import (
     NUMBER_MAX,
-    OFFSETS_MAX,
     Duration,
     Flag,
     Form,
@@ -27,6 +26,7 @@ from zbus.dialects.zbus.schema.parameters import (
 )
 from zbus.edge.guard import SANDBOX, Browser
 from zbus.edge.http_reply import compose
+from zbus.protocol.parameters import OFFSETS_MAX, PERCENT_DECODED
 from zbus.units import DURATIONS, SIZES, parse_bytes, parse_ms, parse_time_ms
 from zbus.wire.heads.fields import TOKEN
 from zbus.wire.heads.heads import Head
@@ -63,17 +63,7 @@ _EVERYWHERE = frozenset(
 
 _EVERYWHERE_DASHED = frozenset(name.replace(b"_", b"-") for name in _EVERYWHERE)
 
-_ENCODED = (
-    b"topic",
-    b"consume_group",
-    b"tag",
-    b"group_filter",
-    b"group_start_copy",
-    b"token",
-    b"group_dead_letter",
-)
-"""Headers that stock clients send percent-encoded."""
-
+_ENCODED = frozenset(name.encode() for name in PERCENT_DECODED)
 
 _NONE: dict[bytes, bytes] = {}
 _SWITCHED = {b"1": True, b"true": True, b"0": False, b"false": False}

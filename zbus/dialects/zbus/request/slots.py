@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from zbus.dialects.zbus.request.header_lines import KINDS, Kind
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.schema.commands import DASHED
-from zbus.dialects.zbus.schema.parameters import (
+from zbus.dialects.zbus.schema.kinds import (
     ID_BYTES_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
     KEY_BYTES_MAX,

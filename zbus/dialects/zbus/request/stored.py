@@ -15,7 +15,7 @@ from zbus.dialects.zbus.request.header_lines import (
     encode_line,
 )
 from zbus.dialects.zbus.request.params import BadRequest
-from zbus.dialects.zbus.schema.parameters import (
+from zbus.dialects.zbus.schema.kinds import (
     ID_BYTES_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
     KEY_BYTES_MAX,

@@ -13,8 +13,9 @@ import enum
 import attrs
 
 from zbus.core.api import Refusal
-from zbus.dialects.zbus.schema import parameters as takes
-from zbus.dialects.zbus.schema.parameters import Kind, Parameter
+from zbus.dialects.zbus.schema.kinds import KINDS, Kind
+from zbus.protocol import parameters as takes
+from zbus.protocol.parameters import Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
@@ -64,7 +65,9 @@ class Command:
 
     @kinds.default
     def _all(self) -> dict[bytes, Kind]:
-        return {each.name.encode(): each.kind for each in (*self.of_events, *self.parameters)}
+        return {
+            each.name.encode(): KINDS[each.kind] for each in (*self.of_events, *self.parameters)
+        }
 
     @former.default
     def _others(self) -> dict[bytes, bytes]:
@@ -212,13 +215,13 @@ COMMANDS: dict[str, Command] = {
     "declare": Command(
         "Create a topic or a group, or change it. Absent parameters keep their values.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _answer("The group if one was named, else the topic.", "TopicInfo", "ConsumeGroupInfo"),
+        _answer("The group if one was named, else the topic.", "TopicInfo", "GroupInfo"),
         (_R.TOPIC_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
         (*takes.OF_GROUP, *takes.DECLARE)),
     "seek": Command(
         "Move a group: it forgets its leases, and reads on from the place that is named.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _answer("The group, moved durably in all partitions or in none.", "ConsumeGroupInfo"),
+        _answer("The group, moved durably in all partitions or in none.", "GroupInfo"),
         (*_GONE, *_CHANGE, _R.DAMAGED), (*takes.OF_GROUP, *takes.SEEK)),
     "remove": Command(
         "Delete a group, or a topic with everything in it.",
@@ -232,11 +235,11 @@ COMMANDS: dict[str, Command] = {
     "pause": Command(
         "Hold the deliveries of a group back, until `resume`.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _answer("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+        _answer("The group.", "GroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "resume": Command(
         "Go on with the deliveries of a group.",
         "topics", _BOTH, "declare", Groups.ONE,
-        _answer("The group.", "ConsumeGroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
+        _answer("The group.", "GroupInfo"), (*_GONE, *_CHANGE), takes.OF_GROUP),
     "read": Command(
         "Look at the log, without a group.", "log", (TOPIC, LOG), "consume", Groups.ALL,
         {200: Answer(
@@ -248,7 +251,7 @@ COMMANDS: dict[str, Command] = {
     "query": Command(
         "What the group, the topic or (without one) the server is like now.",
         "topics", (SERVER, TOPIC, GROUP), "query", Groups.UNKNOWN,
-        _answer("The document.", "TopicInfo", "ConsumeGroupInfo", "ServerInfo", "Name[]"),
+        _answer("The document.", "TopicInfo", "GroupInfo", "ServerInfo", "Name[]"),
         _GONE, (*takes.QUERY, *takes.NAMES), reads=True),
     "server": Command(
         "What the server is like now.", "server", _ROOT, "server", Groups.NONE,

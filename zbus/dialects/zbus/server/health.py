@@ -9,8 +9,9 @@ from zbus.core.api import Broker
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.schema.parameters import HEALTH_CHECKS
+from zbus.dialects.zbus.schema.kinds import HEALTH_CHECKS
 from zbus.edge.connection import Connection
+from zbus.protocol import documents
 from zbus.wire.target import split_target
 
 
@@ -33,7 +34,7 @@ class Health:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         reasons = [] if self._check == "live" else unready(self._dialect.broker)
-        document = {"status": "failing" if reasons else "ok", "reasons": reasons}
+        document = documents.Health(status="failing" if reasons else "ok", reasons=reasons)
         reply = NativeReply(self._dialect, self._params, peer, id)
         reply.respond(503 if reasons else 200, JSON, msgspec.json.encode(document))
 

@@ -8,7 +8,6 @@ exact; that is the one to make a client from, or to test with.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
@@ -35,20 +34,15 @@ from zbus.dialects.zbus.schema.commands import (
     WHY,
     Command,
 )
-from zbus.dialects.zbus.schema.parameters import HEALTH as HEALTH_CHECK
-from zbus.dialects.zbus.schema.parameters import (
-    OF_GROUP,
-    REQUIRED,
-    TEN_YEARS_AHEAD,
-    Parameter,
-    Text,
-)
+from zbus.dialects.zbus.schema.kinds import KINDS, TEN_YEARS_AHEAD
 from zbus.dialects.zbus.server import openapi_parts as parts
 from zbus.dialects.zbus.server.openapi_parts import Schema, schema_of
 from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE, OF_BODIES, refusal_text
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.connection import Connection
 from zbus.edge.status import STATUS
+from zbus.protocol.parameters import HEALTH as HEALTH_CHECK
+from zbus.protocol.parameters import OF_GROUP, REQUIRED, Parameter
 from zbus.wire.replies import REASONS
 
 _INTRODUCTION = """\
@@ -103,12 +97,10 @@ _SECURITY = {
     "cookie": {"type": "apiKey", "in": "cookie", "name": "token"},
 }
 
-_ID = Parameter("id", Text(), "made by the broker", "comes back on the reply")
+_ID = Parameter("id", "text", "made by the broker", "comes back on the reply")
 _IN_PATH = {"{topic}": OF_GROUP[0], "{group}": OF_GROUP[1], "{check}": HEALTH_CHECK[0]}
 _IN_HEADER = ("idempotency-key", "last-event-id")
 _EXAMPLES = {"body": "hello", "timeout": 1_000, "count": 10, "command": "consume", "offset": 0}
-
-_LINK = re.compile(r"\[([^]]*)\]\(#[^)]*\)")  # of our own texts; links lead nowhere from here
 
 DAY_MS = 86_400_000
 """A description is good for a day: the limits of times in it are those of the day's beginning."""
@@ -164,6 +156,11 @@ def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str =
         "tags": [{"name": name, "description": title} for name, title in _TAGS.items()],
         "security": [{}, *({name: []} for name in _SECURITY)],
         "paths": paths,
+        "x-commands": {
+            name: {"text": entry.text, "operation": entry.operation or None}
+            for name, entry in COMMANDS.items()
+            if command in ("", name)
+        },
         "components": {
             "schemas": parts.SCHEMAS,
             "headers": {name: {"description": text, "schema": of} for name, (text, of) in headers},
@@ -216,8 +213,8 @@ class _Operation:
                     "name": segment[1:-1],
                     "in": "path",
                     "required": True,
-                    "description": _description(parameter),
-                    "schema": schema_of(parameter.kind, self._bounds),
+                    "description": parameter.described,
+                    "schema": schema_of(KINDS[parameter.kind], self._bounds),
                     "example": "MyTopic",
                 }
 
@@ -249,8 +246,8 @@ class _Operation:
         texts: dict[str, list[str]] = {}
         schemas: list[Schema] = []
         for command, parameter in of.items():
-            texts.setdefault(_description(parameter), []).append(command)
-            if (schema := schema_of(parameter.kind, self._bounds)) not in schemas:
+            texts.setdefault(parameter.described, []).append(command)
+            if (schema := schema_of(KINDS[parameter.kind], self._bounds)) not in schemas:
                 schemas.append(schema)
         all_of_them = len(self._table)
         document: Schema = {
@@ -299,7 +296,7 @@ class _Operation:
 def _parameters(entry: Command) -> dict[str, Parameter]:
     """By name. What counts for a stream of events alone may be anything without one."""
     streams = (
-        attrs.evolve(each, kind=Text(), meaning=f"of a stream of events: {each.meaning}")
+        attrs.evolve(each, kind="text", meaning=f"of a stream of events: {each.meaning}")
         for each in entry.of_events
     )
     found = {each.name: each for each in (_ID, *streams, *entry.parameters)}
@@ -308,12 +305,6 @@ def _parameters(entry: Command) -> dict[str, Parameter]:
         meaning = f"another name of `{parameter.spelled}`"
         found[other.decode()] = attrs.evolve(parameter, name=other.decode(), meaning=meaning)
     return {each.spelled: attrs.evolve(each, name=each.spelled) for each in found.values()}
-
-
-def _description(parameter: Parameter) -> str:
-    text = _LINK.sub(r"\1", parameter.meaning)
-    default_text = "" if parameter.default == REQUIRED else f" Default: {parameter.default}."
-    return f"{text[0].upper()}{text[1:]}.{default_text}"
 
 
 def _add_content(content: dict[str, Schema], media: str, schema: Schema) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zbus.core.api import DURABILITIES, LOSSES, NAME_BYTES_MAX, Cause, EmptyReason
-from zbus.core.api import LISTED_STATES as STATES
+import msgspec
+
+from zbus.core.api import DURABILITIES, NAME_BYTES_MAX, Cause, EmptyReason
 from zbus.dialects.zbus.schema.commands import COMMANDS
-from zbus.dialects.zbus.schema.parameters import (
+from zbus.dialects.zbus.schema.kinds import (
     IDEMPOTENCY_KEY_BYTES_MAX,
     Duration,
     Flag,
@@ -24,14 +25,13 @@ from zbus.dialects.zbus.schema.parameters import (
     Time,
     Word,
 )
+from zbus.protocol.documents import DOCUMENTS
 from zbus.units import MS
 
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
-_BOOLEAN: Schema = {"type": "boolean"}
-_TIME: Schema = {"type": "integer", "format": "int64", "description": "Epoch milliseconds."}
 
 _PRINTABLE = r"/\\\x00-\x1f\x7f-\x9f"  # is everything but these
 _NAME: Schema = {
@@ -184,7 +184,7 @@ def content_of(name: str) -> tuple[str, Schema]:
         return name, _CONTENT.get(name, _TEXT)
     if name.endswith("[]"):
         return JSON, {"type": "array", "items": content_of(name[:-2])[1]}
-    return JSON, {"Name": _NAME, "object": {"type": "object"}}.get(name) or _ref(name)
+    return JSON, {"type": "object"} if name == "object" else _ref(name)
 
 
 HEADERS: dict[str, tuple[str, Schema]] = {
@@ -219,253 +219,28 @@ HEADERS: dict[str, tuple[str, Schema]] = {
 EVERY_REPLY = ("cache-control", "connection", "id", "topic")
 
 
-def _count(text: str) -> Schema:
-    return _described(_COUNT, text)
+def _schemas() -> dict[str, Schema]:
+    """JSON Schema of the documents: what is always written is required, and what is None is absent
+    instead of null."""
+    kinds = DOCUMENTS.values()
+    _, found = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for name, schema in found.items():
+        fields = msgspec.structs.fields(DOCUMENTS[name])
+        schema["required"] = sorted(each.encode_name for each in fields if _is_written(each))
+        for each in schema["properties"].values():
+            if each.get("default", 0) is None:
+                del each["default"]
+                (of_value,) = [form for form in each.pop("anyOf") if form != {"type": "null"}]
+                each.update(of_value)
+    found["Why"]["properties"]["state"]["enum"] = [cause.value for cause in Cause]
+    found["Message"]["oneOf"] = [{"required": ["body"]}, {"required": ["body_base64"]}]
+    return {"Name": _NAME, **found}
 
 
-def _document(absent: str = "", /, **properties: Schema) -> Schema:
-    """A JSON object; `absent` names what it may be without."""
-    required = sorted(properties.keys() - set(absent.split()))
-    return {"type": "object", "required": required, "properties": properties}
+def _is_written(field: msgspec.structs.FieldInfo) -> bool:
+    """Whatever its value is. (An empty dictionary counts as a plain default, if that is one.)"""
+    return field.default is msgspec.NODEFAULT and field.default_factory is not dict
 
 
-def _table(values: Schema) -> Schema:
-    return {"type": "object", "additionalProperties": values}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-SCHEMAS: dict[str, Schema] = {
-    "ConsumeGroupInfo": _document(
-        "backoffMaxMs backoffMs deadLetter filter maxAttempts onLoss oneBatch order push rate"
-        " retain unclaimed",
-        ack=_described(_BOOLEAN, "Its messages are leased; by its own word or the topic's."),
-        ackRequired=_described(_BOOLEAN, "The older word for `ack`."),
-        ackTimeout=_count("The older word for `leaseMs`."),
-        ackWindow=_count("The older word for `window`."),
-        backoffMaxMs=_count("The longest pause between attempts, milliseconds."),
-        backoffMs=_count("Before the second attempt, milliseconds."),
-        consumerCount=_count("Registered sessions."),
-        consumerList=_described(_list(_TEXT), "As `/ip:port`."),
-        createdTime=_TIME,
-        deadCount=_count("Given up after too many attempts, ever."),
-        deadLetter=_described(_NAME, "The topic that dead messages are put into."),
-        delayedCount=_count("Held back until due."),
-        exclusive=_BOOLEAN,
-        filter=_described(_TEXT, "Which tags it is given."),
-        groupName=_NAME,
-        lastUpdatedTime=_TIME,
-        leaseMs=_count("Milliseconds of a lease."),
-        leasedCount=_count("Handed out and unacknowledged."),
-        mask=_count("The group's own; 0 goes by the topic's."),
-        maxAttempts=_count("Handed out that often, a message is dead."),
-        messageCount=_count("Still to be delivered; no filter considered."),
-        onLoss=_described(words(*LOSSES), "What becomes of a lost connection's leases."),
-        oneBatch=_described(_BOOLEAN, "A partition's last batch has to be settled first."),
-        order=_described(words("key"), "Messages of a key go out one after another."),
-        paused=_described(_BOOLEAN, "Nothing is delivered."),
-        push=_described(
-            _document(
-                "error failingSince",
-                concurrency=_count("Requests that may be open at once."),
-                delivered=_count("Messages that the endpoint took, since the start."),
-                error=_described(_TEXT, "Why the last one was not taken."),
-                failed=_count("Requests that it did not take, since the start."),
-                failingSince=_described(_TIME, "The first failure since it took one."),
-                signed=_described(_BOOLEAN, "It has a secret."),
-                timeoutMs=_count("Longest time of a request."),
-                url=_TEXT,
-            ),
-            "The HTTP endpoint that its messages are sent to.",
-        ),
-        rate=_count("Messages a second at most."),
-        retain=_described(_BOOLEAN, "Retention waits for it."),
-        skippedCount=_count("Forgotten before the group had them, ever."),
-        temporary=_BOOLEAN,
-        topicName=_NAME,
-        unclaimed=_described(_BOOLEAN, "It came with its topic, and no consumer has read it yet."),
-        window=_count("Unacknowledged messages at once."),
-    ),
-    "Message": {
-        **_document(
-            "consume_group tag key retry size body body_base64",
-            id=_TEXT,
-            topic=_NAME,
-            partition=_COUNT,
-            offset=_COUNT,
-            timestamp=_TIME,
-            consume_group=_described(_NAME, "Of a delivery."),
-            tag=_TEXT,
-            key=_TEXT,
-            retry=_count("Which redelivery this is, from 1."),
-            size=_count("Bytes of the body, which is cut: with `cut`."),
-            headers=_table(_TEXT),
-            body=_described(_TEXT, "If it is UTF-8."),
-            body_base64=_described(_TEXT, "If it is not."),
-        ),
-        "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
-    },
-    "ListedMessage": _document(
-        "attempts body body_base64 holder key tag until",
-        id=_TEXT,
-        topic=_NAME,
-        partition=_COUNT,
-        offset=_COUNT,
-        timestamp=_TIME,
-        state=words(*STATES),
-        until=_described(_TIME, "When it is due, or its lease ends, epoch milliseconds."),
-        attempts=_count("Times it was delivered under a lease."),
-        holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
-        tag=_TEXT,
-        key=_TEXT,
-        size=_count("Bytes of its body."),
-        body=_described(_TEXT, "If it was asked for and is UTF-8."),
-        body_base64=_described(_TEXT, "If it is not."),
-    ),
-    "Why": _document(
-        "attempts before behind ended expires holder id key letterOffset letterPartition"
-        " letterTopic reason tag timestamp until",
-        text=_described(_TEXT, "One sentence."),
-        state=words(*[cause.value for cause in Cause]),
-        topic=_NAME,
-        consume_group=_NAME,
-        partition=_COUNT,
-        offset=_COUNT,
-        id=_TEXT,
-        tag=_TEXT,
-        key=_TEXT,
-        timestamp=_TIME,
-        expires=_TIME,
-        until=_described(_TIME, "When it is due, or its lease ends, epoch milliseconds."),
-        attempts=_count("Times it was delivered under a lease."),
-        holder=_described(_TEXT, "Who has it leased, as `/ip:port`."),
-        ended=_described(_TIME, "When the group was done with it, epoch milliseconds."),
-        before=_count("Messages that the group has to come past."),
-        behind=_count("The offset of the message whose end it waits for."),
-        letterTopic=_described(_TEXT, "The dead-letter topic in which a dead message was found."),
-        letterPartition=_count("Where it is there."),
-        letterOffset=_count("Likewise."),
-        reason=_described(_TEXT, "Of what it died: `expired`, `given back` or `lost`."),
-    ),
-    "ServerAddress": _document(address=_TEXT, sslEnabled=_BOOLEAN),
-    "ServerEvent": _document(
-        "certificate live",
-        serverInfo={"type": "object", "description": "Of it, `serverAddress` must be there."},
-        certificate=_described(_TEXT, "As PEM."),
-        live=_BOOLEAN,
-    ),
-    "ServerInfo": _document(
-        "connectionCount heldBytes memoryBytes refusing",
-        connectionCount=_count("For tokens that may see everything."),
-        infoVersion=_count("Grows with every document."),
-        heldBytes={"type": "object", "additionalProperties": {"type": "integer"}},
-        memoryBytes=_count("Resident; as connectionCount."),
-        refusing=_described(_TEXT, "Why nothing is put now, if so."),
-        serverAddress=_ref("ServerAddress"),
-        serverVersion=_TEXT,
-        topicTable=_table(_ref("TopicInfo")),
-        trackerList=_list(_ref("ServerAddress")),
-    ),
-    "RightsInfo": _document(
-        "expires name",
-        expires=_described(_TIME, "When they end, epoch milliseconds; absent if they do not."),
-        name=_described(_TEXT, "Whose they are."),
-        operations=_described(_list(_TEXT), "`*` is all, `admin` all on every topic."),
-        tokens=_described(_BOOLEAN, "Whether this broker has tokens; else all may do everything."),
-        topics=_described(_table(_list(_TEXT)), "Topics, each with groups of it; `*` is all."),
-    ),
-    "Connection": _document(
-        "idleMs inBytes outBytes principal since user",
-        id=_TEXT,
-        address=_described(_TEXT, "As `/ip:port`."),
-        kind=words("http", "websocket", "events"),
-        tls=_BOOLEAN,
-        openRequests=_count("Requests without a final answer."),
-        waitingRequests=_count("Those of them that wait for messages or for a service."),
-        heldBytes=_count("Of replies that it has not taken yet, or that are being read."),
-        stalled=_described(_BOOLEAN, "It does not take what it is sent."),
-        idleMs=_count("Since something came from it."),
-        inBytes=_count("Bytes that came from it."),
-        outBytes=_count("Bytes that it was sent."),
-        since=_described(_TIME, "When it was made."),
-        principal=_described(_TEXT, "The name in its certificate."),
-        user=_described(_TEXT, "The name of its token."),
-        reads=_list(_document(topic=_NAME, group=_NAME)),
-    ),
-    "Health": _document(status=words("ok", "failing"), reasons=_list(_TEXT)),
-    "Stats": _document(
-        "connectionCount cpuMs diskFreeBytes diskFreeMinBytes diskTotalBytes engine heldBytes"
-        " maxFiles memoryBytes memoryTotalBytes refusing reserveBytes startTime syncMs"
-        " threads topics",
-        connectionCount=_count("This and all the next are for those who may see everything."),
-        cpuMs=_count("Processor time of the process."),
-        diskFreeBytes=_COUNT,
-        diskFreeMinBytes=_count("With less free, nothing is put."),
-        diskTotalBytes=_COUNT,
-        engine=_document(
-            address=_described(_TEXT, "The NATS servers and the cluster, as the option `engine`."),
-            epoch=_count("Of this ownership of the stream."),
-            sequence=_count("Of the newest message of the stream."),
-            unconfirmedMs=_count("Since the last write that is confirmed was sent."),
-            inDoubt=_described(_BOOLEAN, "The result of a write is not known yet."),
-            bytes=_count("Size of the stream."),
-            bytesMax=_count("Its limit; 0 = none."),
-        ),
-        heldBytes=_table(_COUNT),
-        maxFiles=_count("Descriptors that may be open."),
-        memoryBytes=_count("Resident."),
-        memoryTotalBytes=_count("What the process could have."),
-        reserveBytes=_count("Kept for acknowledgements."),
-        syncMs=_table({"type": "number"}),
-        startTime=_TIME,
-        draining=_described(_BOOLEAN, "The broker is stopping."),
-        inCount=_count("Messages ever put into these topics."),
-        outCount=_count("Messages that these groups have behind them."),
-        refusing=_described(_TEXT, "Why nothing is put now, if so."),
-        serverAddress=_TEXT,
-        serverVersion=_TEXT,
-        threads=_COUNT,
-        time=_TIME,
-        topicCount=_COUNT,
-        topics=_table({"type": ["object", "null"]}),
-        warningCount=_COUNT,
-        warnings=_list(_document("group topic", kind=_TEXT, text=_TEXT, topic=_NAME, group=_NAME)),
-    ),
-    "TopicInfo": _document(
-        "retentionBytes retentionCount retentionDone retentionMs senderHeaders settledMs"
-        " ack dedupeLive exclusive paused rpc temporary",
-        ack=_described(_BOOLEAN, "Of groups that do not say it themselves; so are the others."),
-        consumeGroupList=_list(_ref("ConsumeGroupInfo")),
-        consumerCount=_count("Registered sessions of all groups."),
-        createdTime=_TIME,
-        dedupeLive=_described(_BOOLEAN, "An id is taken while its message is not finished."),
-        dedupeMs=_count("How long ids are remembered; 0 = not."),
-        durability=words(*DURABILITIES, "replicated"),
-        exclusive=_BOOLEAN,
-        lastUpdatedTime=_TIME,
-        mask=_COUNT,
-        messageDepth=_count("Messages ever put."),
-        partitionCount={"type": "integer", "minimum": 1},
-        paused=_BOOLEAN,
-        retentionBytes=_COUNT,
-        retentionCount=_COUNT,
-        retentionDone=_BOOLEAN,
-        retentionMs=_COUNT,
-        rpc=_described(_BOOLEAN, "A topic of calls."),
-        senderHeaders=_described(_BOOLEAN, "Messages tell how they came to the broker."),
-        serverAddress=_ref("ServerAddress"),
-        serverVersion=_TEXT,
-        settledMs=_count("How long it is known what became of messages."),
-        temporary=_BOOLEAN,
-        topicName=_NAME,
-    ),
-    "TrackerInfo": _document(
-        infoVersion=_count("Grows with every document."),
-        serverAddress=_ref("ServerAddress"),
-        serverTable=_table({"type": "object"}),
-        serverVersion=_TEXT,
-    ),
-}
+SCHEMAS = _schemas()
 """The JSON documents."""

@@ -20,9 +20,9 @@ from zbus.dialects.zbus.request.event_stream import (
     wants_events,
 )
 from zbus.dialects.zbus.request.params import Params
-from zbus.dialects.zbus.schema.parameters import STATS_INTERVAL_MS_MIN
 from zbus.edge.access import Bearer, Grant
 from zbus.edge.connection import Connection
+from zbus.protocol.parameters import STATS_INTERVAL_MS_MIN
 
 
 class Report:

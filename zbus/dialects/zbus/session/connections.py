@@ -4,7 +4,7 @@ see everything: a connection may have to do with any topic."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from zbus.dialects.zbus.replies import JSON, NativeReply, forbidden_text
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.settings import Running
 from zbus.edge.connection import Connection
+from zbus.protocol import documents
 
 _COUNT_DEFAULT = 100
 _READS_MAX = 100
@@ -86,36 +87,33 @@ class Disconnect:
             reply.respond(200, body=b"%d" % dialect.broker.now_ms)
 
 
-def describe(peer: Connection, running: Running | None, now_ms: int) -> dict[str, Any]:
-    """One connection, as JSON."""
-    kind = "http"
+def describe(peer: Connection, running: Running | None, now_ms: int) -> documents.Connection:
+    """One connection, as it is told."""
+    kind: Literal["http", "websocket", "events"] = "http"
     if peer.framing is not None:
         kind = "websocket"
     elif peer.heartbeat is not None:
         kind = "events"
-    document: dict[str, Any] = {
-        "id": peer.id.decode("utf-8", "replace"),
-        "address": "/" + peer.address,
-        "kind": kind,
-        "tls": peer.secure,
-        "openRequests": peer.open_tickets,
-        "waitingRequests": peer.open_waits,
-        "heldBytes": peer.held_bytes + peer.out_bytes,
-        "stalled": peer.stalled,
-    }
-    if running is not None:
-        document["idleMs"] = running.idle_ms(peer)
-        if (traffic := running.traffic(peer)) is not None:
-            document["inBytes"], document["outBytes"] = traffic.in_bytes, traffic.out_bytes
-            document["since"] = now_ms - traffic.age_ms
-    if peer.principal:
-        document["principal"] = peer.principal
+    traffic = None if running is None else running.traffic(peer)
     bearer = peer.bearer or peer.asker
-    if bearer is not None and bearer.grant.name:
-        document["user"] = bearer.grant.name
     groups = list(peer.groups or ())[:_READS_MAX]
-    document["reads"] = [{"topic": group.topic.name, "group": group.name} for group in groups]
-    return document
+    return documents.Connection(
+        id=peer.id.decode("utf-8", "replace"),
+        address="/" + peer.address,
+        kind=kind,
+        tls=peer.secure,
+        open_requests=peer.open_tickets,
+        waiting_requests=peer.open_waits,
+        held_bytes=peer.held_bytes + peer.out_bytes,
+        stalled=peer.stalled,
+        idle_ms=None if running is None else running.idle_ms(peer),
+        in_bytes=None if traffic is None else traffic.in_bytes,
+        out_bytes=None if traffic is None else traffic.out_bytes,
+        since=None if traffic is None else now_ms - traffic.age_ms,
+        principal=peer.principal,
+        user="" if bearer is None else bearer.grant.name,
+        reads=[documents.Reads(topic=each.topic.name, group=each.name) for each in groups],
+    )
 
 
 def _sees_everything(peer: Connection) -> bool:

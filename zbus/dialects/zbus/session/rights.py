@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from zbus.dialects.zbus.context import Context
@@ -11,6 +9,7 @@ from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.access import ALL, NEVER_MS, Grant
 from zbus.edge.connection import Connection
+from zbus.protocol.documents import RightsInfo
 
 _json = msgspec.json.Encoder().encode
 
@@ -27,16 +26,14 @@ class Rights:
         NativeReply(self._dialect, self._params, peer, id).respond(200, JSON, rights_json)
 
 
-def _document(grant: Grant | None) -> dict[str, Any]:
+def _document(grant: Grant | None) -> RightsInfo:
     """Without a table of tokens there is no grant, and everybody may do everything."""
     if grant is None:
-        return {"operations": [ALL], "tokens": False, "topics": {ALL: [ALL]}}
-    document: dict[str, Any] = {
-        "name": grant.name,
-        "operations": sorted(grant.operations),
-        "tokens": True,
-        "topics": {ALL: [ALL]} if grant.admin else {n: [*groups] for n, groups in grant.topics},
-    }
-    if grant.expires_ms != NEVER_MS:
-        document["expires"] = grant.expires_ms
-    return document
+        return RightsInfo(operations=[ALL], tokens=False, topics={ALL: [ALL]})
+    return RightsInfo(
+        name=grant.name,
+        operations=sorted(grant.operations),
+        tokens=True,
+        topics={ALL: [ALL]} if grant.admin else {n: [*groups] for n, groups in grant.topics},
+        expires=None if grant.expires_ms == NEVER_MS else grant.expires_ms,
+    )

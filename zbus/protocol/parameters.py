@@ -1,171 +1,36 @@
-"""Every parameter that a command of the dialect takes: type, bound, default and meaning.
+"""Every parameter that a command takes: name, kind, default and meaning, once for all.
 
-The rows are read once, when this is imported. Which command takes which is the table of `commands`.
+HTTP, its description, the shell's options and the Python client are made of these rows. A row says
+which kind of value a parameter has; how large that may be is the broker's to say
+(`zbus.dialects.zbus.schema.kinds`). The types of what Python programs may give are below the rows
+of a put and of a declare. Which command takes which is the table of
+`zbus.dialects.zbus.schema.commands`.
 """
 
 from __future__ import annotations
 
-import enum
-from typing import TypeAlias
+import re
+from typing import Literal, TypeAlias, TypedDict
 
 import attrs
 
-from zbus.core.api import (
-    ATTEMPTS_MAX,
-    CRON_BYTES_MAX,
-    DELAY_MS_MAX,
-    DURABILITIES,
-    FILTER_BYTES_MAX,
-    LOSSES,
-    RATE_MAX,
-    ZONE_BYTES_MAX,
-)
-from zbus.core.api import LISTED_STATES as STATES
-from zbus.core.api import PUSH_CONCURRENCY_MAX as CONCURRENCY_MAX
-from zbus.core.api import PUSH_ENDPOINT_BYTES_MAX as ENDPOINT_BYTES_MAX
-from zbus.core.api import PUSH_SECRET_BYTES_MAX as SECRET_BYTES_MAX
-from zbus.core.api import PUSH_TIMEOUT_MS_MAX as TIMEOUT_MS_MAX
-from zbus.core.api import PUSH_TIMEOUT_MS_MIN as TIMEOUT_MS_MIN
+from zbus.protocol.documents import Level, Loss, Order
 
-NUMBER_MAX = (1 << 63) - 1
-MASK_MAX = (1 << 31) - 1
 OFFSETS_MAX = 10_000
-WINDOW_MAX = 10_000
-ACK_WINDOW_MAX = 1_000_000
-ID_BYTES_MAX = 39
-TAG_BYTES_MAX = 127
-KEY_BYTES_MAX = 1_024
-IDEMPOTENCY_KEY_BYTES_MAX = 255
 READ_BYTES_DEFAULT = 1 << 20
-READ_BYTES_MAX = 16 << 20
 READ_COUNT_DEFAULT = 100
-HEALTH_CHECKS = ("live", "ready")
 STATS_INTERVAL_MS_MIN = 1_000
-STATS_INTERVAL_MS_MAX = 60_000
 REDRIVE_COUNT_DEFAULT = 1_000
-LISTED_COUNT_MAX = 1_000
-GROUP_ORDERS = ("none", "key")
-TEN_YEARS_AHEAD = "ten years ahead"
+
+TIMES = frozenset(
+    ("duration", "lease", "own lease", "push timeout", "interval", "pauses", "time", "time to come")
+)
+"""Kinds of milliseconds, which a name in Python says."""
 
 
-@attrs.frozen
-class Number:
-    """Decimal digits. What is bounded by an option, or by the time, names that."""
+REQUIRED = "required"
 
-    maximum: int | str = NUMBER_MAX
-    minimum: int = 0
-    none: bool = False  # or the word `none`, which takes back what was said; then 0 is refused
-
-
-@attrs.frozen
-class Text:
-    """Text of at most that many bytes; 0 = as many as a header has."""
-
-    bytes_max: int = 0
-
-
-@attrs.frozen
-class Flag:
-    """`1` and `true` are yes, anything else is no: no value is refused."""
-
-    default: bool = False
-
-
-@attrs.frozen
-class Switch:
-    """`1` and `true`, or `0` and `false`; none is as if it were absent."""
-
-
-@attrs.frozen
-class Duration:
-    """Milliseconds, or a number with a unit: `30s`, `5m` (`zbus.units`)."""
-
-    maximum_ms: int
-    minimum_ms: int = 0
-
-
-@attrs.frozen
-class Size:
-    """Bytes, or a number with a unit: `64KiB`, `1GiB` (`zbus.units`)."""
-
-    maximum_bytes: int = NUMBER_MAX
-
-
-@attrs.frozen
-class Time:
-    """Epoch milliseconds, or ISO 8601 (`zbus.units`)."""
-
-    maximum: int | str = NUMBER_MAX
-
-
-@attrs.frozen
-class Word:
-    """One of these; none = the name of a command."""
-
-    values: tuple[str, ...] = ()
-
-
-class Form(enum.Enum):
-    """Text of a form of its own."""
-
-    NAME = enum.auto()  # of a topic
-    OFFSETS = enum.auto()  # numbers and ranges of them, at most `OFFSETS_MAX` in all
-    IDEMPOTENCY_KEY = enum.auto()
-    PAUSES = enum.auto()  # one duration, or two with a comma between, or `none`
-    START = enum.auto()  # a place in a log (`zbus.dialects.zbus.request.positions`)
-    APPLICATION = enum.auto()  # that commits batches
-
-
-Kind: TypeAlias = "Number | Text | Flag | Switch | Duration | Size | Time | Word | Form"
-
-_KINDS: dict[str, Kind] = {
-    "name": Form.NAME,
-    "offsets": Form.OFFSETS,
-    "idempotency key": Form.IDEMPOTENCY_KEY,
-    "application": Form.APPLICATION,
-    "many offsets": Text(),
-    "flag": Flag(),
-    "flag, true": Flag(default=True),
-    "switch": Switch(),
-    "start": Form.START,
-    "lease": Duration(MASK_MAX),
-    "own lease": Duration(MASK_MAX, minimum_ms=1),
-    "cron": Text(CRON_BYTES_MAX),
-    "zone": Text(ZONE_BYTES_MAX),
-    "push concurrency": Number(CONCURRENCY_MAX, minimum=1),
-    "push timeout": Duration(TIMEOUT_MS_MAX, TIMEOUT_MS_MIN),
-    "push url": Text(ENDPOINT_BYTES_MAX),
-    "push secret": Text(SECRET_BYTES_MAX),
-    "number": Number(),
-    "duration": Duration(DELAY_MS_MAX),
-    "time": Time(),
-    "time to come": Time(TEN_YEARS_AHEAD),
-    "mask": Number(MASK_MAX),
-    "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
-    "rate": Number(RATE_MAX, minimum=1, none=True),
-    "pauses": Form.PAUSES,
-    "lost leases": Word(LOSSES),
-    "ack window": Number(ACK_WINDOW_MAX),
-    "consume window": Number(WINDOW_MAX),
-    "batch": Number("batch_messages_max", minimum=1),
-    "count": Number("batch_messages_max"),
-    "bytes": Size(READ_BYTES_MAX),
-    "size": Size(),
-    "partitions": Number("partitions_max", minimum=1),
-    "text": Text(),
-    "id": Text(ID_BYTES_MAX),
-    "tag": Text(TAG_BYTES_MAX),
-    "key": Text(KEY_BYTES_MAX),
-    "filter": Text(FILTER_BYTES_MAX),
-    "durability": Word(DURABILITIES),
-    "listed state": Word(tuple(STATES)),
-    "listed count": Number(LISTED_COUNT_MAX, minimum=1),
-    "health check": Word(HEALTH_CHECKS),
-    "interval": Duration(STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN),
-    "order": Word(GROUP_ORDERS),
-    "json": Word(("json",)),
-    "command": Word(),
-}
+_LINK = re.compile(r"\[([^]]*)\]\(#[^)]*\)")  # of our own texts; elsewhere links lead nowhere
 
 
 @attrs.frozen
@@ -173,7 +38,7 @@ class Parameter:
     """One key of the query; the same name works as a header, and so does `spelled`."""
 
     name: str
-    kind: Kind
+    kind: str
     default: str  # for people
     meaning: str  # Markdown, without a full stop
     former: tuple[str, ...] = ()  # other names of the same, which stock clients and old ones use
@@ -184,6 +49,24 @@ class Parameter:
         default), so that every name is also taken with `-`."""
         return self.name.replace("_", "-")
 
+    @property
+    def line(self) -> str:
+        """Its header line in the original's own protocol, where `ack` asks for a reply."""
+        return "group_ack" if "group_ack" in self.former else self.name
+
+    @property
+    def described(self) -> str:
+        """What it means, in sentences without links."""
+        text = _LINK.sub(r"\1", self.meaning)
+        default = "" if self.default in (REQUIRED, "none") else f" Default: {self.default}."
+        return f"{text[0].upper()}{text[1:]}.{default}"
+
+    @property
+    def python(self) -> str:
+        """What the Python client calls it."""
+        name = self.name.replace("-", "_").removeprefix("group_")
+        return f"{name}_ms" if self.kind in TIMES and not name.endswith("_ms") else name
+
 
 def _parameters(table: str) -> tuple[Parameter, ...]:
     """Rows of name, kind, default and meaning; a line that is indented belongs to the one before.
@@ -193,11 +76,9 @@ def _parameters(table: str) -> tuple[Parameter, ...]:
     for row in rows:
         names, kind, default, meaning = [cell.strip() for cell in row.split("|")]
         name, *former = names.split(", ")
-        found.append(Parameter(name, _KINDS[kind], default, meaning, tuple(former)))
+        found.append(Parameter(name, kind, default, meaning, tuple(former)))
     return tuple(found)
 
-
-REQUIRED = "required"
 
 OF_TOPIC = _parameters("topic | name | required | the topic")
 OF_GROUP = (
@@ -206,23 +87,43 @@ OF_GROUP = (
 )
 ACK = _parameters("ack | flag, true | true | whether to reply; plain HTTP always gets a reply")
 
-PRODUCE = _parameters("""
-id | id | where it went | also the message's id. Ids need not be unique, unless the topic has
-    [`dedupe_ms` or `dedupe_live`](#putting-once). Made if absent, it is for instance `0-17`
+PUT = _parameters("""
 idempotency-key | idempotency key | none | names the request: it is [stored once](#putting-once)
-idempotent | flag | false | the request's `id` is its [idempotency key](#putting-once)
 expected_offset | number | any | [store it only there](#putting-once)
-tag | tag | none | what [filters](#filters) look at
-key | key | none | same key, same [partition](#partitions)
+tag | tag | none | dotted words that [filters](#filters) match
+key | key | none | messages of one key are in one [partition](#partitions), in order
 partition | number | by key | put it there
 front | switch | false | [before all that is ready](#putting-in-front) in each group that is there
 delay | duration | 0 | how long until it is [due](#delay-and-expiry)
-deliver_at | time to come | none | the same as a [time](#durations-sizes-and-times)
+deliver_at | time to come | none | when it is due: a [time](#durations-sizes-and-times)
 ttl | duration | none | how long until it expires
-cron | cron | none | put it [again and again](#schedules): `0 9 * * 1-5`
-cron_zone | zone | `UTC` | the time zone of `cron`: `Europe/Berlin`
 max_attempts | attempts | none: as its group says | delivered this often without an ack, it is
     [dead](#retries), whatever its group says
+""")
+"""Where and when a message is put, and with which labels."""
+
+
+class Put(TypedDict, total=False):
+    """The same for programs in Python. What is None is as if it were not given."""
+
+    idempotency_key: str | None
+    expected_offset: int | None
+    tag: str | None
+    key: str | None
+    partition: int | None
+    front: bool | None
+    delay_ms: int | None
+    deliver_at_ms: int | None
+    ttl_ms: int | None
+    max_attempts: int | None
+
+
+PRODUCE = PUT + _parameters("""
+id | id | where it went | also the message's id. Ids need not be unique, unless the topic has
+    [`dedupe_ms` or `dedupe_live`](#putting-once). Made if absent, it is for instance `0-17`
+idempotent | flag | false | the request's `id` is its [idempotency key](#putting-once)
+cron | cron | none | put it [again and again](#schedules): `0 9 * * 1-5`
+cron_zone | zone | `UTC` | the time zone of `cron`: `Europe/Berlin`
 ack_topic | name | none | [acknowledge](#ack-and-produce-in-one) deliveries of this topic with it
 ack_group | text | the name of `ack_topic` | of this consumer group
 ack_offset | offsets | none | of these deliveries: numbers and ranges, `3,5-9,12`
@@ -232,6 +133,23 @@ module | text | none | of a [call by URL](#rpc): the module of the service
 method | text | the second segment | of a [call by URL](#rpc): the method of the service
 body | text | empty | the message's body, if the request has none
 """)
+OF_PUT = frozenset(each.name for each in PRODUCE) - {"module", "method"}
+"""Header lines of a produce that are parameters, and no lines of the message."""
+
+PERCENT_DECODED = frozenset(
+    (
+        "topic",
+        "consume_group",
+        "tag",
+        "token",
+        "group_filter",
+        "group_start_copy",
+        "group_dead_letter",
+    )
+)
+"""Header lines in which stock clients write `%41`, and a broker reads it: there a literal `%` is
+`%25`."""
+
 CONSUME = _parameters("""
 timeout | duration | none: waits | how long to wait; 0 takes what is there. A browser's
     navigation (`Sec-Fetch-Mode: navigate`) without it waits `navigation_timeout_ms` (30 s)
@@ -317,9 +235,9 @@ rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept 
     `durability` says otherwise
 proxy | switch | false, or as it is | the same without calls by URL
 topic_ack | switch | false, or as it is | what groups do that do not say `ack` themselves
-topic_exclusive | switch | false, or as it is | likewise
-topic_temporary | switch | false, or as it is | likewise
-topic_paused | switch | false, or as it is | likewise
+topic_exclusive | switch | false, or as it is | likewise for `exclusive`
+topic_temporary | switch | false, or as it is | likewise for `temporary`
+topic_paused | switch | false, or as it is | likewise for `paused`
 topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
     all. Bit 1 counts at creation only
 sender_headers | flag | false, or as it is; true for topics of services | store with each message
@@ -363,7 +281,8 @@ push_timeout | push timeout | 30 s, or as it is | longest time of a request: `30
 group_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
     all. 0 goes by the topic's
 from | start | where the most advanced group stands | where a **new** group
-    [begins](#start-positions); a group that exists stays where it is
+    [begins](#start-positions): `earliest`, `latest`, an offset or a time; a group that exists
+    stays where it is
 partition | number | all | of `from`: the others begin as without it
 group_start_copy | text | none | a new group begins where this one stands
 group_start_offset | number | none | the older word for `from=<offset>`
@@ -371,8 +290,62 @@ group_start_msgid | text | none | the id that the message there must have. For t
     group that exists [is moved](#start-positions)
 group_start_time | time | none | the older word for `from=time:<epoch ms>`
 """)
+
+
+Nothing: TypeAlias = Literal["none"]
+"""Takes back what was declared."""
+
+
+class Retries(TypedDict, total=False):
+    """What becomes of a message of a group that is not acknowledged, how fast the group is served,
+    and where it is sent, for programs in Python. What is None is as if it were not given."""
+
+    max_attempts: int | Nothing | None
+    backoff_ms: int | tuple[int, int] | Nothing | None
+    dead_letter: str | None
+    on_loss: Loss | None
+    keep_attempts: bool | None
+    rate: int | Nothing | None
+    one_batch: bool | None
+    retain: bool | None
+    push_url: str | None
+    push_secret: str | None
+    push_concurrency: int | None
+    push_timeout_ms: int | None
+
+
+class Grouped(Retries, total=False):
+    """What a group is to be, likewise."""
+
+    ack: bool | None
+    exclusive: bool | None
+    temporary: bool | None
+    paused: bool | None
+    lease_ms: int | None
+    window: int | None
+    filter: str | None
+    order: Order | None
+    start_copy: str | None
+
+
+class Declared(Grouped, total=False):
+    """What a topic and a group are to be, likewise."""
+
+    partitions: int | None
+    durability: Level | None
+    retention_ms: int | None
+    retention_bytes: int | None
+    retention_count: int | None
+    retention_done: bool | None
+    dedupe_ms: int | None
+    dedupe_live: bool | None
+    settled_ms: int | None
+    rpc: bool | None
+    sender_headers: bool | None
+
+
 SEEK = _parameters("""
-from | start | required | [where to](#start-positions)
+from | start | required | [where to](#start-positions): `earliest`, `latest`, an offset or a time
 partition | number | all | move the group in this one only
 """)
 QUERY = _parameters("""
@@ -422,8 +395,8 @@ forget | flag | false | nor is it kept [what became](#why) of them, be they fini
 """)
 RESCHEDULE = _parameters("""
 delay | duration | none | how long from now until it is due
-deliver_at | time to come | required | the same as a [time](#durations-sizes-and-times); one
-    that has passed is now
+deliver_at | time to come | required without `delay` | the same as a
+    [time](#durations-sizes-and-times); one that has passed is now
 """)
 PEEK = _parameters("""
 state | listed state | ready | which ones
