@@ -50,49 +50,6 @@ def test_a_page_that_is_loaded_again_puts_once(page: Page, broker: BrokerProcess
     assert bodies(broker, "R") == [b"a", b"b"]
 
 
-def test_the_links_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
-    page.goto(f"http://127.0.0.1:{broker.port}/?cmd=home")
-    links = page.eval_on_selector_all("li a", "all => all.map(a => a.getAttribute('href'))")
-    assert len(links) >= 4
-    for link in links:
-        page.goto(f"http://127.0.0.1:{broker.port}/?cmd=home")
-        with page.expect_response(lambda answer: "MyTopic" in answer.url) as answered:
-            page.click(f"a[href='{link}']")
-        assert answered.value.status == 200, link
-
-
-def test_the_forms_of_the_home_page(page: Page, broker: BrokerProcess) -> None:
-    """They send a topic of any name, and what is written."""
-    home = f"http://127.0.0.1:{broker.port}/?cmd=home"
-    for button, more, shown in (
-        ("Make", "", '"topicName":"a b&c"'),
-        ("Put", "<what> & why?", "1"),
-        ("Take", "", "<what> & why?"),
-    ):
-        page.goto(home)
-        form = page.locator(f"form:has(button:text-is('{button}'))")
-        form.locator("input[name=topic]").fill("a b&c")
-        if more:
-            form.locator("input[name=body]").fill(more)
-        form.locator("button").click()
-        page.wait_for_url("**/?cmd=*&topic=*")
-        assert shown in page.inner_text("body")
-    page.goto(home)
-    page.click("text=a b&c")
-    assert '"messageDepth":1' in page.inner_text("body")
-    page.go_back()
-    page.click("tr:has-text('a b&c') td.n a")
-    assert "<what> & why?" in page.inner_text("body")
-
-
-def test_the_home_page_keeps_its_style(page: Page, broker: BrokerProcess) -> None:
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.goto(f"http://127.0.0.1:{broker.port}/?cmd=home")
-    width = page.evaluate("getComputedStyle(document.body).maxWidth")
-    assert (width != "none", problems) == (True, [])
-
-
 PUT_AND_TAKE = """async broker => {
   await fetch(broker + '/C?cmd=declare');
   const put = await fetch(broker + '/C', {
@@ -200,8 +157,6 @@ def test_logging_in_by_form(page: Page, site: Site, tmp_path: Path) -> None:
         page.fill("input", "secret")
         page.click("button")
         page.wait_for_url(f"{home}_console/")
-        page.goto(f"{home}?cmd=home")
-        assert "me" in page.inner_text("body")
         answer = page.goto(f"{home}T?cmd=declare")
         assert answer is not None
         assert answer.status == 200

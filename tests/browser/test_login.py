@@ -45,7 +45,7 @@ def log_in(page: Page, token: str) -> None:
 
 def test_logging_in_and_out(page: Page, broker: BrokerProcess) -> None:
     home = f"http://127.0.0.1:{broker.port}/"
-    page.goto(home + "?cmd=home")
+    page.goto(home + "?cmd=server")
     assert page.url == home + "?cmd=login"
     log_in(page, "wrong")
     assert page.url == home + "?cmd=login"
@@ -54,11 +54,12 @@ def test_logging_in_and_out(page: Page, broker: BrokerProcess) -> None:
 
     log_in(page, "anna's +token%41;")
     assert page.url == home + "_console/"
-    page.goto(home + "?cmd=home")
+    page.goto(home + "?cmd=query")
     text = page.inner_text("body")
     assert "Orders" in text
     assert "Secret" not in text
-    assert "Anna <b>" in text
+    page.goto(home + "_rights")
+    assert "Anna <b>" in page.inner_text("body")
     (cookie,) = page.context.cookies()
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("token", True, "Strict")
 

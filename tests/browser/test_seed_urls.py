@@ -80,15 +80,6 @@ def test_rpc_by_url(page: Page, broker: BrokerProcess) -> None:
     service.join()
 
 
-def test_home(page: Page, broker: BrokerProcess) -> None:
-    status, text = visit(page, broker, "/?cmd=home")
-    assert status == 200
-    assert "/MyTopic?cmd=consume" in text
-    page.click("text=/MyTopic?cmd=declare")
-    page.wait_for_url("**/MyTopic?cmd=declare")
-    assert json.loads(page.inner_text("body"))["topicName"] == "MyTopic"
-
-
 def test_a_script_of_another_page_reads_nothing(page: Page, broker: BrokerProcess) -> None:
     """No CORS header is sent, so that only pages of the broker itself read its replies."""
     page.goto("about:blank")

@@ -240,7 +240,7 @@ def test_a_whole_topic_needs_all_of_its_groups(command: str) -> None:
 
 def test_an_ack_needs_the_topic_and_no_operation() -> None:
     _, client = world_with(
-        entry("b", "home", {"Orders": ["billing"]}), entry("n", "home", {"Secret": []})
+        entry("b", "route", {"Orders": ["billing"]}), entry("n", "route", {"Secret": []})
     )
     assert client.request(http("/Orders/billing?cmd=ack&offset=0", "token: b")).status == 200
     assert client.request(http("/Orders/billing?cmd=ack&offset=0", "token: n")).status == 403
@@ -623,17 +623,6 @@ def test_a_declare_answers_with_what_may_be_seen_by_who_declared() -> None:
     assert len(document(second)["consumeGroupList"]) == 3
 
 
-def test_the_page_shows_what_may_be_seen() -> None:
-    _, client = world_with(entry("<b>", "home", {"Orders": ["billing"]}, tokens="b"))
-    page = ok(client, http("/", "cookie: token=b")).body.decode()
-    assert ">Orders</a></td>" in page
-    assert "<td>billing: 0</td>" in page
-    assert "Secret" not in page
-    assert "&lt;b&gt;" in page
-    assert "cmd=logout" in page
-    assert "cmd=logout" not in ok(World().connect(), http("/")).body.decode()
-
-
 # -- login ----------------------------------------------------------------------------------------
 
 
@@ -643,30 +632,22 @@ def login(client: Client, body: bytes) -> tuple[int, str, str]:
     return reply.status, reply.headers["location"], reply.headers.get("set-cookie", "")
 
 
-def test_home_asks_to_log_in() -> None:
-    _, client = world_with(entry("b", "query"))
-    for lines in ([], ["cookie: token=wrong"], ["token: b"]):
-        reply = client.request(http("/", *lines))
-        found = (reply.status, reply.headers["location"], reply.body)
-        assert found == (302, "/?cmd=login", b"")
-
-
 def test_login_and_logout() -> None:
-    _, client = world_with(entry("b", "home"))
+    _, client = world_with(entry("b", "route"))
     form = ok(client, http("/?cmd=login"))
     assert form.headers["content-type"].startswith("text/html")
     assert b'<form method="post" action="/?cmd=login">' in form.body
     status, location, cookie = login(client, b"token=b")
     assert (status, location) == (302, "/")
     assert cookie == "token=b; HttpOnly; SameSite=Strict; Path=/"
-    ok(client, http("/", "cookie: " + cookie.partition(";")[0]))
+    ok(client, http("/?cmd=version", "cookie: " + cookie.partition(";")[0]))
     reply = client.request(http("/?cmd=logout", "cookie: token=b"))
     assert (reply.status, reply.headers["location"]) == (302, "/?cmd=login")
     assert reply.headers["set-cookie"] == "token=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
 
 
 def test_over_tls_the_cookie_is_for_tls() -> None:
-    _, client = world_with(entry("b", "home"))
+    _, client = world_with(entry("b", "route"))
     client.peer.secure = True
     assert login(client, b"token=b")[2].endswith("; Path=/; Secure")
 
@@ -676,12 +657,12 @@ def test_over_tls_the_cookie_is_for_tls() -> None:
     [b"token=wrong", b"token=", b"token", b"x=b", b"b", b"token=b" + b" " * 9000, b"\xff\0=&=&%"],
 )
 def test_login_with_anything_else(body: bytes) -> None:
-    _, client = world_with(entry("b", "home"))
+    _, client = world_with(entry("b", "route"))
     assert login(client, body) == (302, "/?cmd=login", "")
 
 
 def test_a_person_is_told_that_the_token_is_unknown() -> None:
-    _, client = world_with(entry("b", "home"))
+    _, client = world_with(entry("b", "route"))
     assert b"does not know that token" not in ok(client, http("/?cmd=login", *TYPED)).body
     reply = client.request(http("/?cmd=login", *FORM_SENT, body=b"token=wrong", method="POST"))
     assert (reply.status, "set-cookie" in reply.headers) == (403, False)
@@ -702,7 +683,7 @@ def test_the_form_fits_a_telephone() -> None:
 @pytest.mark.parametrize("target", ["/?cmd=query", "/Orders?cmd=query", "/Orders?body=x"])
 @pytest.mark.parametrize("token", ["", "wrong", "old"])
 def test_a_person_without_a_known_token_is_sent_to_the_form(target: str, token: str) -> None:
-    world, client = world_with(entry("old", "home", expires_ms=EPOCH_MS + 1))
+    world, client = world_with(entry("old", "route", expires_ms=EPOCH_MS + 1))
     world.advance(1)
     shown = (f"cookie: token={token}",) if token else ()
     reply = client.request(http(target, *TYPED, *shown))
@@ -714,14 +695,14 @@ def test_a_person_without_a_known_token_is_sent_to_the_form(target: str, token: 
 
 
 def test_a_person_whose_token_lacks_a_right_is_told_so() -> None:
-    _, client = world_with(entry("b", "home"))
+    _, client = world_with(entry("b", "route"))
     reply = client.request(http("/?cmd=query", *TYPED, "cookie: token=b"))
     text = "403: Command(query) Forbidden; log in anew at /?cmd=logout"
     assert (reply.status, reply.body.decode()) == (403, text)
 
 
 def test_login_with_an_expired_token() -> None:
-    world, client = world_with(entry("b", "home", expires_ms=EPOCH_MS + 1))
+    world, client = world_with(entry("b", "route", expires_ms=EPOCH_MS + 1))
     assert login(client, b"token=b")[1] == "/"
     world.advance(1)
     assert login(client, b"token=b")[1] == "/?cmd=login"
@@ -729,13 +710,13 @@ def test_login_with_an_expired_token() -> None:
 
 def test_any_token_travels_through_form_and_cookie() -> None:
     strange = 'a b+c;"%41\\,=&\r\nset-cookie: x=y é'
-    access = Access([Entry(make_grant("s", ["home"], {}), (digest(strange),))])
+    access = Access([Entry(make_grant("s", ["route"], {}), (digest(strange),))])
     client = World(access=access).connect()
     coded = b"".join(b"%%%02X" % byte for byte in strange.encode())
     _, location, cookie = login(client, b"a=b&token=" + coded)
     assert location == "/"
     assert set(cookie.partition("; ")[0]) <= set(map(chr, range(33, 127))) - set(' ",;\\')
-    ok(client, http("/", "cookie: " + cookie.partition(";")[0]))
+    ok(client, http("/?cmd=version", "cookie: " + cookie.partition(";")[0]))
 
 
 def test_login_without_access_control() -> None:
@@ -746,7 +727,7 @@ def test_login_without_access_control() -> None:
 
 
 def test_login_as_stock_clients_would() -> None:
-    _, client = world_with(entry("b", "home"))
+    _, client = world_with(entry("b", "route"))
     reply = client.request(cmd("login", "id: 1", body=b"token=b"))
     assert (reply.status, reply.headers["location"], reply.headers["id"]) == (302, "/", "1")
 

@@ -342,27 +342,6 @@ class TestSmallCommands:
         _, client = declared()
         assert client.request(http("/?cmd=heartbeat")).status == 204
 
-    @pytest.mark.parametrize("target", ["/", "", "/?cmd=home", "/?x=1"])
-    def test_home(self, target: str) -> None:
-        _, client = declared("T")
-        reply = ok(client, http(target or "/"))
-        assert reply.headers["content-type"] == "text/html; charset=utf-8"
-        assert b">T</a></td>" in reply.body
-
-    def test_home_shows_names_as_they_are(self) -> None:
-        _, client = declared("%3Cb%3E%26%22")
-        page = ok(client, http("/")).body.decode()
-        assert '<a href="/?cmd=query&amp;topic=%3Cb%3E%26%22">&lt;b&gt;&amp;&quot;</a>' in page
-        assert "<b>" not in page
-
-    def test_home_does_not_show_everything(self) -> None:
-        topics = [f"T{number:03}" for number in range(101)]
-        _, client = declared(*topics, *(f"T000/g{number}" for number in range(11)))
-        page = ok(client, http("/")).body.decode()
-        assert (page.count("cmd=query&amp;topic="), "T100" in page) == (100, False)
-        assert '<a href="/?cmd=server">1 more</a>' in page
-        assert "<br>and 2 more</td>" in page
-
     def test_the_icon(self) -> None:
         _, client = declared()
         assert ok(client, http("/favicon.ico")).headers["content-type"] == "image/svg+xml"

@@ -29,7 +29,6 @@ OPERATIONS = (
     "tracker",
     "server",
     "ssl",
-    "home",
     "disconnect",
 )
 """What can be granted (specification, section 10), beside `*` (all of them) and `admin`."""

@@ -36,7 +36,7 @@ export function TryIt({ at }) {
           : html`<${Empty}>This token may not do ${command}.<//>`
       }<//>`
     }
-    <p class="dim">The same as links and small forms, without scripts: <a href="/?cmd=home">the home page</a>. All of it as a document: <a href="/_openapi.json">OpenAPI</a>.</p>`
+    <p class="dim">All of it as a document: <a href="/_openapi.json">OpenAPI</a>.</p>`
 }
 
 /** One command: where it goes, its parameters, and whether it has a body. */

@@ -29,8 +29,7 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import health, openapi, tracker
-from zbus.dialects.zbus.server import home_page as page
+from zbus.dialects.zbus.server import health, home, openapi, tracker
 from zbus.dialects.zbus.server import metrics_command as scrape
 from zbus.dialects.zbus.server import stats_command as stats_plan
 from zbus.dialects.zbus.session import connections, login
@@ -94,8 +93,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"heartbeat": manage.Heartbeat,
     b"ping": manage.Ping,
     b"version": manage.Version,
-    b"home": page.Home,
-    b"icon": page.Icon,
+    b"home": home.Home,
+    b"icon": home.Icon,
     b"openapi": openapi.Describe,
     b"login": login.Login,
     b"logout": login.Logout,
@@ -106,7 +105,6 @@ POLICY = Policy(by_address=True, mark=b"cmd")
 """To put and take by a URL is this dialect's custom; headers with a `cmd` are a message."""
 
 HTML = b"content-type: text/html\r\n"
-TO_CONSOLE = BadRequest(302, "", b"location: /_console/\r\nvary: accept\r\n")
 OF_ALL = BadRequest(204, "", b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n")
 """`OPTIONS *` asks what the server can do at all (RFC 9110, section 9.3.7)."""
 
@@ -149,10 +147,8 @@ class ZbusDialect:
         params.browser = None if head.contained else self.guard.browser(head)
         if params.browser is not None:
             params.plain, params.form = False, shown
-        if params.implied and opens_console(head):
-            return OpenRequest(self, params, TO_CONSOLE)
         if params.implied and head.target == b"*":  # the wire takes it with OPTIONS alone
-            return OpenRequest(self, params, OF_ALL)
+            return OfAll(self, params, b"")
         return ZbusRequest(self, params, reserved_path)
 
     def prepare(self, params: Params) -> Plan:
@@ -204,12 +200,6 @@ def build(parts: Parts) -> ZbusDialect:
     settings = parts.settings
     assert isinstance(settings, ZbusSettings)
     return ZbusDialect(parts.broker, parts.heads, settings, parts.guard, parts.rights)
-
-
-def opens_console(head: Head) -> bool:
-    """Whether a person opens the bare address in a browser: that shows the console."""
-    looks = head.method in (b"GET", b"HEAD") and head.target == b"/" and not head.contained
-    return looks and b"text/html" in head.fields.get(b"accept", b"")
 
 
 class ZbusRequest:
@@ -269,7 +259,7 @@ class ZbusRequest:
     def forbid(self, why: str, known: bool) -> Plan:
         # A person who opened this address can show a token there; a known one is told its lack.
         params = self._params
-        if params.cmd == b"home" or (params.opened and not (known or why)):
+        if params.opened and not (known or why):
             error = BadRequest(302, "", FORM)
         elif why:
             error = BadRequest(403, f"403: {why}")
@@ -280,15 +270,10 @@ class ZbusRequest:
         return Refuse(self._dialect, params, error, loud=True)
 
 
-class OpenRequest(ZbusRequest):
-    """What has one answer, for everybody: a browser at `/` is sent on to the console, and
-    `OPTIONS *` gets the methods."""
+class OfAll(ZbusRequest):
+    """`OPTIONS *`, for everybody."""
 
-    __slots__ = ("_answer",)
-
-    def __init__(self, dialect: ZbusDialect, params: Params, answer: BadRequest) -> None:
-        super().__init__(dialect, params, b"")
-        self._answer = answer
+    __slots__ = ()
 
     def changes(self) -> bool:
         return False
@@ -297,7 +282,7 @@ class OpenRequest(ZbusRequest):
         return None
 
     def plan(self) -> Plan:
-        return Refuse(self._dialect, self._params, self._answer)
+        return Refuse(self._dialect, self._params, OF_ALL)
 
 
 class Refuse:

@@ -36,7 +36,7 @@ DIGESTS_MAX = 1_000
 
 NAME_BYTES_MAX = 200
 
-IDLE = ("js", "css", "img", "page")
+IDLE = ("home", "js", "css", "img", "page")
 """Operations of the original's own pages, which its tokens have. They grant nothing here."""
 
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")

@@ -292,11 +292,10 @@ COMMANDS: dict[str, Command] = {
         "The broker's version.", "server", _ROOT, "", Groups.NONE,
         _answer("The version.", "text/plain"), reads=True),
     "home": Command(
-        "A page with links to try, and the topics.", "server", _ROOT, "home", Groups.NONE,
-        {**_answer("The page.", "text/html"),
-         302: Answer("To whom the broker does not know: log in.", ("location",))}, reads=True),
+        "To the console.", "server", _ROOT, None, Groups.NONE,
+        {302: Answer("The console is there.", ("location",))}, reads=True),
     "icon": Command(
-        "The icon of the page.", "server", (ICON,), None, Groups.NONE,
+        "The icon of the broker.", "server", (ICON,), None, Groups.NONE,
         _answer("The icon.", "image/svg+xml"), reads=True),
     "login": Command(
         "Log in: without a body the form, with one the cookie.", "server", _ROOT, None, Groups.NONE,

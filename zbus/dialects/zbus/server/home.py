@@ -1,0 +1,34 @@
+"""What a browser asks for by itself: the bare address, which leads to the console, and the icon."""
+
+from __future__ import annotations
+
+from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.replies import NativeReply
+from zbus.dialects.zbus.request.params import Params
+from zbus.edge.connection import Connection
+
+ICON = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    b'<rect width="16" height="16" rx="3" fill="#0a6"/>'
+    b'<path d="M4 4h8L4 12h8" fill="none" stroke="#fff" stroke-width="2"/></svg>'
+)
+
+
+class Home:
+    """Plan of `/`."""
+
+    def __init__(self, dialect: Context, params: Params) -> None:
+        self._dialect = dialect
+        self._params = params
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id)
+        reply.respond(302, b"location: /_console/\r\n")
+
+
+class Icon(Home):
+    """Plan of `/favicon.ico`."""
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        reply = NativeReply(self._dialect, self._params, peer, id)
+        reply.respond(200, b"content-type: image/svg+xml\r\n", ICON)
