@@ -45,7 +45,7 @@ FIELDS: dict[str, int] = {
     "core.topics.topic.Topic": 20,
     "dialects.zbus.messages.produce.Produce": 26,
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
-    "dialects.zbus.request.params.Params": 23,
+    "dialects.zbus.request.params.Params": 21,
     "dialects.zbus.topics.manage.Declare": 19,
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 34,

@@ -134,7 +134,7 @@ SENT = [
         ],
         {
             **{"cmd": "declare", "topic": "T", "consume_group": "G", "group_ack": "1"},
-            **{"exclusive": "0", "temporary": "1", "paused": "1", "group_lease": "30s"},
+            **{"exclusive": "0", "temporary": "1", "paused": "1", "group_lease": "30000"},
             **{"group_window": "5", "rpc": "1", "topic_ack": "0", "from": "2027-01-15T08:00:00Z"},
         },
     ),

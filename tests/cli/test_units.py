@@ -83,7 +83,7 @@ ASKED = [
         ["declare", "T", "--retention", "7d", "--retention-bytes", "10 MiB", "--dedupe", "1h"],
         {"retention_ms": "604800000", "retention_bytes": "10485760", "dedupe_ms": "3600000"},
     ),
-    (["declare", "T", "g", "--ack-timeout", "1m"], {"group_lease": "1m"}),
+    (["declare", "T", "g", "--ack-timeout", "1m"], {"group_lease": "60000"}),
 ]
 
 

@@ -50,7 +50,7 @@ ON_A_GROUP = {
 }
 ON_A_GROUP |= {"pause", "resume"}
 ON_EVERYTHING = {"connections"}
-FREE_FOR_ALL = {"heartbeat", "login", "logout", "icon", "health"}
+FREE_FOR_ALL = {"heartbeat", "home", "login", "logout", "icon", "health"}
 
 
 @attrs.frozen

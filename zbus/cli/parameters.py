@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from zbus.cli.units import DURATION, MOMENT, SIZE
+from zbus.cli.units import DURATION, MOMENT, SIZE, SOME_TIME
 from zbus.protocol.documents import Level, Loss, Order, State
 from zbus.protocol.parameters import REQUIRED, TIMES, Parameter
 
@@ -21,6 +21,7 @@ _TYPES: dict[str, click.ParamType[Any]] = {
     **dict.fromkeys(("number", "ack window", "mask", "count"), NON_NEGATIVE),
     **dict.fromkeys(("partitions", "push concurrency", "batch", "listed count"), POSITIVE),
     **dict.fromkeys(TIMES - {"pauses", "time to come"}, DURATION),
+    **dict.fromkeys(("lifetime", "own lease"), SOME_TIME),
     "time to come": MOMENT,
     "size": SIZE,
     "durability": click.Choice(get_args(Level)),

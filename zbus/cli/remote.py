@@ -291,3 +291,15 @@ class Remote:
         are None are left out."""
         with failures():
             return self._bus.run(command(headers, as_reply, body or b"", timeout_s))
+
+
+def ask(
+    url: str,
+    word: str,
+    topic: str | None = None,
+    group: str | None = None,
+    **fields: str | int | None,
+) -> Reply:
+    """The reply to one command about a topic or a group, over a connection of its own."""
+    with Remote(url) as remote:
+        return remote.request({"cmd": word, "topic": topic, "consume_group": group, **fields})

@@ -9,7 +9,7 @@ import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.parameters import sent, takes
-from zbus.cli.remote import Remote, Reply, json_option, url_option
+from zbus.cli.remote import Reply, ask, json_option, url_option
 from zbus.cli.words import print_time
 from zbus.documents import NOT_JSON
 from zbus.protocol.parameters import DECLARE, EMPTY, SEEK
@@ -19,11 +19,8 @@ _NOT_TAKEN = "proxy group_name_auto partition group_start_offset group_start_msg
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("group", required=False, shell_complete=complete_group)
+@of_group
 @takes(DECLARE, without=_NOT_TAKEN)
-@json_option
-@url_option
 def declare(
     topic: str,
     group: str | None,
@@ -35,10 +32,7 @@ def declare(
 
     A GROUP that exists stays where it is: `zbus seek` moves it.
     """
-    fields = {"cmd": "declare", "topic": topic, "consume_group": group}
-    with Remote(url) as remote:
-        reply = remote.request({**fields, **sent(DECLARE, wanted)})
-    _print_json(reply, as_json)
+    _print_json(ask(url, "declare", topic, group, **sent(DECLARE, wanted)), as_json)
 
 
 @click.command()
@@ -55,10 +49,7 @@ def seek(
     **where: Any,  # noqa: ANN401 - options
 ) -> None:
     """Move GROUP to another position and print its state. Outstanding leases are dropped."""
-    fields = {"cmd": "seek", "topic": topic, "consume_group": group}
-    with Remote(url) as remote:
-        reply = remote.request({**fields, **where})
-    _print_json(reply, as_json)
+    _print_json(ask(url, "seek", topic, group, **where), as_json)
 
 
 @click.command()
@@ -68,9 +59,7 @@ def seek(
 @url_option
 def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None:
     """Print the state of the broker, of TOPIC, or of its GROUP, as JSON."""
-    with Remote(url) as remote:
-        reply = remote.request({"cmd": "query", "topic": topic, "consume_group": group})
-    _print_json(reply, as_json)
+    _print_json(ask(url, "query", topic, group), as_json)
 
 
 @click.command(name="list")
@@ -79,8 +68,7 @@ def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None
 @url_option
 def list_names(topic: str | None, as_json: bool, url: str) -> None:
     """Print the names of all topics, or of the groups of TOPIC, one on a line."""
-    with Remote(url) as remote:
-        reply = remote.request({"cmd": "query", "topic": topic, "names": 1})
+    reply = ask(url, "query", topic, names=1)
     if as_json:
         click.echo(reply.body)
         return
@@ -92,7 +80,7 @@ def list_names(topic: str | None, as_json: bool, url: str) -> None:
 @of_group
 def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Delete TOPIC with all its messages, or only its GROUP."""
-    print_time(_answer("remove", topic, group, url).body, as_json)
+    print_time(ask(url, "remove", topic, group).body, as_json)
 
 
 @click.command()
@@ -100,26 +88,21 @@ def remove(topic: str, group: str | None, as_json: bool, url: str) -> None:
 @takes(EMPTY, "keep_leased")
 def empty(topic: str, group: str | None, as_json: bool, url: str, **kept: bool | None) -> None:
     """Drop all messages of TOPIC, or all that GROUP has still to get."""
-    print_time(_answer("empty", topic, group, url, **sent(EMPTY, kept)).body, as_json)
+    print_time(ask(url, "empty", topic, group, **sent(EMPTY, kept)).body, as_json)
 
 
 @click.command()
 @of_group
 def pause(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Hold the deliveries of GROUP back; print it as JSON."""
-    _print_json(_answer("pause", topic, group, url), as_json)
+    _print_json(ask(url, "pause", topic, group), as_json)
 
 
 @click.command()
 @of_group
 def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
     """Go on with the deliveries of GROUP; print it as JSON."""
-    _print_json(_answer("resume", topic, group, url), as_json)
-
-
-def _answer(word: str, topic: str, group: str | None, url: str, **more: str | int) -> Reply:
-    with Remote(url) as remote:
-        return remote.request({"cmd": word, "topic": topic, "consume_group": group, **more})
+    _print_json(ask(url, "resume", topic, group), as_json)
 
 
 def _print_json(reply: Reply, as_json: bool) -> None:

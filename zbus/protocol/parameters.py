@@ -23,7 +23,17 @@ STATS_INTERVAL_MS_MIN = 1_000
 REDRIVE_COUNT_DEFAULT = 1_000
 
 TIMES = frozenset(
-    ("duration", "lease", "own lease", "push timeout", "interval", "pauses", "time", "time to come")
+    (
+        "duration",
+        "lifetime",
+        "lease",
+        "own lease",
+        "push timeout",
+        "interval",
+        "pauses",
+        "time",
+        "time to come",
+    )
 )
 """Kinds of milliseconds, which a name in Python says."""
 
@@ -96,7 +106,7 @@ partition | number | by key | put it there
 front | switch | false | [before all that is ready](#putting-in-front) in each group that is there
 delay | duration | 0 | how long until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | when it is due: a [time](#durations-sizes-and-times)
-ttl | duration | none | how long until it expires
+ttl | lifetime | none | how long until it expires
 max_attempts | attempts | none: as its group says | delivered this often without an ack, it is
     [dead](#retries), whatever its group says
 """)
@@ -202,7 +212,7 @@ EXTEND = _parameters(
     " `5m`, or milliseconds"
 )
 REDRIVE = _parameters(f"""
-count | count | {REDRIVE_COUNT_DEFAULT:,} | at most that many, the first ones
+count | batch | {REDRIVE_COUNT_DEFAULT:,} | at most that many, the first ones
 offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
 partition | number | all, 0 with `offset` | of this partition
 to | name | where each comes from | into this topic

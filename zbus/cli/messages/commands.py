@@ -22,6 +22,7 @@ from zbus.cli.remote import (
     Remote,
     Reply,
     as_deliveries,
+    ask,
     command,
     json_option,
     opened,
@@ -266,16 +267,7 @@ def ack(
     topic: str, group: str, offset: int, partition: int | None, as_json: bool, url: str
 ) -> None:
     """Acknowledge the message at OFFSET of TOPIC for GROUP."""
-    with Remote(url) as remote:
-        reply = remote.request(
-            {
-                "cmd": "ack",
-                "topic": topic,
-                "consume_group": group,
-                "offset": offset,
-                "partition": partition,
-            }
-        )
+    reply = ask(url, "ack", topic, group, offset=offset, partition=partition)
     print_time(reply.body, as_json)
 
 

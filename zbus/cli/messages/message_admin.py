@@ -11,7 +11,7 @@ import click
 
 from zbus.cli.completion import of_group
 from zbus.cli.parameters import NON_NEGATIVE, takes
-from zbus.cli.remote import Remote, opened
+from zbus.cli.remote import ask, opened
 from zbus.cli.words import counted, print_json
 from zbus.protocol.documents import State
 from zbus.protocol.parameters import PEEK, REDRIVE, RESCHEDULE, SINGLE
@@ -44,17 +44,8 @@ def _order(
     """Have it done, and say to how many."""
     if (offset is None) == (message_id is None):
         raise click.UsageError("name messages by --offset, or one by --id")
-    fields: dict[str, str | int | None] = {
-        "cmd": word,
-        "topic": topic,
-        "consume_group": group,
-        "offset": offset,
-        "msgid": message_id,
-        "partition": partition,
-        **more,
-    }
-    with Remote(url) as remote:
-        number = _number(remote.request(fields).headers.get("count", ""))
+    named: dict[str, Any] = {"offset": offset, "msgid": message_id, "partition": partition}
+    number = _number(ask(url, word, topic, group, **named, **more).headers.get("count", ""))
     if as_json:
         print_json({"count": number})
     else:
@@ -125,8 +116,7 @@ def redrive(
     topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
 ) -> None:
     """Move dead letters back to the topics they came from."""
-    with Remote(url) as remote:
-        reply = remote.request({"cmd": "redrive", "topic": topic, "consume_group": group, **fields})
+    reply = ask(url, "redrive", topic, group, **fields)
     count, stayed = (_number(reply.headers.get(name, "")) for name in ("count", "stayed"))
     if as_json:
         print_json({"count": count, "stayed": stayed})

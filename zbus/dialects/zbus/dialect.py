@@ -21,7 +21,14 @@ from zbus.dialects.zbus.messages import consume, events, leases, produce, routes
 from zbus.dialects.zbus.messages import transactions as staged
 from zbus.dialects.zbus.messages.cron import TIMES
 from zbus.dialects.zbus.permissions import needs_of, shown_command
-from zbus.dialects.zbus.replies import NativeReply, forbidden_text, log_refusal, spelled, status_of
+from zbus.dialects.zbus.replies import (
+    Answered,
+    NativeReply,
+    forbidden_text,
+    log_refusal,
+    spelled,
+    status_of,
+)
 from zbus.dialects.zbus.request.header_lines import shown, stock
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params
@@ -29,11 +36,15 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import health, home, openapi, tracker
-from zbus.dialects.zbus.server import metrics_command as scrape
-from zbus.dialects.zbus.server import stats_command as stats_plan
-from zbus.dialects.zbus.session import connections, login
-from zbus.dialects.zbus.session import rights as granted
+from zbus.dialects.zbus.server import (
+    health,
+    home,
+    metrics_command,
+    openapi,
+    stats_command,
+    tracker,
+)
+from zbus.dialects.zbus.session import connections, login, rights
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.dialects.zbus.topics import manage, seek
@@ -52,6 +63,12 @@ from zbus.wire.target import PAIRS_MAX
 _INSTEAD_OF_BODY = frozenset((b"body", b"offset"))  # parameters, of a produce and a commit
 
 Prepare: TypeAlias = "Callable[[ZbusDialect, Params], Plan]"
+
+
+def at_once(answer: Callable[[NativeReply], None], quiet: bool = False) -> Prepare:
+    """A command without parameters that is answered at once."""
+    return lambda dialect, params: Answered(answer, dialect, params, quiet)
+
 
 COMMANDS: dict[bytes, Prepare] = {
     b"produce": produce.Produce,
@@ -74,31 +91,31 @@ COMMANDS: dict[bytes, Prepare] = {
     b"route": routes.Route,
     b"declare": manage.Declare,
     b"seek": seek.Seek,
-    b"query": manage.Query,
-    b"server": manage.Query,
-    b"stats": stats_plan.Report,
-    b"metrics": scrape.Scrape,
-    b"health": health.Health,
-    b"connections": connections.Connections,
-    b"disconnect": connections.Disconnect,
-    b"tracker": tracker.Tracker,
-    b"track_sub": tracker.Follow,
+    b"query": manage.query,
+    b"server": manage.query,
+    b"stats": stats_command.Report,
+    b"metrics": at_once(metrics_command.scrape),
+    b"health": health.health,
+    b"connections": connections.connections,
+    b"disconnect": connections.disconnect,
+    b"tracker": at_once(tracker.tracker),
+    b"track_sub": at_once(tracker.follow),
     b"track_pub": tracker.TakeReport,
-    b"ssl": tracker.Ssl,
+    b"ssl": tracker.ssl,
     b"remove": manage.Remove,
     b"empty": manage.Purge,
     b"pause": manage.Pause,
     b"resume": manage.Pause,
     b"read": read.Read,
-    b"heartbeat": manage.Heartbeat,
-    b"ping": manage.Ping,
-    b"version": manage.Version,
-    b"home": home.Home,
-    b"icon": home.Icon,
-    b"openapi": openapi.Describe,
+    b"heartbeat": at_once(manage.heartbeat, quiet=True),
+    b"ping": at_once(manage.ping),
+    b"version": at_once(manage.version),
+    b"home": at_once(home.home),
+    b"icon": at_once(home.icon),
+    b"openapi": openapi.openapi,
     b"login": login.Login,
     b"logout": login.Logout,
-    b"rights": granted.Rights,
+    b"rights": at_once(rights.rights),
 }
 
 POLICY = Policy(by_address=True, mark=b"cmd")
@@ -166,6 +183,7 @@ class ZbusDialect:
                 raise BadRequest(400, f"400: Bad Format, {params.problem}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
+            params.check_required()
             return prepare(self, params)
         except BadRequest as error:
             return Refuse(self, params, error)

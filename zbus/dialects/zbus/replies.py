@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from zbus.core.api import (
     BrokerError,
@@ -196,6 +197,28 @@ class NativeReply(NativeAnswering, Ticket):
             # Only a request that can be recognised by id may be answered out of turn.
             self.ordered = True
             peer.take_turn(self)
+
+
+class Answered:
+    """Plan of a command that is answered at once, by a function of its reply. What is wrong with
+    the request is raised where the plan is made."""
+
+    __slots__ = ("_answer", "_dialect", "_params", "_quiet")
+
+    def __init__(
+        self,
+        answer: Callable[[NativeReply], None],
+        dialect: Context,
+        params: Params,
+        quiet: bool = False,
+    ) -> None:
+        self._answer = answer
+        self._dialect = dialect
+        self._params = params
+        self._quiet = quiet
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        self._answer(NativeReply(self._dialect, self._params, peer, id, self._quiet))
 
 
 class DeclareReply(NativeReply):

@@ -4,6 +4,7 @@ grant they hold what it may see; None sees everything."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from sys import intern
 from typing import Any, cast
 
@@ -107,7 +108,7 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
         retention_ms=options.retention_ms or None,
         rpc=options.calls,
         sender_headers=not topic.minimal_headers,
-        server_address=_address(settings),
+        server_address=_address(settings.address, settings.tls),
         server_version=settings.version,
         settled_ms=options.settled_ms,
         temporary=bool(options.temporary),
@@ -115,8 +116,9 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
     )
 
 
-def _address(settings: ZbusSettings) -> ServerAddress:
-    return ServerAddress(address=settings.address, tls=settings.tls)
+@lru_cache(maxsize=8)
+def _address(address: str, tls: bool) -> ServerAddress:
+    return ServerAddress(address=address, tls=tls)
 
 
 def shown_holder(broker: Broker, group: Group, id: bytes) -> str:
@@ -164,7 +166,7 @@ def server_info(
         info_version=version,
         memory_bytes=settings.memory_used() if seen_all and settings.memory_used else None,
         refusing="" if refusing is None else refusing.text,
-        address=_address(settings),
+        address=_address(settings.address, settings.tls),
         version=settings.version,
         topics=cast("dict[str, TopicInfo]", topics),
         trackers=[ServerAddress(address=address) for address in settings.trackers],

@@ -85,8 +85,6 @@ class Order:
     """Plan of any of the four."""
 
     def __init__(self, dialect: Context, params: Params, verb: Verb) -> None:
-        if not params.topic:
-            raise BadRequest(400, "400: Bad Format, Missing topic")
         self.dialect = dialect
         self.params = params
         self.named = Named(params, params.ranges(b"offset"))

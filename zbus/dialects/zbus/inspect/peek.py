@@ -39,12 +39,8 @@ class Peek(GroupPlan):
 
     def __init__(self, dialect: Context, params: Params) -> None:
         super().__init__(dialect, params)
-        state = params.text(b"state") or "ready"
-        if state not in STATES:
-            raise BadRequest(400, f"400: Bad Format, state is one of {', '.join(STATES)}")
-        count = params.number(b"count")
-        if count == 0:
-            raise BadRequest(400, "400: Bad Format, count is at least 1")
+        state = params.word(b"state") or "ready"
+        count = params.count(b"count")
         text = params.text(b"tag") or ""
         if len(text.encode()) > FILTER_BYTES_MAX:
             raise BadRequest(400, f"400: Bad Format, tag has at most {FILTER_BYTES_MAX} bytes")

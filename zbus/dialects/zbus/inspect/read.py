@@ -6,7 +6,7 @@ from zbus.core.api import Outcome, Partition, Peeked, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
 from zbus.dialects.zbus.request import batch_formats as containers
-from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.request.params import Params
 from zbus.edge.connection import Connection
 from zbus.protocol.parameters import READ_BYTES_DEFAULT, READ_COUNT_DEFAULT
 
@@ -16,8 +16,6 @@ class Read:
     Accept for JSON, or with `count`, the messages in them."""
 
     def __init__(self, dialect: Context, params: Params) -> None:
-        if not params.topic:
-            raise BadRequest(400, "400: Bad Format, Missing topic")
         self._dialect = dialect
         self._params = params
         self._partition = params.number(b"partition") or 0

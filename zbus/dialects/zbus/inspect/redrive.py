@@ -6,7 +6,7 @@ from zbus.core.api import BrokerError, Moved, Outcome, Topic, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
-from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.request.params import Params
 from zbus.edge.connection import Connection
 from zbus.protocol.parameters import REDRIVE_COUNT_DEFAULT
 
@@ -37,9 +37,7 @@ class Redrive(GroupPlan):
         super().__init__(dialect, params)
         self.offsets = params.ranges(b"offset")
         self.partition = params.number(b"partition")
-        count = params.number(b"count", dialect.settings.batch_messages_max)
-        if count == 0:
-            raise BadRequest(400, "400: Bad Format, count is at least 1")
+        count = params.count(b"count", dialect.settings.batch_messages_max)
         self.count_max = count or min(REDRIVE_COUNT_DEFAULT, dialect.settings.batch_messages_max)
         self.to = params.text(b"to")
 

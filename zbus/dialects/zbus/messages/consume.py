@@ -24,7 +24,6 @@ from zbus.dialects.zbus.messages.pull_tickets import (
 )
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.batch_formats import wanted_container
-from zbus.dialects.zbus.request.group_options import loss_of
 from zbus.dialects.zbus.request.number_shapes import NumberShape, slots_of_numbers
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.edge.connection import LARGE_BYTES, Connection
@@ -38,8 +37,6 @@ class GroupPlan:
     __slots__ = ("dialect", "group_key", "params", "topic_key")
 
     def __init__(self, dialect: Context, params: Params) -> None:
-        if not params.topic:
-            raise BadRequest(400, "400: Bad Format, Missing topic")
         self.dialect = dialect
         self.params = params
         self.topic_key = params.topic.lower()
@@ -90,9 +87,7 @@ class Consume(GroupPlan):
         self.timeout_ms = params.duration(b"timeout")
         if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
             self.timeout_ms = dialect.settings.navigation_timeout_ms
-        batch = params.number(b"batch", dialect.settings.batch_messages_max)
-        if batch == 0:
-            raise BadRequest(400, "400: Bad Format, batch is at least 1")
+        batch = params.count(b"batch", dialect.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self.container = b"" if batch is None else wanted_container(accept)
         window = params.number(b"consume_window") or 1
@@ -105,7 +100,7 @@ class Consume(GroupPlan):
             params.multiplexed,
             lease_ms=lease_of(params),
             standby=params.flag(b"standby"),
-            on_loss=loss_of(params, b"on_loss"),
+            on_loss=params.word(b"on_loss"),
         )
         self.plain = self.offset is None and self.partition is None
         # One message in the usual reply: no ticket is needed if it is there.

@@ -14,7 +14,7 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, SettledReply, partition_unknown
 from zbus.dialects.zbus.request.number_shapes import NumberShape, slots_of_numbers
-from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.request.params import Params
 from zbus.edge.connection import Connection
 from zbus.edge.shape_plans import Filled
 from zbus.wire.heads.shapes import Slots
@@ -35,8 +35,6 @@ class SettlePlan(GroupPlan):
         super().__init__(dialect, params)
         self.quiet = not params.flag(b"ack")
         self.offsets: Ranges = params.ranges(b"offset")
-        if not self.offsets:
-            raise BadRequest(400, "400: Bad Format, Missing offset")
         self.partition = params.number(b"partition") or 0
         looks = sum(map(len, self.offsets)) >> _LOOKS_BITS
         self.looks = looks + (len(self.offsets) >> _RANGES_BITS)

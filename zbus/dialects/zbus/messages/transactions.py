@@ -93,7 +93,7 @@ class TxnCommit:
 
     def __init__(self, dialect: Context, params: Params) -> None:
         self.dialect, self.params = dialect, params
-        self.app, self.batch = app_of(params), _batch(params)
+        self.app, self.batch = app_of(params), params.number(b"batch") or 0
         self.stages: list[Stage] = []
         offsets = params.fields.get(b"offset", b"")
         if offsets:
@@ -130,11 +130,8 @@ class TxnAbort:
 
     def __init__(self, dialect: Context, params: Params) -> None:
         self.dialect, self.params = dialect, params
-        self.app, self.batch = app_of(params), _batch(params)
-        offsets = params.fields.get(b"offset", b"")
-        if not offsets:
-            raise BadRequest(400, "400: Bad Format, Missing offset")
-        self.ranges = _ranges(offsets)
+        self.app, self.batch = app_of(params), params.number(b"batch") or 0
+        self.ranges = _ranges(params.fields[b"offset"])
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         reply = CountReply(self.dialect, self.params, peer, id)
@@ -177,13 +174,6 @@ class CommitReply(NativeReply):
             self.respond(200, lines, b"%d" % self.dialect.broker.now_ms)
         else:
             super().answer(outcome)
-
-
-def _batch(params: Params) -> int:
-    batch = params.number(b"batch")
-    if batch is None:
-        raise BadRequest(400, "400: Bad Format, Missing batch")
-    return batch
 
 
 def _ranges(value: bytes) -> list[range]:

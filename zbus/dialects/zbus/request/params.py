@@ -23,6 +23,7 @@ from zbus.dialects.zbus.schema.kinds import (
     Size,
     Switch,
     Time,
+    Word,
 )
 from zbus.edge.guard import SANDBOX, Browser
 from zbus.edge.http_reply import compose
@@ -88,10 +89,8 @@ class Params:
     """What a request says, wherever it says it."""
 
     __slots__ = (
-        "_dashed",
+        "_command",
         "_given_names",
-        "_kinds",
-        "_others",
         "browser",
         "cmd",
         "crowded",
@@ -146,11 +145,9 @@ class Params:
         if b"group" in self.fields and self.cmd in GROUP_COMMANDS:
             alias = self.fields.pop(b"group")
             self.fields.setdefault(b"consume_group", alias)
-        command = TABLE.get(self.cmd, NO_COMMAND)
-        self._kinds = command.kinds
-        self._others, self._dashed = command.former, command.dashed
-        if command.former:
-            self._rename(command.former)
+        self._command = TABLE.get(self.cmd, NO_COMMAND)
+        if self._command.former:
+            self._rename(self._command.former)
         # A query's id; a header's comes with each request.
         self.id = self.fields.pop(b"id", b"").strip(b" \t")
         if has_controls(self.id):
@@ -228,34 +225,41 @@ class Params:
         the query begin with `?`."""
         spellings = [*self.head.fields, *(b"?" + name for name in self.query_names)]
         names = [spelled.removeprefix(b"?") for spelled in spellings]
-        names = [self._dashed.get(name, name) for name in names]
+        names = [self._command.dashed.get(name, name) for name in names]
         return {
             name: spelled
             for spelled, name in zip(spellings, names, strict=True)
-            if names.count(name) == 1 and name not in self._others
+            if names.count(name) == 1 and name not in self._command.former
         }
 
     # -- values ---------------------------------------------------------------------------
 
     # Which names there are, of what kind and with which bounds, is said by the table of commands.
 
+    def check_required(self) -> None:
+        """Refuse a request without what its command requires."""
+        for name in self._command.required:
+            if not (self.topic if name == b"topic" else self.fields.get(name)):
+                raise BadRequest(400, f"400: Bad Format, Missing {name.decode()}")
+
     def takes(self, name: bytes) -> bool:
         """Whether the command has a parameter of this name, in any spelling."""
-        return name in self._kinds or name in self._others or name in self._dashed
+        command = self._command
+        return name in command.kinds or name in command.former or name in command.dashed
 
     def kind(self, name: bytes) -> Kind:
         """What values of a parameter are."""
-        return self._kinds[name]
+        return self._command.kinds[name]
 
     def text(self, name: bytes) -> str | None:
         """A field as text, None if absent."""
-        _, value = self._kinds[name], self.fields.get(name)
+        _, value = self._command.kinds[name], self.fields.get(name)
         return None if value is None else text_of(value)
 
     def number(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
         """A field as a non-negative integer, None if absent or empty. `maximum` is the value of an
         option that bounds it."""
-        kind, value = self._kinds[name], self.fields.get(name)
+        kind, value = self._command.kinds[name], self.fields.get(name)
         if not value:
             return None
         assert type(kind) is Number
@@ -269,9 +273,25 @@ class Params:
             raise self._wrong(name, value, f"is a number from {bounds}")
         return number
 
+    def count(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
+        """The same of a number that is at least 1."""
+        count = self.number(name, maximum)
+        if count == 0:
+            raise BadRequest(400, f"400: Bad Format, {name.decode()} is at least 1")
+        return count
+
+    def word(self, name: bytes, empty: bool = True) -> str:
+        """A field that is one of some words, "" if absent or empty (where that may be)."""
+        kind, word = self._command.kinds[name], self.text(name) or ""
+        assert type(kind) is Word
+        if (word or not empty) and word not in kind.values:
+            text = f"{name.decode()} is one of {', '.join(kind.values)}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
+        return word
+
     def duration(self, name: bytes) -> int | None:
         """A field as milliseconds, None if absent or empty."""
-        kind, value = self._kinds[name], self.fields.get(name)
+        kind, value = self._command.kinds[name], self.fields.get(name)
         if not value:
             return None
         assert type(kind) is Duration
@@ -283,7 +303,7 @@ class Params:
 
     def size(self, name: bytes) -> int | None:
         """A field as bytes, None if absent or empty."""
-        kind, value = self._kinds[name], self.fields.get(name)
+        kind, value = self._command.kinds[name], self.fields.get(name)
         if not value:
             return None
         assert type(kind) is Size
@@ -294,7 +314,7 @@ class Params:
 
     def time(self, name: bytes) -> int | None:
         """A field as epoch milliseconds, None if absent or empty."""
-        kind, value = self._kinds[name], self.fields.get(name)
+        kind, value = self._command.kinds[name], self.fields.get(name)
         if not value:
             return None
         assert type(kind) is Time
@@ -306,7 +326,7 @@ class Params:
 
     def start(self, name: bytes) -> Start | None:
         """A field as a place in a log, None if absent or empty."""
-        assert self._kinds[name] is Form.START
+        assert self._command.kinds[name] is Form.START
         value = self.fields.get(name)
         if not value:
             return None
@@ -325,7 +345,7 @@ class Params:
 
     def ranges(self, name: bytes) -> list[range]:
         """A field as numbers and ranges of them, such as `3,5-9,12`; empty if absent or empty."""
-        assert self._kinds[name] is Form.OFFSETS
+        assert self._command.kinds[name] is Form.OFFSETS
         value = self.fields.get(name)
         if not value:
             return []
@@ -342,7 +362,7 @@ class Params:
             if self.takes(name) or name in _EVERYWHERE or name in _EVERYWHERE_DASHED:
                 continue
             if not name.startswith(b"_"):
-                names = [each.decode() for each in (*self._kinds, *self._dashed)]
+                names = [each.decode() for each in (*self._command.kinds, *self._command.dashed)]
                 near = get_close_matches(name.decode("latin-1"), names, 1)
                 hint = f"; is it {near[0]}?" if near else ""
                 shown = name[:40].decode("utf-8", "replace")
@@ -350,13 +370,13 @@ class Params:
 
     def flag(self, name: bytes) -> bool:
         """`1` and `true` mean yes, anything else no."""
-        kind, value = self._kinds[name], self.fields.get(name)
+        kind, value = self._command.kinds[name], self.fields.get(name)
         assert type(kind) is Flag
         return kind.default if value is None else value.strip().lower() in (b"1", b"true")
 
     def switch(self, name: bytes) -> bool | None:
         """A field as yes or no, None if absent or empty."""
-        kind, value = self._kinds[name], self.fields.get(name)
+        kind, value = self._command.kinds[name], self.fields.get(name)
         assert type(kind) is Switch
         if not value:
             return None

@@ -15,7 +15,7 @@ import attrs
 from zbus.core.api import Refusal
 from zbus.dialects.zbus.schema.kinds import KINDS, Kind
 from zbus.protocol import parameters as takes
-from zbus.protocol.parameters import Parameter
+from zbus.protocol.parameters import REQUIRED, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
@@ -60,6 +60,7 @@ class Command:
     of_events: tuple[Parameter, ...] = ()  # parameters of a stream of events
     kinds: dict[bytes, Kind] = attrs.field(init=False)  # of all parameters, by name
 
+    required: tuple[bytes, ...] = attrs.field(init=False)  # but those refused with their forms
     former: dict[bytes, bytes] = attrs.field(init=False)  # other names of these, and theirs
     dashed: dict[bytes, bytes] = attrs.field(init=False)  # all of them with `-`, and with `_`
 
@@ -68,6 +69,14 @@ class Command:
         return {
             each.name.encode(): KINDS[each.kind] for each in (*self.of_events, *self.parameters)
         }
+
+    @required.default
+    def _required(self) -> tuple[bytes, ...]:
+        return tuple(
+            each.name.encode()
+            for each in self.parameters
+            if each.default == REQUIRED and each.kind not in ("start", "application")
+        )
 
     @former.default
     def _others(self) -> dict[bytes, bytes]:

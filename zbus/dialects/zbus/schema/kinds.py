@@ -135,6 +135,7 @@ KINDS: dict[str, Kind] = {
     "push secret": Text(SECRET_BYTES_MAX),
     "number": Number(),
     "duration": Duration(DELAY_MS_MAX),
+    "lifetime": Duration(DELAY_MS_MAX),
     "time": Time(),
     "time to come": Time(TEN_YEARS_AHEAD),
     "mask": Number(MASK_MAX),

@@ -7,36 +7,36 @@ import msgspec
 
 from zbus.core.api import Broker
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.replies import JSON, NativeReply
+from zbus.dialects.zbus.replies import JSON, Answered, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.kinds import HEALTH_CHECKS
-from zbus.edge.connection import Connection
-from zbus.protocol import documents
+from zbus.protocol.documents import Health
 from zbus.wire.target import split_target
 
 
-class Health:
-    """Plan of a check."""
+def health(dialect: Context, params: Params) -> Answered:
+    """The plan of a check."""
+    check = params.text(b"check")
+    if check is None:
+        segments = split_target(params.head.target)[0]
+        check = segments[1].decode("utf-8", "replace") if len(segments) > 1 else "ready"
+    if check not in HEALTH_CHECKS:
+        known = " or ".join(f"/_health/{name}" for name in HEALTH_CHECKS)
+        raise BadRequest(404, f"404: unknown health check; use {known}")
+    return Answered(_live if check == "live" else _ready, dialect, params)
 
-    __slots__ = ("_check", "_dialect", "_params")
 
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-        check = params.text(b"check")
-        if check is None:
-            segments = split_target(params.head.target)[0]
-            check = segments[1].decode("utf-8", "replace") if len(segments) > 1 else "ready"
-        if check not in HEALTH_CHECKS:
-            known = " or ".join(f"/_health/{name}" for name in HEALTH_CHECKS)
-            raise BadRequest(404, f"404: unknown health check; use {known}")
-        self._check = check
+def _live(reply: NativeReply) -> None:
+    _tell(reply, [])
 
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        reasons = [] if self._check == "live" else unready(self._dialect.broker)
-        document = documents.Health(status="failing" if reasons else "ok", reasons=reasons)
-        reply = NativeReply(self._dialect, self._params, peer, id)
-        reply.respond(503 if reasons else 200, JSON, msgspec.json.encode(document))
+
+def _ready(reply: NativeReply) -> None:
+    _tell(reply, unready(reply.dialect.broker))
+
+
+def _tell(reply: NativeReply, reasons: list[str]) -> None:
+    document = Health(status="failing" if reasons else "ok", reasons=reasons)
+    reply.respond(503 if reasons else 200, JSON, msgspec.json.encode(document))
 
 
 def unready(broker: Broker) -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import NativeReply
-from zbus.dialects.zbus.request.params import Params
-from zbus.edge.connection import Connection
 
 ICON = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
@@ -14,21 +11,11 @@ ICON = (
 )
 
 
-class Home:
-    """Plan of `/`."""
-
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._dialect, self._params, peer, id)
-        reply.respond(302, b"location: /_console/\r\n")
+def home(reply: NativeReply) -> None:
+    """`/`."""
+    reply.respond(302, b"location: /_console/\r\n")
 
 
-class Icon(Home):
-    """Plan of `/favicon.ico`."""
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._dialect, self._params, peer, id)
-        reply.respond(200, b"content-type: image/svg+xml\r\n", ICON)
+def icon(reply: NativeReply) -> None:
+    """`/favicon.ico`."""
+    reply.respond(200, b"content-type: image/svg+xml\r\n", ICON)

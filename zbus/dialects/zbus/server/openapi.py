@@ -9,14 +9,14 @@ exact; that is the one to make a client from, or to test with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import attrs
 import msgspec
 
 from zbus.core.api import DELAY_MS_MAX, Limits, Refusal
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.replies import JSON, NativeReply
+from zbus.dialects.zbus.replies import JSON, Answered, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.commands import (
     COMMANDS,
@@ -39,7 +39,6 @@ from zbus.dialects.zbus.server import openapi_parts as parts
 from zbus.dialects.zbus.server.openapi_parts import Schema, schema_of
 from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE, OF_BODIES, refusal_text
 from zbus.dialects.zbus.settings import ZbusSettings
-from zbus.edge.connection import Connection
 from zbus.edge.status import STATUS
 from zbus.protocol.parameters import HEALTH as HEALTH_CHECK
 from zbus.protocol.parameters import OF_GROUP, REQUIRED, Parameter
@@ -106,21 +105,18 @@ DAY_MS = 86_400_000
 """A description is good for a day: the limits of times in it are those of the day's beginning."""
 
 
-class Describe:
-    """Plan of `/_openapi.json`."""
+def openapi(dialect: Context, params: Params) -> Answered:
+    """The plan of `/_openapi.json`."""
+    command = params.text(b"command") or ""
+    if command and command not in COMMANDS:
+        raise BadRequest(400, f"400: Bad Format, command is one of {', '.join(COMMANDS)}")
+    return Answered(partial(_tell, command), dialect, params)
 
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-        self._command = params.text(b"command") or ""
-        if self._command and self._command not in COMMANDS:
-            raise BadRequest(400, f"400: Bad Format, command is one of {', '.join(COMMANDS)}")
 
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        dialect = self._dialect
-        day_ms = dialect.broker.now_ms // DAY_MS * DAY_MS
-        document = encoded(dialect.settings, dialect.broker.limits, day_ms, self._command)
-        NativeReply(dialect, self._params, peer, id).respond(200, JSON, document)
+def _tell(command: str, reply: NativeReply) -> None:
+    broker = reply.dialect.broker
+    day_ms = broker.now_ms // DAY_MS * DAY_MS
+    reply.respond(200, JSON, encoded(reply.dialect.settings, broker.limits, day_ms, command))
 
 
 @lru_cache(maxsize=64)  # of one broker: each command's and the whole

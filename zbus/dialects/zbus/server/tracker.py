@@ -3,44 +3,31 @@ sections 5.10, 5.11 and 9)."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.trackers import PUSHED
-from zbus.dialects.zbus.replies import JSON, TEXT, NativeReply
+from zbus.dialects.zbus.replies import JSON, TEXT, Answered, NativeReply
 from zbus.dialects.zbus.request.params import Params
 from zbus.edge.connection import Connection
 
 
-class Tracker:
+def tracker(reply: NativeReply) -> None:
     """`tracker`: all servers that are known here, this one included."""
-
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        document = self._dialect.tracking.tracker_answer(peer.grant)
-        NativeReply(self._dialect, self._params, peer, id).respond(200, JSON, document)
+    reply.respond(200, JSON, reply.dialect.tracking.tracker_answer(reply.peer.grant))
 
 
-class Follow:
+def follow(reply: NativeReply) -> None:
     """`track_sub`: the same as a push, and again with every change. Plain HTTP would take a push
     for its next answer, so there it is one document."""
-
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._tracking = dialect.tracking
-        self._dialect = dialect
-        self._params = params
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        params = self._params
-        reply = NativeReply(self._dialect, params, peer, id)
-        if not params.multiplexed:
-            reply.respond(200, PUSHED, self._tracking.tracker_answer(peer.grant))
-            return
-        document = self._tracking.encoded(peer.grant)
-        if params.head.keep_alive:
-            self._tracking.follow(peer, params.head.json, document)
-        reply.send(params.compose(200, PUSHED, document.data))
+    params, peer, tracking = reply.params, reply.peer, reply.dialect.tracking
+    if not params.multiplexed:
+        reply.respond(200, PUSHED, tracking.tracker_answer(peer.grant))
+        return
+    document = tracking.encoded(peer.grant)
+    if params.head.keep_alive:
+        tracking.follow(peer, params.head.json, document)
+    reply.send(params.compose(200, PUSHED, document.data))
 
 
 class TakeReport:
@@ -60,22 +47,19 @@ class TakeReport:
             reply.respond(problem.status, body=problem.text.encode())
 
 
-class Ssl:
+def ssl(dialect: Context, params: Params) -> Answered:
     """`ssl`: the certificate of this server, or of one that reported to it."""
+    address = params.text(b"server") or dialect.settings.address
+    return Answered(partial(_certificate, address), dialect, params)
 
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-        self._address = params.text(b"server") or dialect.settings.address
 
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        dialect, address = self._dialect, self._address
-        reply = NativeReply(dialect, self._params, peer, id)
-        if address == dialect.settings.address:
-            certificate = dialect.settings.certificate()
-        else:
-            certificate = dialect.tracking.servers.certificate(address)
-        if certificate:
-            reply.respond(200, TEXT, certificate.encode())
-        else:
-            reply.respond(404, body=f"404: Certificate({address}) Not Found".encode())
+def _certificate(address: str, reply: NativeReply) -> None:
+    dialect = reply.dialect
+    if address == dialect.settings.address:
+        certificate = dialect.settings.certificate()
+    else:
+        certificate = dialect.tracking.servers.certificate(address)
+    if certificate:
+        reply.respond(200, TEXT, certificate.encode())
+    else:
+        reply.respond(404, body=f"404: Certificate({address}) Not Found".encode())

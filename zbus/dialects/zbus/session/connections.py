@@ -4,13 +4,14 @@ see everything: a connection may have to do with any topic."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal
 
 import msgspec
 
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.replies import JSON, NativeReply, forbidden_text
-from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.replies import JSON, Answered, NativeReply, forbidden_text
+from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.settings import Running
 from zbus.edge.connection import Connection
 from zbus.protocol import documents
@@ -24,67 +25,50 @@ _ROW_WORK = 10
 _json = msgspec.json.Encoder().encode
 
 
-class Connections:
-    """Plan of the list."""
+def connections(dialect: Context, params: Params) -> Answered:
+    """The plan of the list."""
+    count = params.count(b"count") or _COUNT_DEFAULT
+    after = params.fields.get(b"after", b"")
 
-    __slots__ = ("_after", "_count", "_dialect", "_params")
+    def answer(reply: NativeReply) -> None:
+        if _may(reply):
+            reply.peer.begin(_list(reply, count, after))
 
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-        count = params.number(b"count")
-        if count == 0:
-            raise BadRequest(400, "400: Bad Format, count is at least 1")
-        self._count = count or _COUNT_DEFAULT
-        self._after = params.fields.get(b"after", b"")
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        reply = NativeReply(self._dialect, self._params, peer, id)
-        if not _sees_everything(peer):
-            reply.respond(403, body=_forbidden("connections"))
-            return
-        peer.begin(self._list(reply))
-
-    def _list(self, reply: NativeReply) -> Iterator[int]:
-        broker, running = self._dialect.broker, self._dialect.settings.running
-        ids = sorted(id for id in broker.sessions if id > self._after)
-        yield len(ids) // 20
-        rows = []
-        for id in ids[: self._count]:
-            peer = broker.sessions.get(id)
-            if isinstance(peer, Connection):  # it may have gone meanwhile
-                rows.append(_json(describe(peer, running, broker.now_ms)))
-                yield _ROW_WORK
-        lines = JSON + b"count: %d\r\n" % len(rows)
-        if len(ids) > self._count:
-            lines += b"next: %b\r\n" % ids[self._count - 1]
-        reply.respond_raw(lines, b"[%b]" % b",".join(rows))
+    return Answered(answer, dialect, params)
 
 
-class Disconnect:
-    """Plan of the end."""
+def _list(reply: NativeReply, count: int, after: bytes) -> Iterator[int]:
+    broker, running = reply.dialect.broker, reply.dialect.settings.running
+    ids = sorted(id for id in broker.sessions if id > after)
+    yield len(ids) // 20
+    rows = []
+    for id in ids[:count]:
+        peer = broker.sessions.get(id)
+        if isinstance(peer, Connection):  # it may have gone meanwhile
+            rows.append(_json(describe(peer, running, broker.now_ms)))
+            yield _ROW_WORK
+    lines = JSON + b"count: %d\r\n" % len(rows)
+    if len(ids) > count:
+        lines += b"next: %b\r\n" % ids[count - 1]
+    reply.respond_raw(lines, b"[%b]" % b",".join(rows))
 
-    __slots__ = ("_dialect", "_id", "_params")
 
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-        self._id = params.fields.get(b"session", b"")
-        if not self._id:
-            raise BadRequest(400, "400: Bad Format, Missing session")
+def disconnect(dialect: Context, params: Params) -> Answered:
+    """The plan of the end."""
+    return Answered(partial(_end, params.fields[b"session"]), dialect, params)
 
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        dialect = self._dialect
-        reply = NativeReply(dialect, self._params, peer, id)
-        running, other = dialect.settings.running, dialect.broker.sessions.get(self._id)
-        if not _sees_everything(peer):
-            reply.respond(403, body=_forbidden("disconnect"))
-        elif running is None or not isinstance(other, Connection):
-            name = self._id[:100].decode("utf-8", "replace")
-            reply.respond(404, body=f"404: Connection({name}) Not Found".encode())
-        else:
-            running.disconnect(other)
-            reply.respond(200, body=b"%d" % dialect.broker.now_ms)
+
+def _end(id: bytes, reply: NativeReply) -> None:
+    if not _may(reply):
+        return
+    broker, running = reply.dialect.broker, reply.dialect.settings.running
+    other = broker.sessions.get(id)
+    if running is None or not isinstance(other, Connection):
+        name = id[:100].decode("utf-8", "replace")
+        reply.respond(404, body=f"404: Connection({name}) Not Found".encode())
+    else:
+        running.disconnect(other)
+        reply.respond(200, body=b"%d" % broker.now_ms)
 
 
 def describe(peer: Connection, running: Running | None, now_ms: int) -> documents.Connection:
@@ -116,10 +100,11 @@ def describe(peer: Connection, running: Running | None, now_ms: int) -> document
     )
 
 
-def _sees_everything(peer: Connection) -> bool:
-    grant = peer.grant
-    return grant is None or grant.sees_everything
-
-
-def _forbidden(command: str) -> bytes:
-    return f"{forbidden_text(command, '')}: it is for all groups of all topics".encode()
+def _may(reply: NativeReply) -> bool:
+    """Whether the client sees everything; else it is told so."""
+    grant = reply.peer.grant
+    if grant is None or grant.sees_everything:
+        return True
+    text = forbidden_text(reply.params.cmd.decode(), "")
+    reply.respond(403, body=f"{text}: it is for all groups of all topics".encode())
+    return False

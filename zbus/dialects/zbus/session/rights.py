@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, NativeReply
-from zbus.dialects.zbus.request.params import Params
 from zbus.edge.access import ALL, NEVER_MS, Grant
-from zbus.edge.connection import Connection
 from zbus.protocol.documents import RightsInfo
 
-_json = msgspec.json.Encoder().encode
 
-
-class Rights:
-    """Plan of `/_rights`."""
-
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        rights_json = _json(_document(peer.grant))
-        NativeReply(self._dialect, self._params, peer, id).respond(200, JSON, rights_json)
+def rights(reply: NativeReply) -> None:
+    """`/_rights`."""
+    reply.respond(200, JSON, msgspec.json.encode(_document(reply.peer.grant)))
 
 
 def _document(grant: Grant | None) -> RightsInfo:

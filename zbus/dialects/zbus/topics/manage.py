@@ -4,6 +4,7 @@ sections 5.5-5.8 and 5.10-5.13)."""
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import attrs
@@ -27,7 +28,14 @@ from zbus.core.api import (
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.documents.info import encode_document, group_info, names, topic_info
 from zbus.dialects.zbus.messages.consume import GroupPlan
-from zbus.dialects.zbus.replies import JSON, TEXT, CountReply, DeclareReply, NativeReply
+from zbus.dialects.zbus.replies import (
+    JSON,
+    TEXT,
+    Answered,
+    CountReply,
+    DeclareReply,
+    NativeReply,
+)
 from zbus.dialects.zbus.request import legacy_flags as masks
 from zbus.dialects.zbus.request.group_options import group_changes
 from zbus.dialects.zbus.request.params import BadRequest, Params
@@ -46,8 +54,6 @@ class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
 
     def __init__(self, dialect: Context, params: Params) -> None:
-        if not params.topic:
-            raise BadRequest(400, "400: Bad Format, Missing topic")
         self.dialect = dialect
         self.params = params
         params.check_query()
@@ -233,48 +239,35 @@ def find(
     return topic, group
 
 
-class Query:
+def query(dialect: Context, params: Params) -> Answered:
     """What the server, a topic or a group is like now."""
+    of_server = not params.topic or params.cmd == b"server"
+    answer = partial(_tell, of_server, params.flag(b"names"))
+    return Answered(answer, dialect, params)
 
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-        self._server = not params.topic or params.cmd == b"server"
-        self._names = params.flag(b"names")
 
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        dialect, params = self._dialect, self._params
-        reply = NativeReply(dialect, params, peer, id)
-        if self._server:
-            if self._names:
-                self._respond_names(reply, None, peer.grant)
-                return
-            reply.respond(200, JSON, dialect.tracking.server_answer(peer.grant))
-            return
-        found = find(dialect.broker, params, peer.grant)
-        if isinstance(found, BrokerError):
-            reply.settle(found)
-            return
-        topic, group = found
-        if self._names:
-            self._respond_names(reply, topic, peer.grant)
-            return
-        document = (
-            topic_info(topic, dialect.settings, peer.grant) if group is None else group_info(group)
-        )
-        reply.respond(200, JSON, encode_document(document))
-
-    def _respond_names(self, reply: NativeReply, topic: Topic | None, grant: Grant | None) -> None:
-        found = names(self._dialect.broker, topic, grant)
-        reply.respond(200, JSON, msgspec.json.encode(found))
+def _tell(of_server: bool, only_names: bool, reply: NativeReply) -> None:
+    dialect, grant = reply.dialect, reply.peer.grant
+    found = (None, None) if of_server else find(dialect.broker, reply.params, grant)
+    if isinstance(found, BrokerError):
+        reply.settle(found)
+        return
+    topic, group = found
+    if only_names:
+        document = msgspec.json.encode(names(dialect.broker, topic, grant))
+    elif topic is None:
+        document = dialect.tracking.server_answer(grant)
+    elif group is None:
+        document = encode_document(topic_info(topic, dialect.settings, grant))
+    else:
+        document = encode_document(group_info(group))
+    reply.respond(200, JSON, document)
 
 
 class Discard:
     """What `remove` and `empty` have in common: a topic, or one group of it."""
 
     def __init__(self, dialect: Context, params: Params) -> None:
-        if not params.topic:
-            raise BadRequest(400, "400: Bad Format, Missing topic")
         self._dialect = dialect
         self._params = params
 
@@ -340,33 +333,16 @@ class Pause(GroupPlan):
         self.dialect.broker.declare(ticket, topic.name, lambda _: (topic.options, wish))
 
 
-class Heartbeat:
+def heartbeat(reply: NativeReply) -> None:
     """Keeps a connection alive; never answered on the zbus protocol."""
-
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        if not self._params.multiplexed:
-            NativeReply(self._dialect, self._params, peer, id).respond(204)
+    reply.respond(204)
 
 
-class Ping:
+def ping(reply: NativeReply) -> None:
     """Answers with the time."""
-
-    def __init__(self, dialect: Context, params: Params) -> None:
-        self._dialect = dialect
-        self._params = params
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        body = b"%d" % self._dialect.broker.now_ms
-        NativeReply(self._dialect, self._params, peer, id).respond(200, TEXT, body)
+    reply.respond(200, TEXT, b"%d" % reply.dialect.broker.now_ms)
 
 
-class Version(Ping):
+def version(reply: NativeReply) -> None:
     """Answers with the broker's version."""
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        body = self._dialect.settings.version.encode()
-        NativeReply(self._dialect, self._params, peer, id).respond(200, TEXT, body)
+    reply.respond(200, TEXT, reply.dialect.settings.version.encode())
