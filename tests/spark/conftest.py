@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from zbus.spark.session import start
 
 QUICK = {
-    # A compiler that begins sooner and ends sooner: good for some seconds of work.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+    "spark.driver.extraJavaOptions": "-Xss4m",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
