@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import attrs
+import msgspec
 import pytest
 
 from zbus.spark.dlq.plan import (
@@ -89,13 +89,13 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 def test_an_empty_plan_has_a_text_too() -> None:
-    plan = attrs.evolve(PLAN, entries=())
+    plan = msgspec.structs.replace(PLAN, entries=())
     assert parse(plan.text()) == plan
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('"T.DLQ"', '"other"'), ('[0, 2, "b"', '[0, 3, "b"'), ('"U"', '"V"'), ("expired", "lost")],
+    [('"T.DLQ"', '"other"'), ('[0,2,"b"', '[0,3,"b"'), ('"U"', '"V"'), ("expired", "lost")],
 )
 def test_a_changed_plan_is_refused(old: str, new: str) -> None:
     assert old in PLAN.text()
@@ -112,7 +112,7 @@ def test_what_is_no_plan(text: str) -> None:
 def test_the_token_is_of_this_plan() -> None:
     confirm(PLAN, PLAN.token)
     with pytest.raises(Usage, match="look at the plan again"):
-        confirm(PLAN, attrs.evolve(PLAN, made_ms=18).token)
+        confirm(PLAN, msgspec.structs.replace(PLAN, made_ms=18).token)
 
 
 def test_what_the_audit_topic_is_told() -> None:

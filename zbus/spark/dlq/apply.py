@@ -31,6 +31,7 @@ from zbus.spark.dlq.plan import (
     Plan,
     choose,
     confirm,
+    offsets_of,
     report,
 )
 from zbus.spark.errors import DataLoss, LostRace, SparkProblem, Usage
@@ -184,7 +185,7 @@ def apply(
                     _commit(spark, where, plan, part, number, number == len(parts) - 1)
                     journal.add(COMMITTED, number)
                 if not journal.has(FINISHED, number):
-                    offsets = attrs.evolve(plan, entries=part).offsets()
+                    offsets = offsets_of(part)
                     groups.finish(bus, plan.topic, plan.group, offsets)
                     journal.add(FINISHED, number)
                 emit(f"{number + 1} of {len(parts)} parts: {len(part):,} messages")

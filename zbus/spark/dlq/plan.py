@@ -9,17 +9,15 @@ so a plan that is applied again after a crash does nothing twice.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-import attrs
+import msgspec
 
 from zbus.spark.errors import Usage
 
-VERSION: Final = 1
 MESSAGES_MAX: Final = 100_000
 """Of one plan."""
 
@@ -49,8 +47,10 @@ class Entry(NamedTuple):
     redrives: int  # with this time
 
 
-@attrs.frozen(kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """It is kept as JSON, with its token."""
+
+    v: Literal[1] = 1
     action: Action
     topic: str
     group: str  # of the dead-letter topic: there the messages are done then
@@ -58,36 +58,25 @@ class Plan:
     entries: tuple[Entry, ...]
     where: str | None = None  # which were asked for
     audit: str | None = None  # the topic of the audit trail
-    left: Mapping[str, int] = attrs.field(factory=dict)  # how many stay, by why
+    left: dict[str, int] = {}  # how many stay, by why
     made_ms: int = 0
 
     @property
     def token(self) -> str:
         """What confirms it."""
-        text = json.dumps(self._document(), sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def _document(self) -> dict[str, Any]:
-        return {"v": VERSION, **attrs.asdict(self, recurse=False)}
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]
 
     def text(self) -> str:
         """As it is in a file: a line for each message."""
-        document = {**self._document(), "token": self.token}
+        document = {**msgspec.structs.asdict(self), "token": self.token}
         entries = document.pop("entries")
-        head = json.dumps(document, indent=1, ensure_ascii=False)
-        lines = ",\n  ".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        head = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+        lines = ",\n  ".join(msgspec.json.encode(entry).decode() for entry in entries)
         return f'{head[:-2]},\n "entries": [\n  {lines}\n ]\n}}\n'
 
     def targets(self) -> Counter[str]:
         """How many go where."""
         return Counter(entry.target for entry in self.entries if entry.target is not None)
-
-    def offsets(self) -> dict[int, list[int]]:
-        """In order, by partition."""
-        found: dict[int, list[int]] = {}
-        for entry in self.entries:
-            found.setdefault(entry.partition, []).append(entry.offset)
-        return found
 
 
 def choose(
@@ -154,18 +143,19 @@ def read(path: Path) -> Plan:
 def parse(text: str, name: str = "the plan") -> Plan:
     """The same, of its text."""
     try:
-        document = json.loads(text)
-        token = document.pop("token")
-        if document.pop("v") != VERSION:
-            raise ValueError("it is of another version")
-        document["entries"] = tuple(Entry(*entry) for entry in document["entries"])
-        document["incarnations"] = tuple(document["incarnations"])
-        plan = Plan(**document)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        written = msgspec.json.decode(text, type=_Written)
+    except msgspec.MsgspecError as error:
         raise Usage(f"{name} is no plan of zbus spark dlq: {error}") from error
-    if plan.token != token:
+    plan = Plan(**{field: getattr(written, field) for field in Plan.__struct_fields__})
+    if plan.token != written.said:
         raise Usage(f"{name} was changed after it was made: make a new plan")
     return plan
+
+
+class _Written(Plan, frozen=True, kw_only=True):
+    """A plan in a file."""
+
+    said: str = msgspec.field(name="token")
 
 
 def confirm(plan: Plan, token: str) -> None:
@@ -185,6 +175,14 @@ def ranges(offsets: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def offsets_of(entries: Iterable[Entry]) -> dict[int, list[int]]:
+    """In order, by partition."""
+    found: dict[int, list[int]] = {}
+    for entry in entries:
+        found.setdefault(entry.partition, []).append(entry.offset)
+    return found
+
+
 def report(plan: Plan, at_ms: int) -> dict[str, Any]:
     """A record for the audit topic."""
     return {
@@ -197,5 +195,5 @@ def report(plan: Plan, at_ms: int) -> dict[str, Any]:
         "where": plan.where,
         "planned_ms": plan.made_ms,
         "applied_ms": at_ms,
-        "offsets": {str(index): ranges(found) for index, found in plan.offsets().items()},
+        "offsets": {str(index): ranges(found) for index, found in offsets_of(plan.entries).items()},
     }
