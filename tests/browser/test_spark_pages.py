@@ -72,6 +72,8 @@ def test_without_a_network(
     assert shown.locator("script:not([type='application/json'])").count() == 2
     assert EVIL in shown.locator(".u-legend").first.inner_text()
     assert not shown.evaluate(WIDER), "it is as wide as a phone"
+    shown.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
+    assert shown.locator("figure .u-legend").count() == charts, "it is drawn anew"
     for each in shown.locator("details").all():
         each.evaluate("details => { details.open = true }")
     assert not shown.evaluate(WIDER)
