@@ -95,12 +95,7 @@ class SqliteJournal:
             found.append(raw)
         done(b"".join(found))
 
-    def trim(self, lane: Lane, before: int | None) -> None:
-        if before is None:
-            self.verdicts.pop(lane, None)
-            self._marks.pop(lane, None)
-            self._sql.execute(f"DELETE {OF_LANE}", lane)
-            return
+    def trim(self, lane: Lane, before: int) -> None:
         # The newest stays: where the log ends must be known.
         newest = f"(SELECT max(stop) {OF_LANE} AND kind = {Kind.DATA:d})"
         condition = f"kind = {Kind.DATA:d} AND stop <= ? AND stop < {newest}"
@@ -108,7 +103,9 @@ class SqliteJournal:
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         for lane in lanes:
-            self.trim(lane, None)
+            self.verdicts.pop(lane, None)
+            self._marks.pop(lane, None)
+            self._sql.execute(f"DELETE {OF_LANE}", lane)
         self.commit(lanes, True, lambda _: done())
 
     def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:

@@ -138,15 +138,17 @@ class CrashJournal(MemoryJournal):
             if isinstance(batch, Batch):
                 self.synced_end[lane] = batch.header.end_offset
 
-    def trim(self, lane: Lane, before: int | None) -> None:
-        if before is not None:
-            before = min(before, self._newest_base(lane))
+    def trim(self, lane: Lane, before: int) -> None:
+        before = min(before, self._newest_base(lane))
         super().trim(lane, before)
-        if before is not None and lane in self.written:
+        if lane in self.written:
             self.written[lane].append(before)
-        if before is None:
+
+    def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
+        for lane in lanes:
             for known in (self.written, self.synced, self.synced_end):
                 known.pop(lane, None)
+        super().remove(lanes, done)
 
     def _newest_base(self, lane: Lane) -> int:
         """Recovery reads the newest segment, so on a disk nothing of it is ever trimmed."""

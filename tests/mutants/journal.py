@@ -69,7 +69,7 @@ SYNC_RULES: list[Mutant] = [
             "an-empty-segment-is-not-replaced",
             "_base(self[-1]) == _base(segment)",
             "False",
-            "storage/test_contract.py::TestLocal core/upkeep/test_retention.py storage/test_local.py",
+            "storage/test_contract.py::TestLocal",
         ),
     ),
     *mutants_of(

@@ -334,7 +334,7 @@ def test_a_removal_whose_sync_fails_does_not_try_again(lane: Lane) -> None:
             raise OSError(errno.EIO, "broken")
 
     lane.disk.faults = fail
-    lane.opened.journal.trim(LANE, None)
+    lane.opened.journal.remove([LANE], lambda: None)
     lane.opened.journal.close()
     assert len(lane.opened.failures) == 1
     assert len(syncs) == 1
@@ -355,7 +355,7 @@ def test_a_removal_that_a_kill_cut_short(lane: Lane) -> None:
         lane.put()
         lane.commit()
     lane.disk.faults = kill
-    lane.opened.journal.trim(LANE, None)
+    lane.opened.journal.remove([LANE], lambda: None)
     with pytest.raises(Killed):
         lane.opened.run()
     lane.disk.faults = None
@@ -453,7 +453,7 @@ def test_lanes_of_one_name_one_after_another() -> None:
         journal.upkeep(count)
         if count == 1:
             opened.run()
-        journal.trim(LANE, None)
+        journal.remove([LANE], lambda: None)
     opened.run()
     live(6)
     for seed in range(500):
@@ -475,7 +475,7 @@ def test_a_lane_rolls_where_the_former_of_its_name_did() -> None:
         if former:
             lane.commit()
             lane.opened.upkeep()
-            lane.opened.journal.trim(LANE, None)
+            lane.opened.journal.remove([LANE], lambda: None)
     lane.durable = 0
     lane.check_crashes()
 

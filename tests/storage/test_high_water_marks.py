@@ -457,7 +457,7 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path, saving: bool) -> N
     if saving:
         writer.append(world.journal, lambda: writer.data(b"a"))
         world.journal.upkeep(1_500)
-    world.journal.trim(LANE, None)
+    world.journal.remove([LANE], lambda: None)
     again = Writer()
     again.append(world.journal, lambda: again.state(7, Kind.CHECKPOINT))
     again.append(world.journal, lambda: again.data(b"b"))
@@ -474,7 +474,7 @@ def test_a_lane_that_took_the_name_of_another(tmp_path: Path, saving: bool) -> N
     world.journal.upkeep(2_000)
     world.sync()
     assert world.marks()[KEY].durable == (tmp_path / FIRST).stat().st_size
-    world.journal.trim(LANE, None)
+    world.journal.remove([LANE], lambda: None)
     world.journal.upkeep(3_000)
     world.sync()
     assert world.marks() == {}
@@ -581,7 +581,7 @@ def test_a_lane_that_took_a_name_and_rolls_waits_for_its_former_segment(tmp_path
     world.sync()
     writer.append(world.journal, lambda: writer.data(b"a"))
     world.journal.upkeep(1_500)  # the landmarks may speak of the former lane until that is done
-    world.journal.trim(LANE, None)
+    world.journal.remove([LANE], lambda: None)
     again = Writer()
     again.append(world.journal, lambda: again.state(7, Kind.CHECKPOINT))
     again.append(world.journal, lambda: again.data(b"a"))
@@ -727,7 +727,7 @@ def test_a_trim_of_a_lane_that_is_gone_spares_its_successor(tmp_path: Path) -> N
         writer.append(world.journal, writer.checkpoint)
         writer.append(world.journal, partial(writer.data, body))
     world.journal.trim(LANE, 1)
-    world.journal.trim(LANE, None)
+    world.journal.remove([LANE], lambda: None)
     again = Writer()
     again.append(world.journal, again.checkpoint)
     world.sync()

@@ -140,8 +140,6 @@ class Model:
                     partly[lane] = b"".join(found)
             case "trim" if asked.offset is not None:
                 one.trim(asked.offset)
-            case "trim":
-                one.forget()
             case "remove":
                 one.held = True
                 if len(asked.reached) == len(asked.lanes):
@@ -241,14 +239,12 @@ class LateMachine(RuleBasedStateMachine):
 
         self.journal.read(lane, offset, 1 << 20, done)
 
-    @rule(lane=lanes, before=st.integers(0, 20), forget=sometimes)
-    def trim(self, lane: Lane, before: int, forget: bool) -> None:
+    @rule(lane=lanes, before=st.integers(0, 20))
+    def trim(self, lane: Lane, before: int) -> None:
         asked = self.ask("trim", [lane], answered=False)
-        asked.offset = None if forget else before
+        asked.offset = before
         self.model.ask(asked)
-        self.journal.trim(lane, asked.offset)
-        if forget:
-            self.writers[lane] = Writer(lane)
+        self.journal.trim(lane, before)
 
     @rule(lanes=sets_of_lanes, really=sometimes)
     def remove(self, lanes: list[Lane], really: bool) -> None:

@@ -100,22 +100,11 @@ def test_files_of_a_lane_and_their_end(tmp_path: Path, loop: Loop) -> None:
     assert segments(tmp_path) == names
     journal.trim(LANE, 5)
     loop.run_until(lambda: segments(tmp_path) == names[2:])
-    journal.trim(LANE, None)
+    journal.remove([LANE], lambda: None)
     assert segments(tmp_path) == []  # the name goes at once, the space when there is time
     loop.run_until(lambda: sorted(os.listdir(tmp_path)) == ["identity", "landmarks", "lock"])
     journal.close()
     assert loop.failures == []
-
-
-def test_the_topic_stays_while_it_has_lanes(tmp_path: Path, loop: Loop) -> None:
-    journal = loop.local(tmp_path)
-    writers = [Writer(("orders", partition)) for partition in range(2)]
-    for writer in writers:
-        writer.append(journal, writer.checkpoint)
-    journal.trim(("orders", 0), None)
-    loop.run_until(lambda: os.listdir(tmp_path / "orders") == ["1"])
-    journal.close()
-    assert list(recovered(loop.local(tmp_path))) == [("orders", 1)]
 
 
 class ForgetfulDisk(OsFiles):
@@ -198,7 +187,7 @@ def test_more_segments_than_open_files(tmp_path: Path, loop: Loop) -> None:
     files_before = len(os.listdir("/proc/self/fd"))
     assert len(bodies(loop.read(journal, LANE, 0))) == count
     assert len(os.listdir("/proc/self/fd")) <= files_before + OPEN_FILES_MAX
-    journal.trim(LANE, None)
+    journal.remove([LANE], lambda: None)
     journal.close()
     assert len(os.listdir("/proc/self/fd")) <= files_before
 
@@ -329,7 +318,7 @@ def test_a_broken_disk_is_fatal(tmp_path: Path, loop: Loop, step: str) -> None:
         "remove lane": {"remove"},
     }[step]
     if step == "remove lane":
-        journal.trim(LANE, None)
+        journal.remove([LANE], lambda: None)
         loop.run_until(lambda: loop.failures)
     elif step == "sync after roll":
         writer.append(journal, writer.checkpoint)
@@ -358,7 +347,7 @@ def test_a_trim_that_is_overtaken_by_a_new_lane_of_the_same_name(
     old.append(journal, lambda: old.data(b"0"))
     old.append(journal, old.checkpoint)
     journal.trim(LANE, 1)
-    journal.trim(LANE, None)
+    journal.remove([LANE], lambda: None)
     new = Writer()
     new.append(journal, new.checkpoint)
     new.append(journal, lambda: new.data(b"new"))
@@ -402,7 +391,7 @@ def test_without_descriptors_nothing_ends(tmp_path: Path, loop: Loop, step: str)
         journal.upkeep(60_000)  # closes what is idle
     disk.few = True
     if step == "remove":
-        journal.trim(LANE, None)
+        journal.remove([LANE], lambda: None)
     elif step == "measure":
         time_ms = stored.segments[0].begun_ms
         assert time_ms > 1 << 60, "not known, so it is kept"

@@ -97,23 +97,17 @@ class MemoryJournal:
             index += 1
         done(b"".join([batch for _, batch in known.data[first:index]]))
 
-    def trim(self, lane: Lane, before: int | None) -> None:
-        if before is None:
-            self.verdicts.pop(lane, None)
+    def trim(self, lane: Lane, before: int) -> None:
         known = self._lanes.get(lane)
         if known is None:
             return
-        if before is None:
-            del self._lanes[lane]
-            self.bytes_used -= known.size
-        else:
-            # The newest stays: the end of the log must be known, whatever was read.
-            count = min(bisect_right(known.ends, before), len(known.data) - 1)
-            if count > 0:
-                size = sum([len(batch) for _, batch in known.data[:count]])
-                self.bytes_used -= size
-                known.size -= size
-                del known.data[:count], known.bases[:count], known.ends[:count]
+        # The newest stays: the end of the log must be known, whatever was read.
+        count = min(bisect_right(known.ends, before), len(known.data) - 1)
+        if count > 0:
+            size = sum([len(batch) for _, batch in known.data[:count]])
+            self.bytes_used -= size
+            known.size -= size
+            del known.data[:count], known.bases[:count], known.ends[:count]
 
     def size_of(self, lane: Lane) -> int:
         """Bytes of its messages."""
@@ -139,7 +133,9 @@ class MemoryJournal:
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         for lane in lanes:
-            self.trim(lane, None)
+            self.verdicts.pop(lane, None)
+            known = self._lanes.pop(lane, None)
+            self.bytes_used -= 0 if known is None else known.size
         done()
 
     def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:

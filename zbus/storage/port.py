@@ -115,8 +115,8 @@ class Journal(Protocol):
         At least one batch if there is any, then as many as fit into `bytes_max`; empty at the end.
         """
 
-    def trim(self, lane: Lane, before: int | None) -> None:
-        """Forget whole segments that end at or before offset `before`; None forgets the lane."""
+    def trim(self, lane: Lane, before: int) -> None:
+        """Forget whole segments that end at or before this offset."""
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         """Forget a topic, of which these are all lanes: at once here, and after a crash all of

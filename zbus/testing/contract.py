@@ -107,7 +107,7 @@ class JournalContract:
     ) -> None:
         writer = Writer()
         journal.append(LANE, 0, split(writer.checkpoint()))
-        journal.trim(LANE, None)
+        journal.remove([LANE], lambda: None)
         writer.append(journal, lambda: writer.data(b"a"))
         assert bench.commit(journal, LANE) == {LANE: Verdict.CONFLICT}
         assert bench.recovered(journal) == {}
@@ -158,6 +158,11 @@ class JournalContract:
         batches = bench.recovered(journal)[LANE]
         assert len(batches) == 3
         assert bodies(bench.read(journal, LANE, 0)) == [b"a"]
+        writer.append(journal, writer.checkpoint)
+        writer.append(journal, lambda: writer.data(b"b"))
+        journal.trim(LANE, 1)
+        bench.commit(journal, LANE)
+        assert bodies(bench.read(journal, LANE, 0)) == [b"b"]
 
     @pytest.mark.parametrize("offset", [0, 1, 2, 3, 7, 11])
     @pytest.mark.parametrize(("bytes_max", "most"), [(0, 1), (1, 1), (10_000, 12)])
@@ -210,13 +215,13 @@ class JournalContract:
         bench.commit(journal, LANE)
         assert bodies(bench.read(journal, LANE, 0))[-1] == b"11"  # never the newest
         journal.trim(("unknown", 0), 5)
-        journal.trim(("unknown", 0), None)
+        journal.remove([("unknown", 0)], lambda: None)
 
     def test_a_lane_that_was_forgotten_can_begin_anew(self, journal: Journal, bench: Bench) -> None:
         writer, other = Writer(), Writer(("other", 3))
         a_lane(journal, writer)
         other.append(journal, other.checkpoint)
-        journal.trim(LANE, None)
+        journal.remove([LANE], lambda: None)
         bench.commit(journal, LANE)
         assert list(bench.recovered(journal)) == [other.lane]
         writer = Writer()

@@ -112,13 +112,8 @@ class LateJournal:
 
         self._ask(lane, read)
 
-    def trim(self, lane: Lane, before: int | None) -> None:
-        def trim(fate: Fate, written: bool) -> None:
-            if before is None:
-                self.verdicts.pop(lane, None)
-            self.stored.trim(lane, before)
-
-        self._ask(lane, trim)
+    def trim(self, lane: Lane, before: int) -> None:
+        self._ask(lane, lambda fate, written: self.stored.trim(lane, before))
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         def hold(lane: Lane) -> None:

@@ -230,7 +230,7 @@ def test_a_lost_partition_0_is_not_taken_for_a_topic_that_was_never_made(
     box.settle()
     assert isinstance(box.journal, CrashJournal)
     journal = box.journal.crash(lambda lane, count: count if lane[1] else 0)
-    journal.trim(("T", 0), None)
+    journal.remove([("T", 0)], lambda: None)
     if has_messages:
         with pytest.raises(JournalDamage, match="partition 0 of topic 'T' is missing"):
             Box(journal)

@@ -201,8 +201,7 @@ def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
                 "back from a backup, or move the topic's directory out of the data directory"
             )
     log.warning("a topic that was never made whole is removed", extra={"topic": name})
-    for lane in lanes.values():
-        journal.trim(lane.lane, None)
+    journal.remove([lane.lane for lane in lanes.values()], lambda: None)
 
 
 def _topic(name: str, lanes: Lanes) -> Topic:

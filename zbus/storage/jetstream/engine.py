@@ -314,14 +314,10 @@ class JetStreamJournal:
 
     # -- removing -----------------------------------------------------------------------------
 
-    def trim(self, lane: Lane, before: int | None) -> None:
+    def trim(self, lane: Lane, before: int) -> None:
         known = self._lanes.get(_key(lane))
-        if known is None:
-            return
-        if before is None:
-            self._remove([lane])
-            return
-        self._committer.when_settled(partial(self._trim, known, before))
+        if known is not None:
+            self._committer.when_settled(partial(self._trim, known, before))
 
     def _trim(self, lane: JetLane, before: int) -> None:
         sequence = lane.trim(before)

@@ -162,17 +162,10 @@ class LocalJournal:
             return
         self._reader.read(known.from_offset(offset), known.newest.size, offset, bytes_max, done)
 
-    def trim(self, lane: Lane, before: int | None) -> None:
-        if before is None:
-            self.verdicts.pop(lane, None)
+    def trim(self, lane: Lane, before: int) -> None:
         known = self._known().get(lane)
-        if known is None or self._failed:
-            return
-        if before is not None:
+        if known is not None and not self._failed:
             self._removal.trim(known, before)
-            return
-        self._let_go(lane, known)
-        self._removal.remove_directory(known.directory, known.segments, lambda: None)
 
     def remove(self, lanes: Collection[Lane], done: Callable[[], None]) -> None:
         if self._failed or self._closed:
@@ -192,7 +185,7 @@ class LocalJournal:
             save, saved = self._save_landmarks()
             done = _in_turn(saved, done)
         # One name stands for all of them, and a name is taken away wholly or not at all.
-        self._removal.remove_directory(found[0][1].directory.parent, segments, done, save)
+        self._removal.remove_topic(found[0][1].directory.parent, segments, done, save)
 
     def open(
         self,

@@ -1,4 +1,4 @@
-"""Taking segments, lanes and topics away.
+"""Taking segments and topics away.
 
 A name goes at once, by a rename, and what it stood for is deleted later, on another thread. A crash
 between the two leaves a name that the next start takes for what it is.
@@ -10,7 +10,6 @@ must not leave a gap. So what is asked for while others are on their way waits f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -88,35 +87,35 @@ class Removal:
         if lane.leaving:
             self._when_durable(lane, partial(self._remove_next, lane))
 
-    def remove_directory(
+    def remove_topic(
         self,
         path: Path,
         segments: Sequence[Segment],
         done: Callable[[], None],
         also: Callable[[], None] | None = None,
     ) -> None:
-        """Take its name away, durably before anything in it: a crash leaves all of it or nothing.
-        What may take long is done elsewhere. The syncer does `also` when the name is gone."""
-        parent = path.parent
+        """Take the name of a topic's directory away, durably before anything in it: a crash leaves
+        all of it or nothing. What may take long is done elsewhere. The syncer does `also` when the
+        name is gone."""
         try:
             try:
-                removed = self._rename(parent, path)
+                removed = self._rename(self._data_dir, path)
             except JournalFull:
                 if not self._reserve.free():
                     raise
-                removed = self._rename(parent, path)
+                removed = self._rename(self._data_dir, path)
         except (OSError, JournalFull) as error:
             self._fail(f"removing {path} failed: {error}")
             return
 
         def gone() -> None:
             if not self._closed:
-                empty = parent if parent != self._data_dir else None
-                remove, drop = partial(remove_tree, self._files, removed), self._drop_empty
-                self._reader.remove(segments, remove, self._fail, partial(drop, empty))
+                self._reader.remove(
+                    segments, partial(remove_tree, self._files, removed), self._fail
+                )
             done()
 
-        self._syncer.collecting.directories.add(parent)
+        self._syncer.collecting.directories.add(self._data_dir)
         if also is not None:
             self._syncer.collecting.also.append(also)
         self.round = self._syncer.start()
@@ -128,8 +127,3 @@ class Removal:
         removed = directory / f"{naming.REMOVED_PREFIX}{name}-{self._count}"
         self._files.rename(path, removed)
         return removed
-
-    def _drop_empty(self, topic: Path | None) -> None:
-        with suppress(OSError):  # it may be another topic's by now, or gone
-            if topic is not None and not self._closed and not self._files.list(topic):
-                self._files.remove(topic)
