@@ -250,11 +250,14 @@ $(AUTOBAHN)/bin/wstest:
 	$(AUTOBAHN)/bin/pip install --quiet autobahntestsuite==0.8.2
 
 # The browser tests drive the system's Chromium, the documentation's sessions the system's curl, and
-# tests/process/test_proxies.py has a broker behind four proxies.
+# tests/process/test_proxies.py has a broker behind four proxies. Most of the browser tests can do with
+# a Chromium without a window, which takes half the processor time, and without it they take the other.
 system-packages:
 	@command -v curl >/dev/null || $(call debian-package,curl)
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 	  || command -v google-chrome >/dev/null || $(call debian-package,chromium)
+	@command -v chromium-headless-shell >/dev/null \
+	  || $(call debian-package,chromium-headless-shell) 2>/dev/null || true
 	@for program in nginx haproxy varnishd caddy; do \
 	  PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v $$program >/dev/null && continue; \
 	  package=$${program%d}; [ $$program = varnishd ] || package=$$program; \

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.browser.chromium import find_chromium
 from tests.limits import WAIT_S
 
 OPTIONS = [
@@ -23,12 +23,14 @@ OPTIONS = [
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def chromium() -> str:
+    return find_chromium()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
     """Not one for the session: as long as playwright is there, its event loop is running in this
     thread, and tests of other folders could not run one of their own."""
-    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    chromium = next(filter(None, found), None)
-    assert chromium, "Chromium is missing: `make test` installs it"
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
         yield started

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page
 
+from tests.browser.chromium import WHOLE, find_chromium
 from tests.browser.hostile import REBINDING, Site, Witness
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
@@ -149,6 +150,12 @@ class Stage:
     def _places(self, scene: str) -> list[tuple[str, int]]:
         hosts = SCENES[scene]
         return [(hosts[0], self.site.port), (hosts[1], self.witness.port)]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    """What people use: the quick one fetches no icons, and may not end on the way to a page."""
+    return find_chromium(WHOLE)
 
 
 @pytest.fixture(scope="module")
