@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from zbus.core.api import Changed, Chunk, Group, Partition, make_row
+from zbus.core.api import Changed, Chunk, Group, Opening, Partition, make_row
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
 from zbus.dialects.adf.frames import Frames
 from zbus.dialects.adf.line import AdfOrder
 from zbus.dialects.adf.pulls import FramePull, HttpPull
-from zbus.dialects.adf.queues import Made
 from zbus.dialects.adf.request import AdfReply, AdfRequest, Fail, HttpAsked
 from zbus.dialects.adf.scope import Held, Scope, in_use
 from zbus.edge.bodies import reading_body
@@ -65,9 +64,9 @@ class AdfPlan:
             return actions.QUEUE_UNKNOWN
         if not known and not self.asked.may_make(peer):
             return actions.FORBIDDEN
-        made = Made()
+        made = Opening()
         self.queues.make(made, self.topic)
-        return "" if made.refused is None else actions.text_of(made.refused)
+        return "" if made.problem is None else actions.text_of(made.problem)
 
 
 EMPTY: Final = Answer(400, "400: the body of a push is the message", TEXT)

@@ -10,11 +10,9 @@ import attrs
 from zbus.core.api import (
     DELAY_MS_MAX,
     Broker,
-    BrokerError,
     Group,
     GroupOptions,
     GroupWish,
-    Outcome,
     Partition,
     Ticket,
     Topic,
@@ -78,17 +76,3 @@ class Queues:
         if group is not None and not group.options.unclaimed:
             wish = GroupWish(group.name, group.options)
         return topic.options, wish
-
-
-class Made(Ticket):
-    """Of a queue that is made on the way: what follows is durable later: only a refusal counts."""
-
-    __slots__ = ("refused",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused: BrokerError | None = None
-
-    def answer(self, outcome: Outcome) -> None:
-        if isinstance(outcome, BrokerError):
-            self.refused = outcome

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.api import Delivered, Empty, Group, Outcome, PullOptions, Slice
+from zbus.core.api import DONE, Delivered, Done, Empty, Group, Outcome, PullOptions, Slice
 from zbus.dialects.camellia.message import Status, show, times_of
 from zbus.dialects.camellia.monitor import Monitor
 from zbus.dialects.camellia.replies import CamelliaAnswering
 from zbus.edge.connection import Connection
 from zbus.edge.http_reply import PlainHead, PlainPull
 
-
-class _Nothing(Outcome):
-    """There is not even a group to read from."""
-
-    __slots__ = ()
-
-
-EMPTY: Final = _Nothing()
+EMPTY: Final = DONE
+"""There is not even a group to read from."""
 
 
 class PullReply(CamelliaAnswering, PlainPull):
@@ -39,7 +33,7 @@ class PullReply(CamelliaAnswering, PlainPull):
             ]
             self.peer.work -= 5 * len(found)
             self.respond_success(delayMsgList=found)
-        elif isinstance(outcome, Empty | _Nothing):
+        elif isinstance(outcome, Empty | Done):
             self.respond_success(delayMsgList=[])
         else:
             super().answer(outcome)
