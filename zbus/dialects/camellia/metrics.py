@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -36,21 +37,21 @@ _INFO: Final = {
     "java_version": "",
 }
 
-_LABELS: Final[dict[str, tuple[str, ...]]] = {
-    "info": ("camellia_version", *_INFO),
-    "uptime": (),
-    "start_time": (),
-    "memory_info": ("type",),
-    "cpu": ("type",),
-    "gc": ("name", "type"),
-    "request": ("topic", "type"),
-    "pull_msg_time_gap": ("topic", "type"),
-    "ready_queue_time_gap": ("topic", "type"),
-    "topic_info": ("topic", "type"),
+_FAMILIES: Final = {
+    name: Family(name, "gauge", name, labels)
+    for name, labels in {
+        "info": ("camellia_version", *_INFO),
+        "uptime": (),
+        "start_time": (),
+        "memory_info": ("type",),
+        "cpu": ("type",),
+        "gc": ("name", "type"),
+        "request": ("topic", "type"),
+        "pull_msg_time_gap": ("topic", "type"),
+        "ready_queue_time_gap": ("topic", "type"),
+        "topic_info": ("topic", "type"),
+    }.items()
 }
-"""Of each metric; all are gauges."""
-
-_FAMILIES: Final = [Family(name, "gauge", name, labels) for name, labels in _LABELS.items()]
 
 Samples = Iterator[tuple[str, tuple[str, ...], float]]
 """Each with the name of its metric, and the values of its labels."""
@@ -58,12 +59,10 @@ Samples = Iterator[tuple[str, tuple[str, ...], float]]
 
 def encode_metrics(context: CamelliaContext, window: Window, infos: Sequence[TopicInfo]) -> bytes:
     """The whole page."""
-    texts = {family.name: [family.head()] for family in _FAMILIES}
-    families = {family.name: family for family in _FAMILIES}
-    for samples in (_of_process(context), _of_window(window), _of_topics(infos)):
-        for name, labels, value in samples:
-            texts[name].append(families[name].sample(value, *labels))
-    return "".join(text for found in texts.values() for text in found).encode()
+    texts = {name: [family.head()] for name, family in _FAMILIES.items()}
+    for name, labels, value in chain(_of_process(context), _of_window(window), _of_topics(infos)):
+        texts[name].append(_FAMILIES[name].sample(value, *labels))
+    return "".join(chain.from_iterable(texts.values())).encode()
 
 
 def _of_process(context: CamelliaContext) -> Samples:
