@@ -63,7 +63,7 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
     writes = (megabytes << 20) // (MESSAGES * len(BODY))
     for number in range(writes):
         partition = found[number % topics].partitions[0]
-        turn(lambda partition=partition: broker.put_all(partition, Chunk.of(messages), Silent()))  # type: ignore[misc]
+        turn(lambda partition=partition: broker.put_all(partition, Silent(), Chunk.of(messages)))  # type: ignore[misc]
         if number % 1000 == 0:
             upkeep(number)
     if not kill:
@@ -72,7 +72,7 @@ def fill(data_dir: Path, topics: int, groups: int, megabytes: int, kill: bool = 
     upkeep(writes)
     for topic in found[:: max(1, len(found) // 100)]:
         partition, one = topic.partitions[0], Chunk.of(messages[:1])
-        turn(lambda partition=partition, one=one: broker.put_all(partition, one, Silent()))  # type: ignore[misc]
+        turn(lambda partition=partition, one=one: broker.put_all(partition, Silent(), one))  # type: ignore[misc]
     sys.stdout.flush()
     os._exit(0)
 

@@ -49,7 +49,7 @@ def spent_s(order: str, keys: list[bytes], batch: int) -> float:
     sessions = [box.session() for _ in range(CONSUMERS)]
     messages = [Message(b"", key=key, body=b"x" * 100) for key in keys]
     box.broker.begin(box.now_ms + 1)
-    box.broker.put_all(partition, Chunk.of(messages), Probe())
+    box.broker.put_all(partition, Probe(), Chunk.of(messages))
     box.broker.finish()
     left, waiting = len(keys), {}
     started = time.process_time()

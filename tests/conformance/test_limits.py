@@ -48,7 +48,7 @@ def test_a_turn_with_more_messages_than_a_batch_holds() -> None:
     topic = world.broker.topics["t"]
     for _ in range(3):
         messages = [Message(b"%d" % n) for n in range(60_000)]
-        world.broker.put_all(topic.partitions[0], Chunk.of(messages), Silent())
+        world.broker.put_all(topic.partitions[0], Silent(), Chunk.of(messages))
     world.settle()
     again = restart(world)
     assert again.broker.topics["t"].partitions[0].end == 180_000

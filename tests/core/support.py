@@ -283,7 +283,7 @@ class Box:
     def put(self, *bodies: bytes, topic: str = "T", index: int = 0, due_ms: int = 0) -> Probe:
         messages = [Message(body, body=body, due_ms=due_ms) for body in bodies]
         probe = Probe()
-        self.broker.put_all(self.partition(topic, index), Chunk.of(messages), probe)
+        self.broker.put_all(self.partition(topic, index), probe, Chunk.of(messages))
         return probe
 
     def pull(

@@ -29,6 +29,7 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Outcome, Slice
 from zbus.core.topics.topic import Group, Partition
+from zbus.core.verbs.puts import PutOptions
 from zbus.core.verbs.seek import Start
 from zbus.storage.port import Lane
 
@@ -261,11 +262,13 @@ class BrokerMachine(RuleBasedStateMachine):
             record.puts[message.body] = PutRecord(message, partition.index, probe, position)
         chunk = Chunk.of(messages)
         if way == "key":
-            self.box.broker.put_once(partition, chunk, probe)
+            self.box.broker.put_all(partition, probe, chunk)
         elif way == "once":
-            self.box.broker.put_once(partition, chunk, probe, partition.end)
+            self.box.broker.put_all(
+                partition, probe, chunk, PutOptions(expected_offset=partition.end)
+            )
         else:
-            self.box.broker.put_all(partition, chunk, probe)
+            self.box.broker.put_all(partition, probe, chunk)
 
     def put_singly(
         self, record: TopicRecord, partition: Partition, messages: list[Message], along: bool

@@ -71,7 +71,7 @@ def write_log(data_dir: Path) -> bytes:
         chunk.add(b"a-1", b"colour: red\r\n", b"hello", tag=b"eu")
         chunk.add(b"", b"", b"good morning", due_ms=TIME_MS + 60_000)
         chunk.add(b"", b"colour: red\r\n", b"bye")
-        broker.put_all(topic.partitions[0], chunk, Silent())
+        broker.put_all(topic.partitions[0], Silent(), chunk)
 
     tick(put)
     tick(lambda: broker.pull(topic.groups["orders"], PullProbe(session), None))

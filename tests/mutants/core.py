@@ -445,11 +445,11 @@ WRITING: list[Mutant] = [
 
 ONCE_ONLY: list[Mutant] = [
     *mutants_of(
-        "zbus/core/commit/idempotent_put.py",
+        "zbus/core/commit/recognition.py",
         (
             "key-with-other-content",
-            "    if place[1].digest != digest or place[1].records != count:",
-            "    if place[1].records != count:",
+            "        other = known[1].digest != digest or known[1].records != len(chunk)",
+            "        other = known[1].records != len(chunk)",
             ONCE,
         ),
         (
@@ -477,39 +477,42 @@ ONCE_ONLY: list[Mutant] = [
             "core/commit/test_idempotent_put.py core/verbs/test_puts.py conformance/test_idempotent_produce.py",
         ),
         (
-            "told-of-the-wrong-partition",
-            "        reported_of, offset = (known[0][0], known[0][1].offset) if known",
-            "        reported_of, offset = (partition, known[0][1].offset) if known",
-            ONCE,
-        ),
-        (
-            "told-of-the-wrong-partition-face",
-            "        reported_of, offset = (known[0][0], known[0][1].offset) if known",
-            "        reported_of, offset = (partition, known[0][1].offset) if known",
-            "conformance/test_idempotent_produce.py",
-        ),
-        (
-            "duplicate-joins-another-partition",
-            "        tick.join(home, offset, parts.part())",
-            "        tick.join(partition, offset, parts.part())",
-            "core/commit/test_idempotent_put.py",
-        ),
-        (
             "twice-in-one-batch",
             "        elif not id or id not in seen:",
             "        else:",
             ONCE,
         ),
+    ),
+    *mutants_of(
+        "zbus/core/verbs/puts.py",
+        (
+            "told-of-the-wrong-partition",
+            "            home, ticket.offset = found.known[0][0], found.known[0][1].offset",
+            "            home, ticket.offset = partition, found.known[0][1].offset",
+            ONCE,
+        ),
+        (
+            "told-of-the-wrong-partition-face",
+            "            home, ticket.offset = found.known[0][0], found.known[0][1].offset",
+            "            home, ticket.offset = partition, found.known[0][1].offset",
+            "conformance/test_idempotent_produce.py",
+        ),
+        (
+            "duplicate-joins-another-partition",
+            "            self._tick.join(home, offset, parts.part())",
+            "            self._tick.join(partition, offset, parts.part())",
+            "core/commit/test_idempotent_put.py",
+        ),
         (
             "conflict-told-before-the-sync",
-            "    if partition.end == partition.visible:\n        ticket.settle(refusal)",
-            "    if True:\n        ticket.settle(refusal)",
+            "            if partition.end > partition.visible:",
+            "            if False:",
             ONCE,
         ),
         (
             "expected-offset-of-a-duplicate",
-            "    if fresh and refused is not None:",
-            "    if refused is not None:",
+            "        if new.bodies and self._refuse(partition, ticket, found, options):",
+            "        if self._refuse(partition, ticket, found, options):",
             "core/commit/test_idempotent_put.py conformance/test_idempotent_produce.py",
         ),
     ),
@@ -645,8 +648,8 @@ SERVING: list[Mutant] = [
         "zbus/core/topics/topic.py",
         (
             "done-by-one-group",
-            "        return min((group.backlogs[self.index].floor()",
-            "        return max((group.backlogs[self.index].floor()",
+            "        return min([backlog.floor()",
+            "        return max([backlog.floor()",
             f"core/upkeep/test_retention.py {RETENTION}",
         ),
         (

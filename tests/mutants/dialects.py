@@ -120,17 +120,17 @@ DIALECTS: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/topics/ids_in_use.py",
+        "zbus/core/topics/topic.py",
         (
             "id-taken-after-the-end",
-            "        if backlog.life(offset) is not MessageState.DONE:\n            return TAKEN",
-            "        if backlog.life(offset) is not None:\n            return TAKEN",
+            "            if backlog.life(offset) is not MessageState.DONE:\n                return TAKEN",
+            "            if backlog.life(offset) is not None:\n                return TAKEN",
             CAMELLIA,
         ),
         (
             "id-free-while-it-is-leased",
-            "        if backlog.life(offset) is not MessageState.DONE:\n            return TAKEN",
-            "        if backlog.life(offset) is MessageState.READY:\n            return TAKEN",
+            "            if backlog.life(offset) is not MessageState.DONE:\n                return TAKEN",
+            "            if backlog.life(offset) is MessageState.READY:\n                return TAKEN",
             CAMELLIA,
         ),
     ),

@@ -76,8 +76,8 @@ PUSHED: list[Mutant] = [
         "zbus/core/patterns/schedules.py",
         (
             "schedule-without-a-key",
-            "chunk.tag_of(at), key, 0, 0, once)",
-            'chunk.tag_of(at), key, 0, 0, b"")',
+            "chunk.tag_of(at), key, once=once)",
+            "chunk.tag_of(at), key)",
             SCHEDULES,
         ),
         (

@@ -72,8 +72,8 @@ SEMQ: list[Mutant] = [
         ),
         (
             "semq-topics-store-what-is-sent-again",
-            "    elif topic.options.remembers_ids:",
-            "    elif False:",
+            "        row = make_row(id, lines,",
+            "        row = make_row(b\"\", lines,",
             SIMULATED,
         ),
     ),

@@ -186,7 +186,7 @@ class Stack(Desk):
             labels = one.tag, one.key
             self.broker.put(partition, ticket, make_row(one.id, one.headers, one.body, *labels))
         else:
-            self.broker.put_all(partition, Chunk.of(messages), ticket)
+            self.broker.put_all(partition, ticket, Chunk.of(messages))
 
     def declare(self) -> None:
         random = self.random

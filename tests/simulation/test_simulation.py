@@ -20,7 +20,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.ticket import Ticket
 from zbus.core.persistence.storage import Storage
 from zbus.core.topics.topic import Partition, Topic
-from zbus.core.verbs.puts import Puts
+from zbus.core.verbs.puts import PLAIN, PutOptions, Puts
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.port import ALL_DURABLE, CommitDone, Lane
 
@@ -122,10 +122,12 @@ def _write_visible(
     return written
 
 
-def _put_early(self: Puts, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
+def _put_early(
+    self: Puts, partition: Partition, ticket: Ticket, chunk: Chunk, options: PutOptions = PLAIN
+) -> None:
     if chunk.due is not None:
         chunk.due = [due_ms and due_ms - 5 for due_ms in chunk.due]
-    _put_all(self, partition, chunk, ticket)
+    _put_all(self, partition, ticket, chunk, options)
 
 
 def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:

@@ -93,6 +93,11 @@ from zbus.core.verbs.listing import Listing
 from zbus.core.verbs.listing import Row as ListedRow
 from zbus.core.verbs.listing import Wanted as ListingWanted
 from zbus.core.verbs.message_admin import find_id
+from zbus.core.verbs.puts import COPIED as PUT_COPY
+from zbus.core.verbs.puts import FRONT as PUT_IN_FRONT
+from zbus.core.verbs.puts import PLAIN as PUT_PLAIN
+from zbus.core.verbs.puts import WHEN_DUE as PUT_WHEN_DUE
+from zbus.core.verbs.puts import PutOptions, PutPlace
 from zbus.core.verbs.seek import Check as SeekCheck
 from zbus.core.verbs.seek import Start
 
@@ -121,6 +126,10 @@ __all__ = [
     "PUSH_SECRET_BYTES_MAX",
     "PUSH_TIMEOUT_MS_MAX",
     "PUSH_TIMEOUT_MS_MIN",
+    "PUT_COPY",
+    "PUT_IN_FRONT",
+    "PUT_PLAIN",
+    "PUT_WHEN_DUE",
     "RATE_MAX",
     "SCHEDULES_PREFIX",
     "SERVICES",
@@ -174,6 +183,8 @@ __all__ = [
     "PullOptions",
     "Push",
     "PushState",
+    "PutOptions",
+    "PutPlace",
     "Ranges",
     "Raw",
     "Refusal",

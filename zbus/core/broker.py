@@ -17,14 +17,14 @@ from sys import maxsize
 from typing import NamedTuple
 
 from zbus.core.commit import topic_changes
-from zbus.core.commit.idempotent_put import remind
+from zbus.core.commit.recognition import remind
 from zbus.core.delivery import expiry, retries, settle
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.standby import Standbys
 from zbus.core.fanout.follow import ENDED_STOPPING
 from zbus.core.fanout.subscribers import Encoder, Subscriber
 from zbus.core.log import Log, Memory
-from zbus.core.model.chunk import Chunk
+from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Refusal, group_taken, group_unknown, topic_unknown
 from zbus.core.model.limits import DEFAULT_LIMITS, Limits
@@ -45,10 +45,10 @@ from zbus.core.topics.topic import Fetch, Group, Partition, Pull, Session, Topic
 from zbus.core.upkeep.fencing import Fencing
 from zbus.core.upkeep.invariants import check_topics
 from zbus.core.upkeep.retention import Retention
-from zbus.core.verbs import message_admin, purge, put_delayed, reads
+from zbus.core.verbs import message_admin, purge, reads
 from zbus.core.verbs.declare import Declarations, claim
 from zbus.core.verbs.disconnect import ORPHAN_MS, Departures
-from zbus.core.verbs.rate_limited_puts import make_puts
+from zbus.core.verbs.puts import COPIED, Puts
 from zbus.core.verbs.seek import Seeker, rewind
 
 
@@ -94,10 +94,10 @@ class Broker:
         )
         self._tick, self._following = dispatch.tick, dispatch.following
         self._retention = Retention(storage, dispatch, timers)
-        self._puts = puts = make_puts(self._tick, limits)
+        self._puts = puts = Puts(dispatch, limits)
         self._put_and_ack = PutAndAck(self.topics, dispatch, puts, timers)
         self._standbys = Standbys(dispatch, timers, limits.waiting_max, self.register)
-        DeadLetters(self.topics, dispatch, self._put_and_ack, puts, timers)
+        DeadLetters(self.topics, dispatch, self._put_and_ack, timers)
         self._departures = Departures(
             self.sessions,
             self._calls,
@@ -114,7 +114,6 @@ class Broker:
             storage,
             dispatch,
             self._put_and_ack,
-            puts,
             timers,
             self.declare,
             self.remove_topic,
@@ -128,10 +127,8 @@ class Broker:
         self.new_id: Callable[[], bytes] = ids.__next__
         # Putting.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
-        self.put_plain_along = puts.put_plain_along
-        self.put_once, self.put_front = puts.put_once, puts.put_front
-        self.put_delayed = partial(put_delayed.put, dispatch, puts)
         self.put_and_ack = self._put_and_ack.put
+        self.refuse_puts = puts.refuse
         self.put_refusal, self.too_large = puts.refusal, puts.too_large
         # Settling deliveries, of many as one change.
         self.ack = partial(settle.ack, dispatch)
@@ -166,7 +163,7 @@ class Broker:
             self.adopt,
             self._standbys.admit,
         ).declare
-        self.redrive = Redriver(dispatch, self._put_and_ack, puts, self.timers).redrive
+        self.redrive = Redriver(dispatch, self._put_and_ack, self.timers).redrive
         self.expel = self._following.expel
 
     # -- the turn -------------------------------------------------------------------------
@@ -381,20 +378,20 @@ class Broker:
     def call(
         self,
         partition: Partition,
-        chunk: Chunk,
         ticket: Ticket,
+        row: Row,
         session: Session,
         deadline_ms: int,
     ) -> None:
-        """Put a request (one message, with an id) that a service answers with `route`: settles with
+        """Put a request (a message with an id) that a service answers with `route`: settles with
         Routed, UNANSWERED at the deadline, or SERVICE_GONE. When its session leaves, no service
         gets it any more."""
         withdraw = partial(settle.withdraw, self._dispatch, partition)
-        call = self._calls.expect(session.id, chunk.ids[0], ticket, deadline_ms, withdraw)
+        call = self._calls.expect(session.id, row[0], ticket, deadline_ms, withdraw)
         if isinstance(call, BrokerError):
             ticket.settle(call)
         else:
-            self.put_all(partition, chunk, call)
+            self.put(partition, call, row, COPIED)
             self._calls.place(call, partition)
 
     def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:
@@ -504,11 +501,6 @@ class Broker:
         return max(0, before), backlog.floor()
 
     # -- what the process around the broker asks and decides --------------------------------
-
-    def refuse_puts(self, error: BrokerError | None, in_memory: BrokerError | None) -> None:
-        """Refuse what is put from now on, in topics on disk and in those in memory; None = accept
-        it again. Consumes, acknowledgements and everything else go on."""
-        self._puts.refusing, self._puts.refusing_in_memory = error, in_memory
 
     def refusing(self) -> BrokerError | None:
         """Why puts into topics on disk are refused, if they are."""

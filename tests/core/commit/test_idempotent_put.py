@@ -23,6 +23,7 @@ from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
 from zbus.core.topics.delta import snapshot
 from zbus.core.topics.outcomes import Duplicate, Stored
+from zbus.core.verbs.puts import PutOptions
 from zbus.storage.format.batch import Batch, Kind, read_header
 from zbus.storage.port import Found, Lane, OpenDone, StoredLane
 
@@ -51,7 +52,12 @@ def put(
 ) -> Probe:
     messages = [Message(id, b"", route, b"", body, once=key) for id in ids]
     probe = Probe()
-    box.broker.put_once(box.topic().partition_for(route), Chunk.of(messages), probe, expected)
+    box.broker.put_all(
+        box.topic().partition_for(route),
+        probe,
+        Chunk.of(messages),
+        PutOptions(expected_offset=expected),
+    )
     return probe
 
 
@@ -243,7 +249,7 @@ def test_a_key_is_found_in_whichever_partition_it_is(home: int) -> None:
         alone = put_with_key(box, index, b"k")
         whole = Probe()
         chunk = Chunk.of([Message(b"", body=b"x", once=b"k")])
-        box.broker.put_once(box.partition(index=index), chunk, whole)
+        box.broker.put_all(box.partition(index=index), whole, chunk)
         box.settle()
         assert along is not before
         for probe in (along, alone, whole):
@@ -512,7 +518,7 @@ def test_partitions_that_missed_a_change_follow() -> None:
     after = Box(journal, now_ms=box.now_ms)
     assert after.topic().options.dedupe_ms == 1_000
     probe = Probe()
-    after.broker.put_once(after.partition(index=1), Chunk.of([Message(b"1")]), probe, None)
+    after.broker.put_all(after.partition(index=1), probe, Chunk.of([Message(b"1")]))
     after.settle()
     later = again(after)
     assert duplicate(put(later, b"1")) == (0, 1)
@@ -561,7 +567,7 @@ def test_silent_partitions_forget_too(restarted: bool) -> None:
     box = new_box(attrs.evolve(DEDUPE, partitions=6))
     for partition in box.topic().partitions:
         message = Message(b"%d" % partition.index)
-        box.broker.put_once(partition, Chunk.of([message]), Probe())
+        box.broker.put_all(partition, Probe(), Chunk.of([message]))
     box.settle()
     if restarted:
         box = again(box)

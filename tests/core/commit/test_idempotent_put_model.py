@@ -18,6 +18,7 @@ from zbus.core.model.chunk import Chunk, implied_id, make_row
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
 from zbus.core.topics.outcomes import Duplicate, Peeked, Stored
+from zbus.core.verbs.puts import PutOptions
 
 Name = tuple[str, bytes]  # its kind, and the id or key
 
@@ -82,7 +83,9 @@ class Model:
             row = make_row(one.id, one.headers, one.body, one.tag, one.key, once=one.once)
             box.broker.put(partition, probe, row)
         else:
-            box.broker.put_once(partition, Chunk.of(messages), probe, expected_offset)
+            box.broker.put_all(
+                partition, probe, Chunk.of(messages), PutOptions(expected_offset=expected_offset)
+            )
 
         fresh, known = messages, []
         if key:

@@ -101,7 +101,7 @@ def put(box: Box, *keys: bytes, index: int = 0) -> range:
     partition, probe = box.partition(index=index), Probe()
     first = partition.end
     messages = [Message(b"%d" % at, key=key, body=key) for at, key in enumerate(keys, first)]
-    box.broker.put_all(partition, Chunk.of(messages), probe)
+    box.broker.put_all(partition, probe, Chunk.of(messages))
     return range(first, partition.end)
 
 
@@ -319,7 +319,7 @@ def test_what_a_filter_drops_or_expires_waits_for_nobody_and_holds_up_nobody() -
             Message(b"", b"in", b"k", body=b"last"),
         ]
     )
-    box.broker.put_all(box.partition(), chunk, Probe())
+    box.broker.put_all(box.partition(), Probe(), chunk)
     box.settle()
     assert box.take(count=1) == [b"first"]
     assert box.take() == []

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, refusal
 from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.dedup import active_ids
 from zbus.core.dedup.active_ids import ActiveIds, IdColumns
 from zbus.core.dedup.window import id_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
 from zbus.core.model.message_state import MessageState
-from zbus.core.topics import ids_in_use as taken
 from zbus.core.topics.outcomes import Duplicate, Stored
 from zbus.core.topics.topic import Partition
 from zbus.core.verbs import message_admin as single
@@ -43,7 +43,7 @@ def put(box: Box, *ids: bytes, route: bytes = b"", expires_ms: int = 0, once: by
     probe = Probe()
     messages = [Message(id, key=route, body=id, expires_ms=expires_ms, once=once) for id in ids]
     partition = box.topic().partition_for(route)
-    box.broker.put_once(partition, Chunk.of(messages), probe)
+    box.broker.put_all(partition, probe, Chunk.of(messages))
     return probe
 
 
@@ -259,7 +259,7 @@ def test_the_finished_go_little_by_little() -> None:
 
 
 def test_no_id_is_forgotten_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taken, "LIVE_IDS_MAX", 5)
+    monkeypatch.setattr(active_ids, "LIVE_IDS_MAX", 5)
     box = new_box()
     assert stored(box, *[b"%d" % number for number in range(5)]) == (0, 0)
     for probe in (put(box, b"5"), put(box, b"0", b"5")):

@@ -275,7 +275,7 @@ def test_what_a_tick_passes_over_is_bounded_for_all_groups_together(wait: bool) 
     box.settle()
     skipped = SKIPS_PER_TICK_MAX - 1
     messages = [Message(b"i", b"other")] * skipped + [Message(b"i", b"wanted", body=b"here")]
-    box.broker.put_all(box.partition(), Chunk.of(messages), Probe())
+    box.broker.put_all(box.partition(), Probe(), Chunk.of(messages))
     box.settle()
     probes = [box.pull(name, wait=wait) for name in names]
     before, turns = 0, 0

@@ -16,6 +16,7 @@ from zbus.core.model.message import Message
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.ticket import Silent
 from zbus.core.topics.outcomes import Delivered
+from zbus.core.verbs.puts import FRONT
 
 LEASES = GroupOptions(lease=True, lease_ms=1_000, attempts_max=2)
 
@@ -144,7 +145,7 @@ def test_what_expires_meanwhile_is_not_told() -> None:
     chunk = Chunk()
     chunk.add(b"", b"", b"gone", expires_ms=box.now_ms + 50)
     box.broker.drop_waiting(Silent(), box.group())
-    box.broker.put_all(box.topic().partitions[0], chunk, Silent())
+    box.broker.put_all(box.topic().partitions[0], Silent(), chunk)
     box.settle()
     pull = PullProbe(box.session())
     box.broker.pull(box.group(), pull, None)
@@ -170,7 +171,7 @@ def test_a_stream_of_which_one_part_expires_meanwhile_waits_on(which: int) -> No
     for body, until_ms in zip((b"2", b"3"), expires_ms, strict=True):
         chunk = Chunk()
         chunk.add(b"", b"", body, expires_ms=until_ms)
-        box.broker.put_all(box.partition(), chunk, Silent())
+        box.broker.put_all(box.partition(), Silent(), chunk)
     box.settle(1_000)
     pull = PullProbe(box.session(), PullOptions(credit=2))
     box.broker.pull(box.group(), pull, None)
@@ -206,7 +207,7 @@ def test_what_nobody_has_seen_is_where_it_was(on_loss: str, late: bool) -> None:
     journal = NoRoom()
     box = limited(journal, "disk", on_loss=on_loss)
     chunk = Chunk.of([Message(b"", body=b"front")])
-    box.broker.put_front(box.partition(), chunk, Probe())
+    box.broker.put_all(box.partition(), Probe(), chunk, FRONT)
     box.put(b"delayed", due_ms=box.now_ms + 10)
     box.settle(1_000)
     journal.shut = not late

@@ -35,7 +35,7 @@ def put(box: Box, *ttls_ms: int, delay_ms: int = 0) -> Probe:
         expires_ms = box.now_ms + ttl_ms if ttl_ms else 0
         due_ms = box.now_ms + delay_ms if delay_ms else 0
         chunk.add(b"", b"", b"%d" % ttl_ms, due_ms=due_ms, expires_ms=expires_ms)
-    box.broker.put_all(box.partition(), chunk, probe)
+    box.broker.put_all(box.partition(), probe, chunk)
     box.settle()
     return probe
 
@@ -88,7 +88,7 @@ def test_what_is_not_durable_yet_waits() -> None:
     box = new_box()
     chunk, probe = Chunk(), Probe()
     chunk.add(b"", b"", b"x", expires_ms=box.now_ms + 1)
-    box.broker.put_all(box.partition(), chunk, probe)
+    box.broker.put_all(box.partition(), probe, chunk)
     for _ in range(5):
         box.turn(MOMENT_MS)  # and nothing is synced
     assert (counts(box), probe.open) == ((1, 0, 0), True)
@@ -145,7 +145,7 @@ def test_a_key_is_free_when_its_first_message_has_left() -> None:
         chunk = Chunk()
         expires_ms = box.now_ms + ttl_ms if ttl_ms else 0
         chunk.add(b"", b"", body, key=b"k", expires_ms=expires_ms)
-        box.broker.put_all(box.partition(), chunk, Probe())
+        box.broker.put_all(box.partition(), Probe(), chunk)
     box.settle()
     assert box.take(count=1) == [b"a"]
     box.settle(1_000 + MOMENT_MS)

@@ -32,7 +32,7 @@ def prepared(*limits: int, dead_letter: str = "", group_max: int = 0) -> Box:
     for number, limit in enumerate(limits):
         chunk.add(b"%d" % number, b"", b"%d" % number, attempts_max=limit)
     probe = Probe()
-    box.broker.put_all(box.partition(), chunk, probe)
+    box.broker.put_all(box.partition(), probe, chunk)
     box.settle()
     assert probe.fine
     return box

@@ -381,7 +381,7 @@ class TestDue:
         now = box.now_ms
         for body, due_ms, expires_ms in ((b"a", 0, now), (b"b", now + 10, now + 5), (b"c", 0, 0)):
             message = Message(b"", body=body, due_ms=due_ms, expires_ms=expires_ms)
-            box.broker.put_all(box.partition(), Chunk.of([message]), Probe())
+            box.broker.put_all(box.partition(), Probe(), Chunk.of([message]))
         box.settle()
         box.settle(20)
         assert live.bodies == [b"c"]

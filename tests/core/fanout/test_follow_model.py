@@ -110,12 +110,12 @@ class World:
                 message = Message(b"", tag, body=body, due_ms=due_ms, expires_ms=expires_ms)
                 messages.append(message)
             if messages and not together:
-                box.broker.put_all(partition, Chunk.of(messages), Probe())
+                box.broker.put_all(partition, Probe(), Chunk.of(messages))
                 messages = []
             elif not messages:
                 box.broker.put(partition, Probe(), make_row(b"", b"", body, tag))
         if messages:
-            box.broker.put_all(partition, Chunk.of(messages), Probe())
+            box.broker.put_all(partition, Probe(), Chunk.of(messages))
 
     def connect(self, ear: Ear) -> None:
         room = self.random.choice((0, 50, 1_000, 1 << 30))

@@ -44,7 +44,7 @@ def source(box: Box, *offsets: int, index: int = 0, group: str = "g") -> Source:
 def transform(box: Box, *bodies: bytes, sources: Sequence[Source]) -> Probe:
     probe = Probe()
     chunk = Chunk.of([Message(body, body=body) for body in bodies])
-    box.broker._put_and_ack.put(box.partition("Out"), chunk, probe, sources)
+    box.broker._put_and_ack.put(box.partition("Out"), probe, chunk, sources)
     return probe
 
 
@@ -253,7 +253,7 @@ def test_stored_before_it_settles_as_well() -> None:
     for offset, settled in ((0, MessageState.DONE), (1, MessageState.DONE)):
         chunk = Chunk.of([Message(b"", body=b"a", once=b"key")])
         probe = Probe()
-        box.broker._put_and_ack.put(box.partition("Out"), chunk, probe, [source(box, offset)])
+        box.broker._put_and_ack.put(box.partition("Out"), probe, chunk, [source(box, offset)])
         box.settle()
         assert not probe.open
         assert lives(box)[offset] is settled

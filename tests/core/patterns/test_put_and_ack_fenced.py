@@ -33,7 +33,7 @@ def transform(box: LateBox) -> Probe:
     probe = Probe()
     chunk = Chunk.of([Message(b"", body=b"result")])
     source = Source(box.group(), box.partition(), ranges([0]))
-    box.broker._put_and_ack.put(box.partition("Out"), chunk, probe, [source])
+    box.broker._put_and_ack.put(box.partition("Out"), probe, chunk, [source])
     box.turn()
     return probe
 

@@ -118,7 +118,7 @@ def test_what_is_not_ready_is_not_moved() -> None:
     ):
         message = Message(b"id%d" % number, headers=headers, body=b"%d" % number, tag=tag)
         message.due_ms, message.expires_ms = due_ms, expires_ms
-        box.broker.put_all(where, Chunk.of([message]), Probe())
+        box.broker.put_all(where, Probe(), Chunk.of([message]))
     box.settle(100)
     probe = redrive(box)
     box.settle()

@@ -119,7 +119,7 @@ def test_messages_keep_what_they_were_staged_with() -> None:
     message = Message(b"id", b"tag", b"key", b"x: y\r\n", b"body")
     message.due_ms, message.expires_ms, message.attempts_max = now_ms + 50, now_ms + 5_000, 3
     message.once = b"staged-with"
-    box.broker.put_all(box.partition(ROWS), Chunk.of([message]), Probe())
+    box.broker.put_all(box.partition(ROWS), Probe(), Chunk.of([message]))
     box.settle()
     probe = commit(box, 0, Stage(0, 1, "Out"))
     box.settle()
@@ -137,7 +137,7 @@ def test_messages_keep_what_they_were_staged_with() -> None:
 def test_several_topics_and_partitions() -> None:
     box = prepared(partitions=3)
     keyed = [Message(b"%d" % n, key=b"k%d" % n, body=b"%d" % n) for n in range(20)]
-    box.broker.put_all(box.partition(ROWS), Chunk.of(keyed), Probe())
+    box.broker.put_all(box.partition(ROWS), Probe(), Chunk.of(keyed))
     box.settle()
     more = stage(box, b"x", b"y", topic="Other")
     probe = commit(box, 0, Stage(0, 20, "Out"), more)

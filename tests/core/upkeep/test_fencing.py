@@ -16,6 +16,7 @@ from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
 from zbus.core.topics.outcomes import Outcome, Peeked
 from zbus.core.topics.topic import Session
+from zbus.core.verbs.puts import PutOptions
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import JournalDamage, JournalError, ReadDone, Verdict
 from zbus.testing.late import LateJournal
@@ -133,8 +134,11 @@ VERBS: dict[str, Callable[[LateBox, Probe], object]] = {
     "put with a key": lambda box, probe: box.broker.put(
         box.partition(), probe, make_row(b"1", b"", b"x", once=b"key")
     ),
-    "put where it ends": lambda box, probe: box.broker.put_once(
-        box.partition(), Chunk.of([Message(b"1", body=b"x")]), probe, box.partition().end
+    "put where it ends": lambda box, probe: box.broker.put_all(
+        box.partition(),
+        probe,
+        Chunk.of([Message(b"1", body=b"x")]),
+        PutOptions(expected_offset=box.partition().end),
     ),
     "ack": lambda box, probe: box.broker.ack(probe, box.group(), box.partition(), ranges([0])),
     "nack": lambda box, probe: box.broker.nack(probe, box.group(), box.partition(), ranges([0])),

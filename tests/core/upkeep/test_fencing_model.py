@@ -51,10 +51,10 @@ class Model:
         probe, partition = Probe(), self.topic.partitions[index]
         if self.random.random() < 0.2:
             chunk = Chunk.of([Message(b"", body=body, once=bodies[0]) for body in bodies])
-            self.box.broker.put_once(partition, chunk, probe)
+            self.box.broker.put_all(partition, probe, chunk)
         else:
             chunk = Chunk.of([Message(b"", body=body) for body in bodies])
-            self.box.broker.put_all(partition, chunk, probe)
+            self.box.broker.put_all(partition, probe, chunk)
         self.puts.append((probe, bodies, index))
 
     def pull(self) -> None:

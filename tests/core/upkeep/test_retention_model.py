@@ -138,7 +138,7 @@ class RetentionMachine(RuleBasedStateMachine):
                 self.box.broker.put(partition, Probe(), make_row(b"", b"", bytes(100)))
             else:
                 message = Message(b"id", body=bytes(100), due_ms=due_ms)
-                self.box.broker.put_all(partition, Chunk.of([message] * count), Probe())
+                self.box.broker.put_all(partition, Probe(), Chunk.of([message] * count))
             self.turn(0, 1)
 
     @rule(number=st.integers(0, 2), count=st.integers(1, 6), wait=st.booleans())

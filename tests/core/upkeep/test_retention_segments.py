@@ -27,7 +27,7 @@ def box_with(options: TopicOptions, *groups: str) -> Box:
 def burst(box: Box, turns: int, count: int, body: bytes) -> None:
     """So much at once that nobody looks meanwhile."""
     for _ in range(turns):
-        box.broker.put_all(box.partition(), Chunk.of([Message(b"i", body=body)] * count), Probe())
+        box.broker.put_all(box.partition(), Probe(), Chunk.of([Message(b"i", body=body)] * count))
         box.settle()
 
 
@@ -90,7 +90,7 @@ def test_a_large_checkpoint_is_not_written_for_each_new_message() -> None:
     box = box_with(options)
     for batch in range(2):
         ids = [Message(b"%d %d" % (batch, number)) for number in range(10_000)]
-        box.broker.put_once(box.partition(), Chunk.of(ids), Probe())
+        box.broker.put_all(box.partition(), Probe(), Chunk.of(ids))
         box.settle()
     checks(box, 4)
     partition = box.partition()

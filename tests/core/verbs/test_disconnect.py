@@ -6,8 +6,6 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.model.chunk import Chunk
-from zbus.core.model.message import Message
 from zbus.core.topics.outcomes import Empty, EmptyReason
 
 GROUPS = [f"g{number}" for number in range(5)]
@@ -31,8 +29,8 @@ class Scene:
             self.probes.append(pull)
         for id in (b"1", b"2"):
             call = Probe()
-            chunk = Chunk.of([Message(id, body=b"?")])
-            box.broker.call(box.partition("S"), chunk, call, self.session, box.now_ms + 9_000)
+            row = id, b"", b"?"
+            box.broker.call(box.partition("S"), call, row, self.session, box.now_ms + 9_000)
             self.probes.append(call)
         box.settle()
 

@@ -10,7 +10,7 @@ from tests.core.support import Box, CrashJournal, Probe, again, same_state
 from zbus.core.cursor.state import GroupOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
-from zbus.core.verbs import put_delayed as timely
+from zbus.core.verbs import puts
 from zbus.storage.memory import MemoryJournal
 
 LEASED = GroupOptions(lease=True, window=1_000_000)
@@ -29,7 +29,7 @@ def put(box: Box, *delays_ms: int) -> Probe:
     now_ms = box.now_ms
     messages = [Message(b"", body=b"%d" % ms, due_ms=now_ms + ms if ms else 0) for ms in delays_ms]
     probe = Probe()
-    timely.put(box.broker._dispatch, box.broker._puts, box.partition(), Chunk.of(messages), probe)
+    box.broker.put_all(box.partition(), probe, Chunk.of(messages), puts.WHEN_DUE)
     return probe
 
 
@@ -95,7 +95,7 @@ def test_a_group_that_comes_later() -> None:
 
 
 def test_a_few_that_are_stuck_do_not_hold_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timely, "AHEAD_MAX", 10)
+    monkeypatch.setattr(puts, "AHEAD_MAX", 10)
     box = box_with("g")
     put(box, *[0] * 30)
     box.put(b"own", due_ms=box.now_ms + 900)
@@ -118,7 +118,7 @@ def test_a_few_that_are_stuck_do_not_hold_thousands(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("seed", range(20))
 def test_against_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is put and taken in between: by due time, then as it came; never early."""
-    monkeypatch.setattr(timely, "AHEAD_MAX", 3)
+    monkeypatch.setattr(puts, "AHEAD_MAX", 3)
     dice = random.Random(seed)
     box = Box(MemoryJournal())
     box.declare("T", "g", LEASED)

@@ -12,6 +12,7 @@ from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.topics.outcomes import Changed, Duplicate, Stored
+from zbus.core.verbs.puts import FRONT
 from zbus.storage.port import Lane, Verdict
 
 LEASING = GroupOptions(lease=True, window=100)
@@ -34,7 +35,7 @@ def put_front(box: Box, *bodies: bytes, id: bytes = b"", due_ms: int = 0) -> Pro
     chunk, probe = Chunk(), Probe()
     for body in bodies:
         chunk.add(id, b"", body, due_ms=due_ms)
-    box.broker.put_front(box.partition(), chunk, probe)
+    box.broker.put_all(box.partition(), probe, chunk, FRONT)
     return probe
 
 

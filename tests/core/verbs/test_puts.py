@@ -59,9 +59,9 @@ def test_a_put_goes_along_only_with_the_one_right_before(box: Box) -> None:
     others = [Probe() for _ in range(3)]
     between = [
         lambda: put(box, b"1"),
-        lambda: box.broker.put_all(partition, Chunk.of([Message(b"", body=b"2")]), others[0]),
-        lambda: box.broker.put_once(
-            partition, Chunk.of([Message(b"", body=b"3", once=b"k")]), others[1]
+        lambda: box.broker.put_all(partition, others[0], Chunk.of([Message(b"", body=b"2")])),
+        lambda: box.broker.put_all(
+            partition, others[1], Chunk.of([Message(b"", body=b"3", once=b"k")])
         ),
         # The same again: nothing is stored, but it is answered with what is put in this turn.
         lambda: box.broker.put(partition, others[2], make_row(b"", b"", b"3", once=b"k")),
@@ -110,14 +110,14 @@ def test_the_limits_are_those_of_every_verb(box: Box) -> None:
     partition, large = box.partition(), bytes(101)
     probes = [Probe() for _ in range(5)]
     box.broker.put(partition, probes[0], make_row(b"", b"", large))
-    box.broker.put_all(partition, Chunk.of([Message(b""), Message(b"", body=large)]), probes[1])
-    box.broker.put_once(partition, Chunk.of([Message(b"", body=large)]), probes[2])
+    box.broker.put_all(partition, probes[1], Chunk.of([Message(b""), Message(b"", body=large)]))
+    box.broker.put_all(partition, probes[2], Chunk.of([Message(b"", body=large)]))
     box.broker.put(partition, probes[3], make_row(b"", b"", large, once=b"k"))
-    box.broker.put_all(partition, Chunk.of([Message(b"")] * 6), probes[4])
+    box.broker.put_all(partition, probes[4], Chunk.of([Message(b"")] * 6))
     whys = [refusal(probe).refusal for probe in probes]
     assert whys == [Refusal.TOO_LARGE] * 4 + [Refusal.ILLEGAL]
     empty = Probe()
-    box.broker.put_all(partition, Chunk(), empty)
+    box.broker.put_all(partition, empty, Chunk())
     assert refusal(empty).refusal is Refusal.ILLEGAL
     ticket = put(box, bytes(100))
     assert not put_along(box, ticket, large)
@@ -142,8 +142,8 @@ def test_nothing_is_put_while_the_broker_refuses(durability: str) -> None:
         refused = in_memory is not None or durability != "memory"
         probes = [Probe() for _ in range(4)]
         box.broker.put(partition, probes[0], make_row(b"", b"", b"x"))
-        box.broker.put_all(partition, Chunk.of([Message(b"")]), probes[1])
-        box.broker.put_once(partition, Chunk.of([Message(b"")]), probes[2])
+        box.broker.put_all(partition, probes[1], Chunk.of([Message(b"")]))
+        box.broker.put_all(partition, probes[2], Chunk.of([Message(b"")]))
         key = b"new when %d" % refused
         box.broker.put(partition, probes[3], make_row(b"", b"", b"x", once=key))
         again = Probe()
@@ -161,7 +161,7 @@ def test_all_columns_are_stored_whatever_the_order_of_the_verbs(box: Box) -> Non
     box.broker.put(partition, Probe(), make_row(b"id", b"a: 1\r\n", b"labels", b"tag", b"key"))
     put(box, b"plain again")
     timed = Message(b"", headers=b"b: 2\r\n", body=b"timed", due_ms=now_ms + 5, expires_ms=1 << 50)
-    box.broker.put_all(partition, Chunk.of([timed]), Probe())
+    box.broker.put_all(partition, Probe(), Chunk.of([timed]))
     box.broker.put(partition, Probe(), make_row(b"", b"", b"once", once=b"k"))
     ticket = put(box, b"first of two")
     assert put_along(box, ticket, b"second of two")

@@ -7,9 +7,9 @@ import pytest
 
 from tests.conformance.test_fenced import LateWorld
 from tests.dialects.camellia.words import WorldTalk, verb
+from zbus.core.dedup import active_ids
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
-from zbus.core.topics import ids_in_use as taken
 from zbus.testing.world import World
 
 LATER = {"topic": "T", "msg": "lost", "delayMillis": 100, "msgId": "lost"}
@@ -97,7 +97,7 @@ def test_a_message_over_the_limit() -> None:
 
 def test_more_ids_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is refused, and none forgotten. Messages that were sent without an id need no room."""
-    monkeypatch.setattr(taken, "LIVE_IDS_MAX", 5)
+    monkeypatch.setattr(active_ids, "LIVE_IDS_MAX", 5)
     talk = WorldTalk()
     sent = [talk.send(msgId=str(number)) for number in range(5)]
     reply = talk.request(verb("sendMsg", **LATER))

@@ -159,7 +159,7 @@ def test_lines_with_control_characters_are_left_out() -> None:
     topic = platform.world.broker.topics[f"semq.{B}"]
     chunk = Chunk()
     chunk.add(b"a\x01b", b"x-own: y\r\nx-bad: a\x01b\r\nx-tab: a\tb\r\n", b"m", b"\x02")
-    platform.world.broker.put_all(topic.partitions[0], chunk, Silent())
+    platform.world.broker.put_all(topic.partitions[0], Silent(), chunk)
     came = branch.take_one("semq_deliver").headers
     assert (came["x-own"], came["x-tab"]) == ("y", "a\tb")
     assert not came.keys() & {"x-bad", "origin_id", "tag"}
@@ -173,7 +173,7 @@ def test_a_head_that_no_endpoint_takes(count: int) -> None:
     topic, chunk = platform.world.broker.topics[f"semq.{B}"], Chunk()
     lines = [b"x-%d: %b\r\n" % (at, b"y" * (100_000 // count)) for at in range(count)]
     chunk.add(b"", b"".join(lines), b"m")
-    platform.world.broker.put_all(topic.partitions[0], chunk, Silent())
+    platform.world.broker.put_all(topic.partitions[0], Silent(), chunk)
     came = branch.take_one("semq_deliver")
     assert (came.body, came.headers["seq"]) == (b"m", "1")
     assert not [name for name in came.headers if name.startswith("x-")]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from zbus.core.model.chunk import Chunk, Row
+from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
@@ -43,7 +43,7 @@ class Tick:
     """`now_ms` is the only time the broker knows."""
 
     retention_timer: Timer[Partition]  # for `Retention`
-    dedup_timer: Timer[Partition]  # for `zbus.core.commit.idempotent_put`
+    dedup_timer: Timer[Partition]  # for `zbus.core.commit.recognition`
     expiry_timer: Timer[Partition]  # for `zbus.core.delivery.expiry`
     expiring: Callable[[Partition, Chunk], None]  # of that: messages are written that expire
     make_room: Callable[[Chunk], bool]  # of `Retention`, as the next
@@ -59,7 +59,7 @@ class Tick:
         self.faults = faults or Containment()
         self.now_ms = 0
         self.put_ms = 0  # when something was put last
-        # Partitions in which `zbus.core.commit.idempotent_put` or `zbus.core.delivery.expiry` was
+        # Partitions in which `zbus.core.commit.recognition` or `zbus.core.delivery.expiry` was
         # at work in this turn.
         self.forgotten = 0
         self._storage = storage
@@ -79,41 +79,26 @@ class Tick:
             return self._retried_ms + RETRY_MS if self.behind else None
         return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
-    def stage(self, partition: Partition, chunk: Chunk) -> Chunk:
-        """Begin what this turn puts into a partition."""
-        self.awaited = True
-        self.put_ms = self.now_ms
-        if not partition.touched:
-            partition.touched = True
-            self.touched.append(partition)
-        chunk.first, chunk.time_ms = partition.end, self.now_ms
-        partition.staged = chunk
-        return chunk
-
-    def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
-        """Stage one message without a chunk of its own; the ticket settles when it is durable."""
+    def stage(
+        self, partition: Partition, ticket: Ticket, count: int, chunk: Chunk | None = None
+    ) -> Chunk:
+        """Put that many messages, all or none; the ticket settles when they are durable. They are
+        those of a chunk, which is given away, or are to be added to the one that this gives."""
         staged = partition.staged
         if staged is None:
-            staged = self.stage(partition, Chunk())
-        staged.add(*row)
-        partition.puts.append(ticket)
-        partition.last = ticket
-        ticket.offset = partition.end
-        partition.end += 1
-
-    def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
-        """Stage messages, all or none, at least one; the ticket settles when they are durable. The
-        chunk is given away."""
-        staged, count = partition.staged, len(chunk.bodies)
-        if staged is None:
-            self.stage(partition, chunk)
-        else:
+            self.awaited = True
+            self.put_ms = self.now_ms
+            self.touch(partition)
+            partition.staged = staged = Chunk() if chunk is None else chunk
+            staged.first, staged.time_ms = partition.end, self.now_ms
+        elif chunk is not None:
             chunk.time_ms = staged.time_ms
             staged.extend(chunk)
         partition.puts.append(ticket)
         partition.last = ticket
         ticket.offset = partition.end
         partition.end += count
+        return staged
 
     def join(self, partition: Partition, offset: int, ticket: Ticket) -> None:
         """Settle the ticket as a put that went to this offset: with Stored when it is durable."""

@@ -1,25 +1,49 @@
-"""Which ids are taken in a topic with `dedupe_live`: those of messages that are not finished.
+"""Which ids are in use in a topic with `dedupe_live`: those of messages that are not finished.
 
-Which message has an id is said here; whether that one is finished, `zbus.core.topics.ids_in_use`
-finds out. As in `zbus.core.dedup.window`, an entry is made from nothing but the stored message:
-recovery makes the same entries from the same bytes. Of several messages with one id the newest
-counts.
+A put with an id in use is a duplicate. As soon as the message is finished in every group its id is
+free, and the next message may have it. No client is told when that is: an entry is held against the
+backlogs when its id is put again or asked for. So to finish a message costs nothing more.
+
+As in `zbus.core.dedup.window`, an entry is made from nothing but the stored message: recovery makes
+the same entries from the same bytes. Of several messages with one id the newest counts.
+
+Entries of what is finished go little by little: each put looks at two of the oldest. That keeps
+about twice as many as there are messages to come, and what became of a message can be found by its
+id for as long as its groups remember it (`zbus.core.model.dispositions`).
 
 An entry takes about 150 bytes of memory, and 24 of a checkpoint.
 """
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 from zbus.core.dedup.window import NAME_BYTES, id_name
 from zbus.core.model.chunk import Chunk
+
+LIVE_IDS_MAX: Final = 1_000_000
+"""Entries of one partition; a message that would be one more is refused."""
+
+LOOKS_PER_PUT: Final = 2
+"""At old entries, for each new one."""
+
+LOOKS_FOR_ROOM_MAX: Final = 1_000
+"""The same, when there are as many as there may be."""
+
+TAKEN: Final = sys.maxsize
+"""The standing of what is not finished: later than any end."""
+
+Standing: TypeAlias = "Callable[[int, int], int]"
+"""Of the message at an offset, now: TAKEN if it is not finished in every group. Else when it was,
+epoch milliseconds, as long as a group remembers that; 0 = no group does, or it is not stored any
+more."""
 
 
 @attrs.define
@@ -54,7 +78,9 @@ NO_IDS: Final = IdColumns()
 class ActiveIds:
     """The entries of one partition."""
 
-    __slots__ = ("_known", "_queue", "_staged")
+    __slots__ = ("_known", "_queue", "_staged", "standing")
+
+    standing: Standing  # set by the partition that has it
 
     def __init__(self, columns: IdColumns = NO_IDS) -> None:
         self._known: dict[bytes, int] = dict(columns.rows())  # name -> offset
@@ -69,6 +95,18 @@ class ActiveIds:
         """The offset of the newest message with this name, finished or not."""
         offset = self._staged.get(name)
         return self._known.get(name) if offset is None else offset
+
+    def look_up(self, name: bytes, now_ms: int) -> tuple[int, int]:
+        """The standing of the newest message with this name, and its offset."""
+        offset = self.find(name)
+        return (0, 0) if offset is None else (self.standing(offset, now_ms), offset)
+
+    def make_room(self, now_ms: int, count: int) -> bool:
+        """Before that many new entries; whether there is room for them."""
+        self.sweep(now_ms, LOOKS_PER_PUT * count)
+        if len(self) + count > LIVE_IDS_MAX:
+            self.sweep(now_ms, LOOKS_FOR_ROOM_MAX)
+        return len(self) + count <= LIVE_IDS_MAX
 
     def stage(self, name: bytes, offset: int) -> None:
         """A message was put there, and `note` tells when it is written."""
@@ -88,18 +126,18 @@ class ActiveIds:
             if self._known.get(name, -1) >= chunk.first:
                 del self._known[name]
 
-    def sweep(self, gone: Callable[[int], bool], looks: int) -> None:
-        """Look at that many of the oldest entries, and forget those of which this is true."""
+    def sweep(self, now_ms: int, looks: int) -> None:
+        """Look at that many of the oldest entries, and forget those that no group or log knows."""
         known, queue = self._known, self._queue
         for _ in range(min(looks, len(queue))):
             name = queue.popleft()
             offset = known.get(name)
             if offset is None:
                 continue
-            if gone(offset):
-                del known[name]
-            else:
+            if self.standing(offset, now_ms):
                 queue.append(name)
+            else:
+                del known[name]
 
     def snapshot(self) -> IdColumns:
         """All entries."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from zbus.core.commit.idempotent_put import forget
+from zbus.core.commit.recognition import forget
 from zbus.core.commit.tick import Tick
 from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery import retries

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from zbus.core.commit.idempotent_put import EXPIRIES_PER_TURN_MAX
+from zbus.core.commit.recognition import EXPIRIES_PER_TURN_MAX
 from zbus.core.commit.tick import Tick
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition

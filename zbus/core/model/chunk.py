@@ -18,9 +18,12 @@ from zbus.core.model.message import Message
 
 _T = TypeVar("_T", bytes, int)
 
-Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, int, int, bytes, int]
-"""One message to be put: id, headers, body, tag, key, due, expiry, idempotency key, attempts; see
-`Chunk.add`. A plain tuple, since there is one for each put."""
+Row: TypeAlias = (
+    tuple[bytes, bytes, bytes] | tuple[bytes, bytes, bytes, bytes, bytes, int, int, bytes, int]
+)
+"""One message to be put: id, headers, body, and, of one that has anything else, tag, key, due,
+expiry, idempotency key and attempts; see `Chunk.add`. A plain tuple, since there is one for each
+put."""
 
 MESSAGE_BYTES = 100
 """What a message costs in memory beside its body and headers, about."""
@@ -76,6 +79,13 @@ class Chunk:
         for m in messages:
             rare = m.due_ms, m.expires_ms, m.once, m.attempts_max
             chunk.add(m.id, m.headers, m.body, m.tag, m.key, *rare)
+        return chunk
+
+    @classmethod
+    def single(cls, row: Row) -> Chunk:
+        """A chunk of one message, to be put."""
+        chunk = cls()
+        chunk.add(*row)
         return chunk
 
     def __len__(self) -> int:

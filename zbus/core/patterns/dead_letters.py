@@ -18,13 +18,12 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from zbus.core.delivery.dispatch import Dispatch
-from zbus.core.model.chunk import Chunk
+from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.ticket import Silent
 from zbus.core.patterns.put_and_ack import PutAndAck, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Group, Topic
-from zbus.core.verbs.puts import Puts
 
 AGAIN_MS: Final = 1_000
 """How often it is tried to store a message that could not be stored."""
@@ -58,13 +57,11 @@ class DeadLetters:
         topics: dict[str, Topic],
         dispatch: Dispatch,
         settling: PutAndAck,
-        puts: Puts,
         timers: Timers,
     ) -> None:
         self._topics = topics
         self._tick = dispatch.tick
         self._settling = settling
-        self._puts = puts
         self._again = timers.timer(self._store, lambda dying: dying.group)
         # By group, partition and offset. A message may die twice, if its partition was read again
         # before it was stored: the last time counts.
@@ -130,8 +127,7 @@ class DeadLetters:
         chunk = _with_lines(dying, *found, backlog.attempts.get(offset, 1))
         partition = target.partition_for(chunk.key_of(0))
         source = Source(group, group.topic.partitions[index], [range(offset, offset + 1)], True)
-        put = partial(self._puts.put_all, partition, chunk)
-        self._settling.put_with(partition, [source], _Stored(self, dying), put)
+        self._settling.put_leased(partition, _Stored(self, dying), chunk, [source])
 
 
 class _Stored(Silent):
@@ -156,11 +152,9 @@ def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
     group, index, offset, reason = dying
     lines = origin_lines(group, index, offset)
     lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
-    found = Chunk()
     lines = without_lines(chunk.headers[at]) + lines
     id, tag, key = chunk.id_of(at, index), chunk.tag_of(at), chunk.key_of(at)
-    found.add(id, lines, chunk.bodies[at], tag, key)
-    return found
+    return Chunk.single(make_row(id, lines, chunk.bodies[at], tag, key))
 
 
 def origin_lines(group: Group, index: int, offset: int) -> bytes:

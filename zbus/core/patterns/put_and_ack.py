@@ -15,8 +15,7 @@ Meanwhile the deliveries are *settling*: leased, and neither given back nor time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, known_of
@@ -30,14 +29,11 @@ from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.pending_acks import PendingAcks
 from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs.puts import Puts
+from zbus.core.verbs.puts import COPIED, PLAIN, PutOptions, Puts
 
 AGAIN_MS = 1_000
 """How often it is tried again to settle where that is not possible now: a disk is full, a partition
 is read again."""
-
-Put = Callable[[Ticket], None]
-"""Puts into the partition that decides, with this ticket."""
 
 
 class Source(NamedTuple):
@@ -70,29 +66,33 @@ class PutAndAck:
     def put(
         self,
         partition: Partition,
-        chunk: Chunk,
         ticket: Ticket,
+        chunk: Chunk,
         sources: Sequence[Source],
-        expected_offset: int | None = None,
+        options: PutOptions = PLAIN,
     ) -> None:
-        """Store messages as `Puts.put_once` does, and settle deliveries of any groups with them:
+        """Store messages as `Puts.put_all` does, and settle deliveries of any groups with them:
         settles as that does. NOT_LEASED, and nothing is stored, if one is not leased."""
         problem = self._problem(sources)
         if problem is not None:
             ticket.settle(problem)
-            return
-        put = partial(self._puts.put_once, partition, chunk, expected_offset=expected_offset)
-        self.put_with(partition, sources, ticket, lambda held: put(ticket=held))
+        else:
+            self.put_leased(partition, ticket, chunk, sources, options)
 
-    def put_with(
-        self, partition: Partition, sources: Sequence[Source], ticket: Ticket, put: Put
+    def put_leased(
+        self,
+        partition: Partition,
+        ticket: Ticket,
+        chunk: Chunk,
+        sources: Sequence[Source],
+        options: PutOptions = COPIED,
     ) -> None:
-        """The same with any way to put, for deliveries that are leased."""
+        """The same for deliveries that are leased."""
         for source in sources:
             self._hold(source)
         held = _Held(self, ticket, partition, sources)
         end = partition.end
-        put(held)
+        self._puts.put_all(partition, held, chunk, options)
         if partition.end == end or not held.open:
             return  # it is refused, or was stored before: nothing has to be remembered
         known = partition.settlements = partition.settlements or PendingAcks()

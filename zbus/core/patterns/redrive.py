@@ -14,7 +14,7 @@ from typing import Final
 
 from zbus.core.cursor.ranges import Ranges
 from zbus.core.delivery.dispatch import Dispatch
-from zbus.core.model.chunk import Chunk
+from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
 from zbus.core.model.message_state import MessageState
@@ -24,7 +24,6 @@ from zbus.core.patterns.put_and_ack import PutAndAck, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Group, Partition, Topic
-from zbus.core.verbs.puts import Puts
 
 PORTION: Final = 200
 """Messages that are moved in a turn."""
@@ -37,10 +36,9 @@ Target = Callable[[str], Topic | None]
 
 
 class Redriver:
-    def __init__(self, dispatch: Dispatch, settling: PutAndAck, puts: Puts, timers: Timers) -> None:
+    def __init__(self, dispatch: Dispatch, settling: PutAndAck, timers: Timers) -> None:
         self.dispatch = dispatch
         self.settling = settling
-        self.puts = puts
         self.timer = timers.timer(_Job.go_on, lambda job: job.group)
 
     def redrive(
@@ -176,14 +174,13 @@ class _Job:
         if topic is None or topic.options.calls:
             self._keep(partition, offset)
             return
-        copy = Chunk()
         headers, key = without_lines(chunk.headers[at]), chunk.key_of(at)
         id = chunk.id_of(at, partition.index)
-        copy.add(id, headers, chunk.bodies[at], chunk.tag_of(at), key)
+        copy = Chunk.single(make_row(id, headers, chunk.bodies[at], chunk.tag_of(at), key))
         into = topic.partition_for(key)
         source = Source(self.group, partition, [range(offset, offset + 1)])
-        put = partial(self._redriving.puts.put_all, into, copy)
-        self._redriving.settling.put_with(into, [source], _Put(self, partition, offset), put)
+        put = self._redriving.settling.put_leased
+        put(into, _Put(self, partition, offset), copy, [source])
 
     def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:
         """It is not ready after all, as a consumer would find: delayed, expired or filtered."""

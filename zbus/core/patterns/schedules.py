@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import settle as leases
 from zbus.core.delivery.dispatch import Dispatch
-from zbus.core.model.chunk import Chunk
+from zbus.core.model.chunk import Chunk, Row, make_row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.pull_options import ENDLESS, PullOptions
@@ -91,7 +91,7 @@ class Schedules:
         self.session = Session(b"schedules", "schedules")
         self.session.faults = broker.faults
 
-    def put(self, ticket: Ticket, target: Topic, chunk: Chunk) -> None:
+    def put(self, ticket: Ticket, target: Topic, row: Row) -> None:
         """Store a schedule: one message with the lines and the first time that it is due; settles
         with Stored, or with Duplicate if there is one of that id."""
         topic = self._topic(target)
@@ -103,7 +103,7 @@ class Schedules:
             text = f"topic {target.name} has {SCHEDULES_MAX} schedules, which is the limit"
             ticket.settle(BrokerError(Refusal.TOO_MANY, text))
             return
-        self._puts.put_once(topic.partitions[0], chunk, ticket)
+        self._puts.put(topic.partitions[0], ticket, row)
 
     def found(self, topic: Topic) -> None:
         """A start has found this topic."""
@@ -172,15 +172,15 @@ class Schedules:
         headers += b"cron_id: %b\r\ncron_time: %d\r\n" % (id, time_ms)
         made_ms = group.topic.options.created_ms
         once = b"cron-%d-%d-%d-%d" % (made_ms, *place, time_ms)
-        found, key = Chunk(), chunk.key_of(at)
-        found.add(b"", headers, chunk.bodies[at], chunk.tag_of(at), key, 0, 0, once)
+        key = chunk.key_of(at)
+        found = make_row(b"", headers, chunk.bodies[at], chunk.tag_of(at), key, once=once)
         # Always the same one, or what was put before is not recognised.
         known = target.partitions
         into = target.partition_for(key) if key else known[due.at % len(known)]
         if into.fenced is not None:
             self.give_back(due, now_ms + AGAIN_MS)
         else:
-            self._puts.put_once(into, found, due)
+            self._puts.put(into, due, found)
 
     def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
         """What its occurrence stands for: the last time that the expression names, or the one that

@@ -49,7 +49,6 @@ from zbus.core.topics.outcomes import Changed, Committed
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs import message_admin as single
 from zbus.core.verbs.declare import GroupWish
-from zbus.core.verbs.puts import Puts
 
 PREFIX: Final = "txn."
 ROWS: Final = ".rows"
@@ -74,7 +73,6 @@ class Transactions:
         storage: Storage,
         dispatch: Dispatch,
         settling: PutAndAck,
-        puts: Puts,
         timers: Timers,
         declare: Callable[..., None],
         remove: Callable[[Ticket, Topic], None],
@@ -84,7 +82,6 @@ class Transactions:
         self._storage = storage
         self._dispatch = dispatch
         self._settling = settling
-        self._puts = puts
         self._declare = declare
         self._remove = remove
         self._apps: dict[str, Producer] = {}
@@ -288,15 +285,12 @@ class Transactions:
 
     def _decide(self, app: Producer, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
         partition = app.decisions.partitions[0]
-        chunk = Chunk()
-        chunk.add(b"", b"", decision.body())
-        put = partial(self._puts.put_all, partition, chunk)
+        chunk = Chunk.single((b"", b"", decision.body()))
         sources = []
         if app.offset >= 0:
             former = [range(app.offset, app.offset + 1)]
             sources = [Source(app.decisions.groups[GROUP], partition, former)]
-        called = yield lambda done: self._settling.put_with(partition, sources, _Called(done), put)
-        outcome, offset = called
+        outcome, offset = yield partial(self._put_leased, partition, chunk, sources)
         if isinstance(outcome, BrokerError):
             if outcome.refusal is Refusal.FENCED:
                 app.loaded = False  # it may be there: it is looked for again
@@ -378,21 +372,20 @@ class Transactions:
             if len(by_partition) == 1:
                 offsets = [range(at, end)]
             source = Source(app.group, app.rows.partitions[0], offsets)
-            put = partial(self._puts.put_all, into, chunk)
-            outcome, _ = yield partial(self._put_with, into, source, put)
+            outcome, _ = yield partial(self._put_leased, into, chunk, [source])
             if isinstance(outcome, BrokerError):
                 app.problem = outcome
                 return 0
         return end - at
 
-    def _put_with(
+    def _put_leased(
         self,
         into: Partition,
-        source: Source,
-        put: Callable[[Ticket], None],
+        chunk: Chunk,
+        sources: Sequence[Source],
         done: Callable[[object], None],
     ) -> None:
-        self._settling.put_with(into, [source], _Called(done), put)
+        self._settling.put_leased(into, _Called(done), chunk, sources)
 
     def _drop_others(self, app: Producer, decided: Decision) -> Task:
         """What was staged before and is not of this batch: attempts that were given up."""

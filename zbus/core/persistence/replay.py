@@ -25,7 +25,6 @@ from zbus.core.cursor.state import Origin
 from zbus.core.dedup.active_ids import ActiveIds
 from zbus.core.dedup.window import KEY_MS, DedupWindow
 from zbus.core.timing.delays import Delays
-from zbus.core.topics.ids_in_use import look
 from zbus.core.topics.pending_acks import PendingAcks
 from zbus.core.topics.recovered import RecoveredState
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -130,7 +129,7 @@ class Replay(RecoveredState):
         partition.first = max(self.first, self.forgotten)
         partition.end = partition.visible = self.end
         partition.originals = self.originals
-        partition.ids = self.ids if partition.topic.options.dedupe_live else None
+        partition.keep_ids(self.ids if partition.topic.options.dedupe_live else None)
         partition.expiries = self.expiries or None
         partition.settlements = PendingAcks.found(self.settlements.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
@@ -255,7 +254,7 @@ def _let_go_of_ids(lanes: Lanes, partitions: Sequence[Partition]) -> None:
     """Forget the ids of what is finished: how much that is does not depend on what lives."""
     for partition in partitions:
         if partition.ids is not None and partition.index in lanes:
-            look(partition, lanes[partition.index].time_ms, len(partition.ids))
+            partition.ids.sweep(lanes[partition.index].time_ms, len(partition.ids))
 
 
 def _fill_partitions(topic: Topic, lanes: Lanes) -> None:

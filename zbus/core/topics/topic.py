@@ -15,7 +15,7 @@ from zlib import crc32
 
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions, Origin, TopicOptions
-from zbus.core.dedup.active_ids import ActiveIds
+from zbus.core.dedup.active_ids import TAKEN, ActiveIds
 from zbus.core.dedup.window import DedupWindow
 from zbus.core.log import Found, Log, Size
 from zbus.core.model.chunk import Chunk
@@ -23,6 +23,7 @@ from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome
 from zbus.core.model.filters import compile_filter
 from zbus.core.model.lateness import Lateness
+from zbus.core.model.message_state import MessageState
 from zbus.core.model.pull_options import ONE, EmptyReason, PullOptions
 from zbus.core.model.rate_limit import RateLimit, TokenBucket
 from zbus.core.model.subscriber import Subscribers
@@ -405,7 +406,7 @@ class Partition:
             None  # nothing of it is served, see `zbus.core.upkeep.fencing`
         )
         self.epoch = 0  # how often it was fenced
-        self.ids: ActiveIds | None = None  # that are taken, in a topic that looks at that
+        self.ids: ActiveIds | None = None  # that are in use, in a topic that looks at that
         self.reset(first, end)
 
     def reset(self, first: int = 0, end: int = 0) -> None:
@@ -415,7 +416,7 @@ class Partition:
         self.visible = end
         self.recovered = 0  # what is below it was there when the broker read the log
         self.originals = DedupWindow()  # what must not be stored again
-        self.ids = None if self.ids is None else ActiveIds()
+        self.keep_ids(None if self.ids is None else ActiveIds())
         self.expiries: Delays | None = None  # when messages expire, if some do
         self.settlements: PendingAcks | None = None  # of deliveries, by what was put here
         # This tick.
@@ -442,10 +443,36 @@ class Partition:
         """Read what is stored from an offset on; it may come late."""
         self.topic.fetch(self, offset, portion, done)
 
+    def keep_ids(self, ids: ActiveIds | None) -> None:
+        """These are in use; None: the topic does not look at ids."""
+        self.ids = ids
+        if ids is not None:
+            ids.standing = self.standing
+
+    def _claimed(self) -> list[Backlog]:
+        """Of the groups that a client has named or read."""
+        groups = self.topic.groups.values()
+        return [group.backlogs[self.index] for group in groups if not group.options.unclaimed]
+
     def finished(self) -> int | None:
         """All claimed groups are done with what is before it; None = no group."""
-        groups = [group for group in self.topic.groups.values() if not group.options.unclaimed]
-        return min((group.backlogs[self.index].floor() for group in groups), default=None)
+        return min([backlog.floor() for backlog in self._claimed()], default=None)
+
+    def standing(self, offset: int, now_ms: int) -> int:
+        """See `Standing`. Where there are no groups, what is stored is not finished."""
+        if offset < self.first:
+            return 0
+        backlogs = self._claimed()
+        if not backlogs:
+            return TAKEN
+        ended_ms, kept_ms = 0, self.topic.options.settled_ms
+        for backlog in backlogs:
+            if backlog.life(offset) is not MessageState.DONE:
+                return TAKEN
+            if backlog.fates is not None:
+                ending = backlog.fates.find(offset, now_ms, kept_ms)
+                ended_ms = ended_ms if ending is None else max(ended_ms, ending.time_ms)
+        return ended_ms
 
     def readers_at(self) -> list[int]:
         """The cursors of all groups that a consumer reads from, and the places of subscribers."""
@@ -492,9 +519,7 @@ class Topic:
         self.fetch: Fetch  # by the part that has storage, `Storage.fetch`
         self.followed: Subscribers | None = None
         self.turn = 0  # the partition that takes messages without a key in this tick
-        self.quota: RateLimit | None = (
-            None  # what it takes a second (`zbus.core.verbs.rate_limited_puts`)
-        )
+        self.quota: RateLimit | None = None  # what it takes a second (`zbus.core.verbs.puts`)
         self.updated_ms = options.created_ms
         # Of a topic with several partitions, see `zbus.core.commit.topic_changes`.
         self.incarnation = ""
@@ -511,7 +536,7 @@ class Topic:
         for partition in self.partitions:
             partition.last = None
             if options.dedupe_live is not (partition.ids is not None):
-                partition.ids = ActiveIds() if options.dedupe_live else None
+                partition.keep_ids(ActiveIds() if options.dedupe_live else None)
         self.has_put_hooks = options.calls or options.remembers_ids  # a put is not just stored
         self.minimal_headers = (
             options.minimal_headers and not options.calls

@@ -24,7 +24,6 @@ from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal, offset_outside
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Ticket
-from zbus.core.topics import ids_in_use as taken
 from zbus.core.topics.outcomes import Changed
 from zbus.core.topics.point_reads import Place, PointReads
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -46,7 +45,9 @@ def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | Bro
         if original is not None and original.time_ms > now_ms - kept_ms:
             return partition, original.offset
     if topic.options.dedupe_live:
-        places = [(*taken.find(one, name, now_ms), one) for one in topic.partitions]
+        places = [
+            (*one.ids.look_up(name, now_ms), one) for one in topic.partitions if one.ids is not None
+        ]
         known, offset, partition = max(places, key=lambda place: place[0])
         if known:
             return partition, offset

@@ -1,137 +1,166 @@
-"""The verbs that put: one message or many, each time or once."""
+"""Putting: one message or many, with all that a put may ask for. One way, and its steps in order:
+
+    quick      one message that asks for nothing, while nothing is refused: straight to the log
+    check      how many messages, how large they are, how many a second the topic takes
+    recognise  what was stored before (`zbus.core.commit.recognition`)
+    refuse     what is new: the disk is full, the log ends elsewhere, too many ids are in use
+    record     keys and ids, and the messages in the chunk of this turn
+    place      in front of what is ready, or beside the log until it is due
+    answer     when all of it is durable, what is new and what was there before
+
+A put that is refused ends with the reason, and stores nothing.
+
+Mostly a group learns when a message is due as its cursor comes to it. Then messages that no client
+has asked for yet are delivered in the order of the log, also if they are due in another, and count
+as ready before they are. What is put with `PutPlace.DUE` waits beside the log from the beginning,
+in every group that is there: it is delivered in the order in which it becomes due, and counts as
+what it is. It costs each of the groups what a delayed message costs (`zbus.core.timing.delays`).
+Message and place are one write.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import enum
+from typing import Final, NamedTuple
 
-from zbus.core.commit.idempotent_put import put_once, put_with_key, remember_along
+from zbus.core.commit.recognition import Recognised, recognise, remember_along
 from zbus.core.cursor.state import TopicOptions
+from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.model.chunk import Chunk, Row
-from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.model.errors import BrokerError, Refusal, conflict
 from zbus.core.model.limits import Limits
-from zbus.core.model.ticket import Ticket
+from zbus.core.model.rate_limit import RateLimit, so_many
+from zbus.core.model.ticket import Parts, Ticket
+from zbus.core.topics.outcomes import Duplicate
+from zbus.core.topics.topic import Group, Partition, Topic
 
-if TYPE_CHECKING:
-    from zbus.core.commit.tick import Tick
-    from zbus.core.topics.topic import Partition
+AHEAD_MAX: Final = 1_000
+"""Messages that wait beyond what is ready and that no client asks for. With more, the cursor goes
+past some of what is ready, which then costs as much; so a few that are stuck do not hold
+millions."""
+
+_ONCE: Final = 7
+"""Where in a row its idempotency key is."""
+
+
+class PutPlace(enum.Enum):
+    """Where in a group that is there what is new stands."""
+
+    END = "end"  # as the log has it
+    FRONT = "front"  # before all that is ready, in its order; what is not due yet has its turn then
+    DUE = "due"  # as the log has it, and what is not due yet waits beside it
+
+
+class PutOptions(NamedTuple):
+    """What a put may ask for."""
+
+    place: PutPlace = PutPlace.END
+    expected_offset: int | None = None  # only if the log ends there, else CONFLICT
+    # False: what was stored before is stored once more. A copy has the id of its original.
+    recognised: bool = True
+
+
+PLAIN: Final = PutOptions()
+FRONT: Final = PutOptions(PutPlace.FRONT)
+WHEN_DUE: Final = PutOptions(PutPlace.DUE)
+COPIED: Final = PutOptions(recognised=False)
 
 
 class Puts:
-    """A put that is refused ends with the reason, and stores nothing."""
+    """The verbs that put; settle with Stored, or Duplicate if something of it was there before."""
 
-    def __init__(self, tick: Tick, limits: Limits) -> None:
-        self.tick = tick
-        self.limits = limits
+    def __init__(self, dispatch: Dispatch, limits: Limits) -> None:
+        self._dispatch = dispatch
+        self._tick = dispatch.tick
+        self._limits = limits
         self._message_bytes_max = limits.message_bytes_max
+        self._limited = bool(limits.topic_messages_per_s or limits.topic_bytes_per_s)
         # Why nothing is put now, and why not even in a topic in memory (then both are set).
         self.refusing: BrokerError | None = None
         self.refusing_in_memory: BrokerError | None = None
 
-    def put(self, partition: Partition, ticket: Ticket, row: Row) -> None:
-        """Store one message, with an idempotency key only if it is not stored yet; settles with
-        Stored or Duplicate. It does what `put_all` and `put_once` do, without a chunk of its own;
-        ids are not looked at."""
-        if self.refusing is not None and (refused := self.refusal(partition.topic.options)):
-            if not row[7]:
-                ticket.settle(refused)
-                return
-            chunk = Chunk()
-            chunk.add(*row)
-            self.put_once(partition, chunk, ticket)
-        elif len(row[2]) > self._message_bytes_max:
-            ticket.settle(self.too_large())
-        elif row[7]:
-            put_with_key(self.tick, partition, ticket, row)
+    # -- one message ----------------------------------------------------------------------
+
+    def put(
+        self, partition: Partition, ticket: Ticket, row: Row, options: PutOptions = PLAIN
+    ) -> None:
+        """Store one message."""
+        if (
+            options is not PLAIN
+            or (len(row) > _ONCE and row[_ONCE])
+            or (row[0] and partition.topic.has_put_hooks)
+            or self._limited
+            or self.refusing is not None
+            or len(row[2]) > self._message_bytes_max
+        ):
+            self.put_all(partition, ticket, Chunk.single(row), options)
         else:
-            self.tick.put(partition, ticket, row)
+            self._tick.stage(partition, ticket, 1).add(*row)
 
     def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
         """Put one more message under the ticket of the one before, so that they end together.
         False if that cannot be: something came in between, or it is stored or refused."""
         if partition.last is not ticket or len(row[2]) > self._message_bytes_max:
             return False
-        if row[7] and not remember_along(self.tick, partition, row):
+        quota = self._quota(partition.topic) if self._limited else None
+        if quota is not None and quota.wait_s(self._tick.now_ms):
             return False
         staged = partition.staged
         assert staged is not None
-        staged.add(*row)
-        partition.end += 1
-        return True
-
-    def put_plain_along(
-        self, partition: Partition, ticket: Ticket, id: bytes, headers: bytes, body: bytes
-    ) -> bool:
-        """The same for a message that has nothing else, as nearly all puts are."""
-        if partition.last is not ticket or len(body) > self._message_bytes_max:
-            return False
-        staged = partition.staged
-        assert staged is not None
-        if staged.plain:  # as `add` does, without a call
+        if len(row) > _ONCE:
+            if row[_ONCE] and not remember_along(self._tick, partition, row):
+                return False
+            staged.add(*row)
+        elif staged.plain:  # as `add` does, without a call
+            id, headers, body = row
             staged.ids.append(id)
             staged.headers.append(headers)
             staged.bodies.append(body)
         else:
-            staged.add(id, headers, body)
+            staged.add(*row)
         partition.end += 1
+        if quota is not None:
+            quota.take(1, len(row[2]))
         return True
 
-    def put_all(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
-        """Store messages, all or none, at consecutive offsets; settles with Stored. The chunk is
-        given away: its offset and time are the broker's to say."""
-        problem = self.refusal(partition.topic.options) or self._batch_problem(chunk)
+    # -- many, and all that may be asked for ----------------------------------------------
+
+    def put_all(
+        self, partition: Partition, ticket: Ticket, chunk: Chunk, options: PutOptions = PLAIN
+    ) -> None:
+        """Store messages, all or none, at consecutive offsets. The chunk is given away: its offset
+        and time are the broker's to say. If one has an idempotency key, all have the same."""
+        problem = self._batch_problem(partition.topic, chunk)
         if problem is not None:
             ticket.settle(problem)
-        else:
-            self.tick.put_all(partition, chunk, ticket)
+            return
+        found = recognise(self._tick, partition, chunk) if options.recognised else None
+        if found is not None and found.problem is not None:
+            ticket.settle(found.problem)
+            return
+        new = chunk if found is None else found.new
+        if new.bodies and self._refuse(partition, ticket, found, options):
+            return
+        part = ticket
+        if found is not None and len(new.bodies) < len(chunk.bodies):
+            part = self._join(partition, ticket, len(chunk.bodies), found)
+        if not new.bodies:
+            return
+        if found is not None:
+            found.record(self._tick, partition)
+        first, due = partition.end, new.due
+        self._tick.stage(partition, part, len(new.bodies), new)
+        if options.place is PutPlace.FRONT:
+            self._put_in_front(partition, first, due)
+        elif options.place is PutPlace.DUE and due is not None:
+            self._delay(partition, first, due)
 
-    def put_once(
-        self,
-        partition: Partition,
-        chunk: Chunk,
-        ticket: Ticket,
-        expected_offset: int | None = None,
-    ) -> None:
-        """The same with those of them that are not stored yet; settles with Stored or Duplicate.
-        With `expected_offset`: only if the next offset is that, else CONFLICT. If one has an
-        idempotency key, all have the same."""
-        problem = self._batch_problem(chunk)
-        if problem is not None:
-            ticket.settle(problem)
-        else:
-            refused = self.refusal(partition.topic.options)
-            put_once(self.tick, partition, chunk, ticket, expected_offset, refused)
+    # -- check and refuse -----------------------------------------------------------------
 
-    def put_front(
-        self,
-        partition: Partition,
-        chunk: Chunk,
-        ticket: Ticket,
-        expected_offset: int | None = None,
-    ) -> None:
-        """What `put_once` does, and in each group that is there the new messages are before all
-        that is ready, in their order. What is due later has its turn when it is due."""
-        first, now_ms = partition.end, self.tick.now_ms
-        self.put_once(partition, chunk, ticket, expected_offset)
-        staged = partition.staged
-        if partition.end == first or staged is None:
-            return  # nothing of it is new, or it was refused
-        new = list(range(first, partition.end))
-        if (due := staged.due) is not None:
-            new = [offset for offset in new if due[offset - staged.first] <= now_ms]
-        for group in partition.topic.groups.values():
-            backlog = group.backlogs[partition.index]
-            for offset in reversed(new):
-                backlog.put_front(offset)
-            self.tick.change(partition, group)
-
-    def _batch_problem(self, chunk: Chunk) -> BrokerError | None:
-        limits, bodies = self.limits, chunk.bodies
-        if not 0 < len(bodies) <= limits.batch_messages_max:
-            text = f"a batch has 1 to {limits.batch_messages_max} messages"
-            return BrokerError(Refusal.ILLEGAL, text)
-        if max(map(len, bodies)) > limits.message_bytes_max:
-            return self.too_large()
-        return None
+    def refuse(self, error: BrokerError | None, in_memory: BrokerError | None) -> None:
+        """Refuse what is put from now on, in topics on disk and in those in memory; None = accept
+        it again. Consumes, acknowledgements and everything else go on."""
+        self.refusing, self.refusing_in_memory = error, in_memory
 
     def refusal(self, options: TopicOptions) -> BrokerError | None:
         """Why a message for such a topic, or a new one, is refused now: the monitor of disk
@@ -140,5 +169,106 @@ class Puts:
 
     def too_large(self) -> BrokerError:
         """The refusal of a body over the limit."""
-        text = f"a message body has at most {self.limits.message_bytes_max} bytes"
+        text = f"a message body has at most {self._message_bytes_max} bytes"
         return BrokerError(Refusal.TOO_LARGE, text)
+
+    def _batch_problem(self, topic: Topic, chunk: Chunk) -> BrokerError | None:
+        bodies, count_max = chunk.bodies, self._limits.batch_messages_max
+        if not 0 < len(bodies) <= count_max:
+            return BrokerError(Refusal.ILLEGAL, f"a batch has 1 to {count_max} messages")
+        if max(map(len, bodies)) > self._message_bytes_max:
+            return self.too_large()
+        if not self._limited:
+            return None
+        # A batch passes as a whole, also if it is more than is left. Bytes are those of bodies.
+        quota = self._quota(topic)
+        if wait_s := quota.wait_s(self._tick.now_ms):
+            return self._throttled(topic, wait_s)
+        quota.take(len(bodies), sum(map(len, bodies)))
+        return None
+
+    def _quota(self, topic: Topic) -> RateLimit:
+        if topic.quota is None:
+            limits = self._limits
+            topic.quota = RateLimit(limits.topic_messages_per_s, limits.topic_bytes_per_s)
+        return topic.quota
+
+    def _throttled(self, topic: Topic, wait_s: int) -> BrokerError:
+        limits = self._limits
+        most = so_many((limits.topic_messages_per_s, "message"), (limits.topic_bytes_per_s, "byte"))
+        text = f"{topic.name} accepts {most} a second: retry in {wait_s} s"
+        return BrokerError(Refusal.THROTTLED, text, topic.name, wait_s)
+
+    def _refuse(
+        self, partition: Partition, ticket: Ticket, found: Recognised | None, options: PutOptions
+    ) -> bool:
+        """Whether what is new is refused now; then the ticket ends."""
+        problem = self.refusal(partition.topic.options)
+        if problem is None and options.expected_offset not in (None, partition.end):
+            problem = conflict(partition.index, partition.end)
+            if partition.end > partition.visible:
+                # A crash may take that end back, and what is before it may find no room yet: then
+                # this is refused like that.
+                parts = Parts(ticket, problem, 1)
+                self._tick.join(partition, partition.end - 1, parts.part())
+                return True
+        if problem is None and found is not None:
+            problem = found.too_many_ids(partition, self._tick.now_ms)
+        if problem is not None:
+            ticket.settle(problem)
+        return problem is not None
+
+    # -- answer and place -----------------------------------------------------------------
+
+    def _join(self, partition: Partition, ticket: Ticket, count: int, found: Recognised) -> Ticket:
+        """Wait for what was there before; gives the ticket of what is new. The two have one fate:
+        what is refused of the originals refuses this."""
+        last: dict[Partition, int] = {}
+        for home, original in found.known:
+            last[home] = max(last.get(home, 0), original.offset + original.records - 1)
+        new = len(found.new.bodies)
+        home, ticket.offset = partition, partition.end
+        if not new:
+            home, ticket.offset = found.known[0][0], found.known[0][1].offset
+        parts = Parts(ticket, Duplicate(home, count - new), len(last) + bool(new))
+        for home, offset in last.items():
+            self._tick.join(home, offset, parts.part())
+        return parts.part()
+
+    def _put_in_front(self, partition: Partition, first: int, due: list[int] | None) -> None:
+        now_ms, new = self._tick.now_ms, range(first, partition.end)
+        ready = [o for o in new if due is None or due[o - first] <= now_ms]
+        for group in partition.topic.groups.values():
+            backlog = group.backlogs[partition.index]
+            for offset in reversed(ready):
+                backlog.put_front(offset)
+            self._tick.change(partition, group)
+
+    def _delay(self, partition: Partition, first: int, due: list[int]) -> None:
+        dispatch, tick, index = self._dispatch, self._tick, partition.index
+        later = {o: due_ms for o, due_ms in enumerate(due, first) if due_ms > tick.now_ms}
+        for group in partition.topic.groups.values() if later else ():
+            backlog = group.backlogs[index]
+            for offset, due_ms in later.items():
+                backlog.delay(offset, due_ms)
+            if len(backlog.ahead) > AHEAD_MAX:
+                _catch_up(group, partition, tick.now_ms, 2 * len(later))
+            tick.change(partition, group)
+            dispatch.schedule(group, index)
+        for offset, due_ms in later.items():
+            dispatch.following.delay(partition.topic.followed, index, offset, due_ms)
+
+
+def _catch_up(group: Group, partition: Partition, now_ms: int, count_max: int) -> None:
+    """Move the cursor past messages that are ready. They keep their places."""
+    backlog = group.backlogs[partition.index]
+    for _ in range(count_max):
+        offset = backlog.reached()
+        chunk = partition.log.find(offset)
+        if chunk is None or offset >= partition.visible:
+            return
+        due_ms = 0 if chunk.due is None else chunk.due[offset - chunk.first]
+        if due_ms > now_ms:
+            backlog.delay(offset, due_ms)
+        else:
+            backlog.put_back(offset)

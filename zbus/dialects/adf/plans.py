@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from zbus.core.api import Changed, Chunk, Group, Opening, Partition, make_row
+from zbus.core.api import PUT_IN_FRONT, PUT_PLAIN, Changed, Group, Opening, Partition
 from zbus.dialects.adf import actions
 from zbus.dialects.adf.actions import PUSHES, Action
 from zbus.dialects.adf.frames import Frames
@@ -99,12 +99,9 @@ class Push(AdfPlan):
         reply, partition = AdfReply(self.asked, peer, id), topic.partitions[0]
         if topic.options.calls:
             reply.fail(actions.WITHOUT_TRANSACTIONS)
-        elif self.left:
-            chunk = Chunk()
-            chunk.add(b"", b"", body)
-            self.broker.put_front(partition, chunk, reply)
         else:
-            self.broker.put(partition, reply, make_row(b"", b"", body))
+            row = b"", b"", body
+            self.broker.put(partition, reply, row, PUT_IN_FRONT if self.left else PUT_PLAIN)
 
 
 class PullPlan(AdfPlan):

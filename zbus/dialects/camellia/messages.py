@@ -10,6 +10,8 @@ from zbus.core.api import (
     ATTEMPTS_MAX,
     DELAY_MS_MAX,
     DONE,
+    PUT_PLAIN,
+    PUT_WHEN_DUE,
     BrokerError,
     Chunk,
     Duplicate,
@@ -274,12 +276,7 @@ def _put(
         0,
         Status.WAITING if due_ms else Status.READY,
     )
-    if id or due_ms:
-        chunk = Chunk()
-        chunk.add(*row)
-        broker.put_delayed(partition, chunk, reply)
-    else:
-        broker.put(partition, reply, row)
+    broker.put(partition, reply, row, PUT_WHEN_DUE if due_ms else PUT_PLAIN)
     context.monitor.watch(topic.group(topic.name))
     context.queues.sent_to(topic.name)
     context.parking.open(topic.name)

@@ -11,7 +11,6 @@ import msgspec
 from zbus.core.api import (
     DELAY_MS_MAX,
     BrokerError,
-    Chunk,
     Duplicate,
     Outcome,
     Partition,
@@ -124,15 +123,7 @@ def _put(
     """Store a message; give its id."""
     broker = context.broker
     id = context.ids.message_id(partition.index, broker.now_ms)
-    if partition.topic.has_put_hooks or due_ms:
-        chunk = Chunk()
-        chunk.add(id, b"", body, key=keys, due_ms=due_ms)
-        if partition.topic.options.remembers_ids:
-            broker.put_once(partition, chunk, ticket)
-        else:
-            broker.put_all(partition, chunk, ticket)
-    else:
-        broker.put(partition, ticket, make_row(id, b"", body, key=keys))
+    broker.put(partition, ticket, make_row(id, b"", body, key=keys, due_ms=due_ms))
     return id
 
 

@@ -92,15 +92,14 @@ class DeadRows:
             return
         self._open.add(key)
         copied_lines = lines.removeprefix(MARK) + b"dead_reason: %b\r\n" % reason.encode()
-        copy = Chunk()
         id = encode_id(f"{mailbox.node}/{row.mid}")  # no other dialect can make it
-        copy.add(id.encode(), copied_lines, chunk.bodies[at])
+        row_copy = id.encode(), copied_lines, chunk.bodies[at]
         copied = _Step(self, _Buried(mailbox, row, key, waiting_ticket), self.copied)
         topic = self._made()
         if isinstance(topic, BrokerError):
             copied.settle(topic)
         else:
-            self._broker.put_once(topic.partitions[0], copy, copied)
+            self._broker.put(topic.partitions[0], copied, row_copy)
 
     def copied(self, buried: _Buried) -> None:
         """It is put by, durably: now to its number."""

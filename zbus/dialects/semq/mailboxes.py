@@ -25,7 +25,6 @@ from zbus.core.api import (
     DELAY_MS_MAX,
     Broker,
     BrokerError,
-    Chunk,
     Group,
     GroupOptions,
     GroupWish,
@@ -223,9 +222,7 @@ class Mailboxes:
     def put(self, mailbox: Mailbox, ticket: Ticket, id: str, lines: bytes, body: bytes) -> None:
         """Store a row, unless there is one of that id: settles with Stored or Duplicate, when that
         is durable."""
-        chunk = Chunk()
-        chunk.add(id.encode(), lines, body)
-        self._broker.put_once(mailbox.partition, chunk, ticket)
+        self._broker.put(mailbox.partition, ticket, (id.encode(), lines, body))
 
     def acknowledge(self, mailbox: Mailbox, offsets: list[int]) -> None:
         """SS_ACK. If that is lost, the node is asked for them once more."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zbus.core.api import Chunk, Duplicate, Outcome, Stored, Topic, topic_unknown
+from zbus.core.api import Duplicate, Outcome, Stored, Topic, make_row, topic_unknown
 from zbus.dialects.semq.context import OFFLINE, UNKNOWN, Refused, SemqCall, SemqContext, SemqReply
 from zbus.dialects.semq.dead import EXPIRED
 from zbus.dialects.semq.frames import PLATFORM_LINE, encode_push, lines_of, passed_on
@@ -231,15 +231,12 @@ def _to_topic(
     _check_lines(lines, context.settings.message_headers_bytes_max)
     id = b"" if envelope is None or envelope.mid is None else str(envelope.mid).encode()
     expires_ms = 0 if envelope is None else envelope.expires_ms
-    chunk = Chunk()
-    chunk.add(id, lines, call.body, expires_ms=expires_ms)
     partition = topic.partition_for(id)
     if partition.fenced is not None:
         reply.settle(partition.fenced)
-    elif topic.options.remembers_ids:
-        context.broker.put_once(partition, chunk, reply)
     else:
-        context.broker.put_all(partition, chunk, reply)
+        row = make_row(id, lines, call.body, expires_ms=expires_ms)
+        context.broker.put(partition, reply, row)
 
 
 def _check_lines(lines: bytes, bytes_max: int) -> None:

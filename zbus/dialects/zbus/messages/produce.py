@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from zbus.core.api import BrokerError, Chunk, Partition, Row, Ticket, Topic, topic_unknown
+from zbus.core.api import (
+    BrokerError,
+    Chunk,
+    Partition,
+    PutOptions,
+    PutPlace,
+    Row,
+    Ticket,
+    Topic,
+    topic_unknown,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.produce_with_ack import Settles
 from zbus.dialects.zbus.messages.put_shapes import PutShape, slots_of_put
@@ -49,7 +59,6 @@ class Produce:
         "careful",
         "container",
         "dialect",
-        "front",
         "id",
         "idempotent",
         "key",
@@ -59,6 +68,7 @@ class Produce:
         "misplaced",
         "multiplexed",
         "once",
+        "options",
         "params",
         "place",
         "quiet",
@@ -87,7 +97,7 @@ class Produce:
         self.id = params.id
         self.rare = Rare.of(params)
         self.timeout_ms = params.duration(b"timeout")
-        self.front = self._front()
+        self.options = self._options()
         self.schedule = Schedule.of(params)
         self.once = b""
         if (value := params.fields.get(b"idempotency-key")) is not None:
@@ -111,53 +121,41 @@ class Produce:
         self.kind = PutKind.of(dialect.put_kinds, params, self.quiet)
         self.careful = self._is_careful()
 
-    @property
-    def expected_offset(self) -> int | None:
-        """Where the log must end; None = anywhere."""
-        return None if self.rare is None else self.rare.expected_offset
-
     def _is_careful(self) -> bool:
         """More has to be decided than where a message goes, or it may be many messages."""
         params = self.params
         return (
-            bool(self.container or self.front or self.misplaced)
+            bool(self.container or self.misplaced)
+            or self.options.place is not PutPlace.END
             or self.settles is not None
             or self.schedule is not None
             or (params.opened and params.head.method == b"GET")  # it may be a reload
         )
 
-    def _front(self) -> bool:
-        front = bool(self.params.switch(b"front"))
-        if front and self.rare is not None and (self.rare.delay_ms or self.rare.deliver_at_ms):
+    def _options(self) -> PutOptions:
+        rare = self.rare or NOT_RARE
+        if not self.params.switch(b"front"):
+            return PutOptions(expected_offset=rare.expected_offset)
+        if rare.delay_ms or rare.deliver_at_ms:
             raise BadRequest(400, "400: Bad Format, front is for messages without a delay")
-        if front and self.settles is not None:
+        if self.settles is not None:
             raise BadRequest(400, "400: Bad Format, front and ack_topic do not go together")
-        return front
+        return PutOptions(PutPlace.FRONT, rare.expected_offset)
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         place = self.place
-        if place is not None and len(id) <= ID_BYTES_MAX:
-            puts, id = place.last, id or self.id
-            before = None if id or self.multiplexed else peer.turns or peer.together
-            if type(puts) is Puts and puts.kind is self.kind and before in (None, puts):
-                known, lines = peer.put_lines, self.lines
-                if known is not None and known[0] == lines:
-                    lines = known[1]
-                else:
-                    lines = self.with_sender(peer, lines, self.minimal_headers)
-                if self.broker.put_plain_along(place, puts, id, lines, body or self.body):
-                    puts.peers.append(peer)  # as `add` does, without a call
-                    puts.ids.append(id)
-                    peer.open_tickets += 1
-                    if self.multiplexed:
-                        peer.multiplexed = True
-                    elif not id:
-                        peer.together = puts
-                    return
-        self._run_first(peer, id, body)
+        if place is not None and type(place.last) is Puts and len(id) <= ID_BYTES_MAX:
+            known, lines = peer.put_lines, self.lines
+            if known is not None and known[0] == lines:  # as `with_sender` does, without a call
+                lines = known[1]
+            else:
+                lines = self.with_sender(peer, lines, self.minimal_headers)
+            self.put_row(place, peer, (id or self.id, lines, body or self.body))
+        else:
+            self._run_first(peer, id, body)
 
     def _run_first(self, peer: Connection, id: bytes, body: bytes) -> None:
-        """What is not as the put before it."""
+        """The first of a turn."""
         topic = self.broker.topics.get(self.topic_key)
         if topic is not None and topic.minimal_headers is not self.minimal_headers:
             self.know(topic)
@@ -170,15 +168,12 @@ class Produce:
                 self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
                 return
             once = encode_header_value(id)
-        known, lines = peer.put_lines, self.lines
-        if known is not None and known[0] == lines:
-            lines = known[1]
+        lines, body = self.with_sender(peer, self.lines, self.minimal_headers), body or self.body
+        if self.tag or self.key or once or self.rare is not None:
+            self.put(topic, peer, id, lines, body, self.tag, self.key, once, self.rare)
         else:
-            lines = self.with_sender(peer, lines, self.minimal_headers)
-        labels = self.tag, self.key, once, self.rare
-        place = self.put(topic, peer, id, lines, body or self.body, *labels)
-        if not any(labels):
-            self.place = place
+            self.place = topic.partition_for(b"")
+            self.put_row(self.place, peer, (id, lines, body))
 
     def put(
         self,
@@ -191,44 +186,29 @@ class Produce:
         key: bytes,
         once: bytes,
         rare: Rare | None,
-    ) -> Partition | None:
-        """Put a message about which nothing is left to be decided. Neighbours in the log whose
-        replies are alike have one ticket; then the partition is returned for others."""
+    ) -> None:
+        """Put a message about which nothing is left to be decided but where, and when it is due."""
         if rare is None:
-            partition = topic.partition_for(key)
-            return self.put_row(partition, peer, (id, lines, body, tag, key, 0, 0, once, 0))
+            row = id, lines, body, tag, key, 0, 0, once, 0
+            self.put_row(topic.partition_for(key), peer, row)
+            return
         try:
             partition = rare.place(topic, key)
             due_ms, expires_ms = rare.times(self.broker)
         except BadRequest as error:
             self._refuse(peer, id, error)
-            return None
+            return
         row = (id, lines, body, tag, key, due_ms, expires_ms, once, rare.attempts_max)
         if rare.expected_offset is None:
-            return self.put_row(partition, peer, row)
-        chunk = Chunk()
-        chunk.add(*row)
-        ticket = PutReply(self.dialect, self.params, peer, id, self.quiet)
-        self.broker.put_once(partition, chunk, ticket, rare.expected_offset)
-        return None
-
-    def put_plain(
-        self, partition: Partition, peer: Connection, id: bytes, lines: bytes, body: bytes
-    ) -> None:
-        """The same for a message that has nothing but these."""
-        puts = partition.last
-        if (
-            type(puts) is Puts
-            and puts.kind is self.kind
-            and (id or self.multiplexed or (peer.turns or peer.together) in (None, puts))
-            and self.broker.put_plain_along(partition, puts, id, lines, body)
-        ):
-            puts.add(peer, id)
+            self.put_row(partition, peer, row)
         else:
-            self.put_row(partition, peer, (id, lines, body, b"", b"", 0, 0, b"", 0))
+            ticket = PutReply(self.dialect, self.params, peer, id, self.quiet)
+            options = PutOptions(expected_offset=rare.expected_offset)
+            self.broker.put(partition, ticket, row, options)
 
-    def put_row(self, partition: Partition, peer: Connection, row: Row) -> Partition | None:
-        """The same, of what is all decided."""
+    def put_row(self, partition: Partition, peer: Connection, row: Row) -> None:
+        """The same, of what is all decided. Neighbours in the log whose replies are alike have one
+        ticket."""
         id, kind, puts = row[0], self.kind, partition.last
         if (
             type(puts) is Puts
@@ -243,14 +223,13 @@ class Produce:
                 peer.multiplexed = True
             elif not id:
                 peer.together = puts
-            return partition
+            return
+        ticket: Ticket
         if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
-            self.broker.put(
-                partition, PutReply(self.dialect, self.params, peer, id, self.quiet), row
-            )
-            return None
-        self.broker.put(partition, Puts(self, kind, peer, id), row)
-        return partition
+            ticket = PutReply(self.dialect, self.params, peer, id, self.quiet)
+        else:
+            ticket = Puts(self, kind, peer, id)
+        self.broker.put(partition, ticket, row)
 
     def slots(self) -> Slots | None:
         """A message, about which nothing is left to be decided."""
@@ -320,31 +299,22 @@ class Produce:
                         params.head, peer.address, broker.now_ms, broker.new_id
                     )
                 ticket = PutReply(dialect, params, peer, id, self.quiet)
-                chunk, lines = Chunk(), self.with_sender(peer, self.lines, self.minimal_headers)
-                body = body or self.body
+                lines = self.with_sender(peer, self.lines, self.minimal_headers)
                 labels = self.tag, self.key, due_ms, expires_ms, once, rare.attempts_max
-                chunk.add(ticket.id, lines, body, *labels)
-                self._put(partition, chunk, ticket)
+                row = ticket.id, lines, body or self.body, *labels
+                self._put(partition, ticket, Chunk.single(row))
         except BadRequest as error:
             self._refuse(peer, id, error)
 
-    def _put(self, partition: Partition, chunk: Chunk, ticket: Ticket) -> None:
-        broker = self.dialect.broker
-        if self.settles is not None:
-            sources = self.settles.sources()
-            if isinstance(sources, BrokerError):
-                ticket.settle(sources)
-            else:
-                broker.put_and_ack(partition, chunk, ticket, sources, self.expected_offset)
+    def _put(self, partition: Partition, ticket: Ticket, chunk: Chunk) -> None:
+        if self.settles is None:
+            self.broker.put_all(partition, ticket, chunk, self.options)
             return
-        if self.front:
-            broker.put_front(partition, chunk, ticket, self.expected_offset)
-            return
-        recognised = chunk.once is not None or partition.topic.options.remembers_ids
-        if recognised or self.expected_offset is not None:
-            broker.put_once(partition, chunk, ticket, self.expected_offset)
+        sources = self.settles.sources()
+        if isinstance(sources, BrokerError):
+            ticket.settle(sources)
         else:
-            broker.put_all(partition, chunk, ticket)
+            self.broker.put_and_ack(partition, ticket, chunk, sources, self.options)
 
     def _may_be_a_reload(self, topic: Topic, id: bytes) -> bool:
         """A browser opens a URL, and nothing that it says would tell another opening from it."""
@@ -403,7 +373,7 @@ class Produce:
                 ticket.settle(topic_unknown(self.params.topic))  # it was removed between two steps
                 return
             ticket.count = len(chunk)
-            self._put(partition, chunk, ticket)
+            self._put(partition, ticket, chunk)
 
     def _batch_chunk(
         self, columns: Columns, peer: Connection, once: bytes

@@ -51,10 +51,6 @@ class Put(Protocol):
     request_lines: RequestLines
     multiplexed: bool
 
-    def put_plain(
-        self, partition: Partition, peer: Connection, id: bytes, lines: bytes, body: bytes
-    ) -> object: ...
-
     def put_row(self, partition: Partition, peer: Connection, row: Row) -> object: ...
 
     def put(
@@ -192,7 +188,7 @@ class PutShape(OfShape):
             partitions = topic.partitions
             partition = partitions[0] if len(partitions) == 1 else topic.partition_for(key)
             if self._is_plain and not due_ms:
-                plan.put_plain(partition, peer, id, lines, body)
+                plan.put_row(partition, peer, (id, lines, body))
             else:
                 plan.put_row(partition, peer, (id, lines, body, tag, key, due_ms, 0, once, 0))
         else:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from zbus.core.api import Chunk, Silent, Ticket, Topic
+from zbus.core.api import PUT_COPY, PutOptions, Silent, Ticket, Topic, make_row
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.produce_with_ack import Settles
 from zbus.dialects.zbus.replies import CallReply
@@ -28,9 +28,7 @@ class Called(Protocol):
     once: bytes
     idempotent: bool
 
-    @property
-    def expected_offset(self) -> int | None: ...
-
+    options: PutOptions
     settles: Settles | None
     timeout_ms: int | None
     silent: bool
@@ -72,7 +70,7 @@ def call_service(plan: Called, topic: Topic, peer: Connection, id: bytes, body: 
     """A produce to a topic of services: the reply is what a service routes back."""
     dialect, params = plan.dialect, plan.params
     broker = dialect.broker
-    if plan.once or plan.idempotent or plan.expected_offset is not None or plan.settles:
+    if plan.once or plan.idempotent or plan.options.expected_offset is not None or plan.settles:
         text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
         raise BadRequest(400, f"400: Bad Format, {text}")
     body = body or plan.body
@@ -97,10 +95,9 @@ def call_service(plan: Called, topic: Topic, peer: Connection, id: bytes, body: 
         ticket = reply = CallReply(dialect, params, peer, id)
         message_id = reply.id
     # No request waits for the answer after the deadline, so no service need work on it.
-    chunk = Chunk()
-    chunk.add(message_id, lines, body, plan.tag, plan.key, 0, deadline_ms)
+    row = make_row(message_id, lines, body, plan.tag, plan.key, expires_ms=deadline_ms)
     partition = topic.partition_for(plan.key)
     if silent:
-        broker.put_all(partition, chunk, ticket)
+        broker.put(partition, ticket, row, PUT_COPY)
     else:
-        broker.call(partition, chunk, ticket, peer, deadline_ms)
+        broker.call(partition, ticket, row, peer, deadline_ms)

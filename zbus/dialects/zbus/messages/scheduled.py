@@ -9,7 +9,7 @@ import attrs
 from zbus.core.api import CRON_LINE as CRON
 from zbus.core.api import SCHEDULES_PREFIX as PREFIX
 from zbus.core.api import ZONE_LINE as ZONE
-from zbus.core.api import Chunk, Partition, Topic
+from zbus.core.api import Partition, Topic, make_row
 from zbus.core.api import without_schedule_lines as without_lines
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.cron import TIMES, zone_of
@@ -88,10 +88,9 @@ class Schedule:
         ticket = ScheduleReply(plan, peer, id, topic.name, due_ms)
         schedule_lines = CRON + encode_header_value(self.cron.encode()) + b"\r\n"
         schedule_lines += ZONE + self.zone.encode() + b"\r\n"
-        chunk = Chunk()
-        labels = plan.tag, plan.key, due_ms
-        chunk.add(ticket.id, without_lines(lines) + schedule_lines, body, *labels)
-        broker.schedules.put(ticket, topic, chunk)
+        lines = without_lines(lines) + schedule_lines
+        row = make_row(ticket.id, lines, body, plan.tag, plan.key, due_ms)
+        broker.schedules.put(ticket, topic, row)
 
 
 class ScheduleReply(PutReply):
