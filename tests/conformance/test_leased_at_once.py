@@ -128,7 +128,7 @@ def test_a_lease_is_given_at_once(query: str, monkeypatch: pytest.MonkeyPatch) -
     for key in (1, 2):
         put(client, "T", b"%d" % key, query=f"tag=a.b&key={key}")
     assert pull(client, "/T/g").headers["consume_group"] == "g"
-    monkeypatch.setattr(world.broker._dispatch, "pull", None)
+    monkeypatch.setattr(world.broker._dispatch.pulls, "add", None)
     assert pull(client, "/T/g").body == b"2"
 
 

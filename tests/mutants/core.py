@@ -371,6 +371,26 @@ WRITING: list[Mutant] = [
     *mutants_of(
         "zbus/core/delivery/settle.py",
         (
+            "window-stays-shut",
+            "        if group.waiting or group.aside is not None:\n"
+            "            runs.activate(group)  # the window opened",
+            "        pass",
+            "core/delivery/test_dispatch.py conformance/test_ack_and_redelivery.py "
+            "core/test_broker.py",
+        ),
+        (
+            "extended-too-early-a-wake",
+            "        runs.schedule_at(group, partition.index, deadline_ms)\n",
+            "",
+            "core/test_broker.py conformance/test_leases.py",
+        ),
+        (
+            "given-back-for-later-and-not-woken",
+            "            runs.schedule_at(group, partition.index, due_ms)\n",
+            "            pass\n",
+            "core/test_broker.py conformance/test_leases.py",
+        ),
+        (
             "ack-of-what-was-never-given",
             "    return count + finish_tried(backlog, ranges)",
             "    return count + sum([finish_all(backlog, r) for r in ranges])",
@@ -380,34 +400,6 @@ WRITING: list[Mutant] = [
             "front-in-the-wrong-order",
             "    for offset in reversed(leased) if front and not later else leased:",
             "    for offset in leased:",
-            "core/test_broker.py conformance/test_leases.py",
-        ),
-        (
-            "nack-not-written",
-            "    if not group.backlogs[partition.index].dirty:\n"
-            "        dispatch.tick.change(partition, group)\n",
-            "",
-            f"{BROKER} {CAMPAIGN}",
-        ),
-        (
-            "window-stays-shut",
-            "        if group.waiting or group.aside is not None:\n"
-            "            dispatch.activate(group)  # the window opened",
-            "        pass",
-            "core/delivery/test_dispatch.py conformance/test_ack_and_redelivery.py "
-            "core/test_broker.py",
-        ),
-        (
-            "extended-too-early-a-wake",
-            "        if not 0 < backlog.wake_ms <= deadline_ms:\n"
-            "            dispatch.schedule(group, partition.index)\n",
-            "",
-            "core/test_broker.py conformance/test_leases.py",
-        ),
-        (
-            "given-back-for-later-and-not-woken",
-            "        if retried or (later and not 0 < backlog.wake_ms <= due_ms):",
-            "        if retried:",
             "core/test_broker.py conformance/test_leases.py",
         ),
         (
@@ -588,7 +580,32 @@ SERVING: list[Mutant] = [
         ),
     ),
     *mutants_of(
+        "zbus/core/delivery/run_queue.py",
+        (
+            "nack-not-written",
+            "        if not group.backlogs[partition.index].dirty:\n"
+            "            self.tick.change(partition, group)\n",
+            "",
+            f"{BROKER} {CAMPAIGN}",
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/delivery/pulls.py",
+        (
+            "ended-pull-gets-a-message",
+            "        if pull.group.forget_pull(pull):",
+            "        if pull.open:",
+            "core/delivery/test_dispatch.py core/verbs/test_disconnect.py",
+        ),
+    ),
+    *mutants_of(
         "zbus/core/delivery/dispatch.py",
+        (
+            "woken-but-not-written",
+            "            self.tick.change(partition, group)\n        budget.woken",
+            "            pass\n        budget.woken",
+            "core/test_broker.py core/delivery/test_due_messages.py",
+        ),
         (
             "handed-out-before-the-sync",
             "            offset = backlog.next(partition.visible)",
@@ -630,18 +647,6 @@ SERVING: list[Mutant] = [
             "                    group.turn = index + 1",
             "                    group.turn = index",
             "conformance/test_partitions.py core/delivery/test_dispatch.py",
-        ),
-        (
-            "ended-pull-gets-a-message",
-            "        if group.forget_pull(pull):",
-            "        if pull.open:",
-            "core/delivery/test_dispatch.py core/verbs/test_disconnect.py",
-        ),
-        (
-            "woken-but-not-written",
-            "            self.tick.change(partition, group)\n        self._woken_left",
-            "            pass\n        self._woken_left",
-            "core/test_broker.py core/delivery/test_due_messages.py",
         ),
     ),
     *mutants_of(
@@ -702,8 +707,8 @@ SERVING: list[Mutant] = [
         ),
         (
             "fallen-off-and-not-told",
-            "                group.unreported = True\n                self._tick.change(partition, group)",
-            "                self._tick.change(partition, group)",
+            "                group.unreported = True\n                self._runs.changed(group, partition)",
+            "                self._runs.changed(group, partition)",
             "core/upkeep/test_retention.py",
         ),
     ),
@@ -811,7 +816,7 @@ FENCED: list[Mutant] = [
         ),
         (
             "followers-not-told",
-            "        self._dispatch.following.end(topic, why)\n",
+            "        self._runs.following.end(topic, why)\n",
             "",
             FENCE,
         ),
@@ -947,6 +952,12 @@ RETRIED: list[Mutant] = [
     *mutants_of(
         "zbus/core/delivery/dispatch.py",
         (
+            "nobody-is-woken",
+            "            self._rates.set(group, self.tick.now_ms + wait_ms)",
+            "            pass",
+            RETRIES,
+        ),
+        (
             "rate-not-taken",
             "            group.rate.take(count_max - pieces.count_left)",
             "            pass",
@@ -956,12 +967,6 @@ RETRIED: list[Mutant] = [
             "one-batch-and-another",
             "        if taken:\n",
             "        if False:\n",
-            RETRIES,
-        ),
-        (
-            "lease-of-the-group",
-            "(wants.lease_ms or group.options.lease_ms)",
-            "group.options.lease_ms",
             RETRIES,
         ),
         (
@@ -987,11 +992,11 @@ RETRIED: list[Mutant] = [
         ),
     ),
     *mutants_of(
-        "zbus/core/delivery/group_rate.py",
+        "zbus/core/delivery/turn_leases.py",
         (
-            "nobody-is-woken",
-            "            self._timer.set(group, now_ms + wait_ms)",
-            "            pass",
+            "lease-of-the-group",
+            "(wants.lease_ms or group.options.lease_ms)",
+            "group.options.lease_ms",
             RETRIES,
         ),
     ),

@@ -43,7 +43,7 @@ MISTAKES: list[Mutant] = [
         ),
         (
             "faulty-group-waits-on",
-            "            self._dispatch.end_waiting(culprit, fenced(*zero.lane, INTERNAL))\n",
+            "            self._pulls.cancel(culprit, fenced(*zero.lane, INTERNAL))\n",
             "",
             FAULTS,
         ),

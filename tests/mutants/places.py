@@ -14,7 +14,7 @@ PLACES: list[Mutant] = [
         "zbus/core/verbs/seek.py",
         (
             "seek-told-before-it-is-durable",
-            "self._dispatch.tick.confirm_all(topic, ticket, Declared(topic, group))",
+            "self._runs.tick.confirm_all(topic, ticket, Declared(topic, group))",
             "ticket.settle(Declared(topic, group))",
             SEEK,
         ),
@@ -38,7 +38,7 @@ PLACES: list[Mutant] = [
         ),
         (
             "seek-wakes-nobody",
-            "        dispatch.activate(group)",
+            "        runs.activate(group)",
             "        pass",
             f"{DIALOGUES} {STARTS}",
         ),

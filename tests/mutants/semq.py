@@ -73,7 +73,7 @@ SEMQ: list[Mutant] = [
         (
             "semq-topics-store-what-is-sent-again",
             "        row = make_row(id, lines,",
-            "        row = make_row(b\"\", lines,",
+            '        row = make_row(b"", lines,',
             SIMULATED,
         ),
     ),

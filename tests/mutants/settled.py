@@ -56,8 +56,8 @@ SETTLED: list[Mutant] = [
         "zbus/core/delivery/retries.py",
         (
             "pause-too-short",
-            "dispatch.tick.now_ms + pause_ms(options, attempts))",
-            "dispatch.tick.now_ms + pause_ms(options, attempts) - 5)",
+            "runs.tick.now_ms + pause_ms(options, attempts))",
+            "runs.tick.now_ms + pause_ms(options, attempts) - 5)",
             "core/delivery/test_retries.py",
         ),
     ),

@@ -217,14 +217,14 @@ ROWS = {
         lambda rig: rig.plant(culprits(rig), "_ready"), pull, PEER, None, True
     ),
     "a pull whose time is up": Row(
-        lambda rig: rig.plant(rig.broker._dispatch._pulls, "_call"),
+        lambda rig: rig.plant(rig.broker._dispatch.pulls._deadlines, "_call"),
         wait_for_more,
         PEER,
         None,
         True,
     ),
     "a lease that ends": Row(
-        fail_in_timer(lambda broker: broker._dispatch._wakes),
+        fail_in_timer(lambda broker: broker._dispatch.runs.wakes),
         lease_and_let_it_end,
         {"topic": "A", "group": "leased"},
         None,

@@ -105,7 +105,7 @@ class Stack(Desk):
         """Turn until all that was asked for is durable."""
         for _ in range(200):
             self.work()
-            busy = self.posted or self.broker._dispatch.active or self.broker._tick.touched
+            busy = self.posted or self.broker._dispatch.runs.active or self.broker._tick.touched
             if not busy and not any(worker.jobs for worker in self.workers):
                 return
             self.now_ms += 5

@@ -47,7 +47,7 @@ class MistakenSimulation(Simulation):
         for owner, name in (
             (broker._storage, "write"),
             (broker._dispatch, "_scan"),
-            (broker._dispatch._wakes, "_call"),
+            (broker._dispatch.runs.wakes, "_call"),
             (broker._tick.retention_timer, "_call"),
         ):
             setattr(owner, name, self._sabotaged(getattr(owner, name)))

@@ -83,7 +83,6 @@ class Broker:
         self.changes = Changes(self.faults)  # of topics, groups and readers
         self._storage = storage
         self._fetch: Fetch = lambda *wanted: storage.fetch(*wanted)
-        self._turns = 0
         self._removed = 0  # partitions, ever: they and their topics know each other
         # Temporary groups found at recovery.
         self._orphans = timers.timer(self._abandon, lambda group: group)
@@ -92,38 +91,32 @@ class Broker:
         self._dispatch = dispatch = Dispatch(
             storage, timers, self.request_clock, limits.waiting_max, self._calls
         )
-        self._tick, self._following = dispatch.tick, dispatch.following
-        self._retention = Retention(storage, dispatch, timers)
-        self._puts = puts = Puts(dispatch, limits)
-        self._put_and_ack = PutAndAck(self.topics, dispatch, puts, timers)
-        self._standbys = Standbys(dispatch, timers, limits.waiting_max, self.register)
-        DeadLetters(self.topics, dispatch, self._put_and_ack, timers)
-        self._departures = Departures(
-            self.sessions,
-            self._calls,
-            self.changes,
-            dispatch,
-            self._following,
-            self._standbys,
-            self.remove_group,
-        )
+        self._runs = runs = dispatch.runs
+        self._tick = runs.tick
+        self._retention = Retention(storage, runs, timers)
+        self._puts = puts = Puts(runs, limits)
+        self._put_and_ack = PutAndAck(self.topics, runs, puts, timers)
+        self._standbys = Standbys(dispatch.pulls, timers, limits.waiting_max, self.register)
+        DeadLetters(self.topics, runs, self._put_and_ack, timers)
         self._bind(storage, ids)
-        self._fencing = Fencing(self, dispatch, storage, self._retention, self.changes, timers)
+        self._fencing = Fencing(
+            self, dispatch.pulls, dispatch.wake, storage, self._retention, self.changes, timers
+        )
         self.transactions = Transactions(
             self.topics,
             storage,
-            dispatch,
+            runs,
             self._put_and_ack,
             timers,
             self.declare,
             self.remove_topic,
             limits.txn_ttl_ms,
         )
-        self.schedules = Schedules(self, dispatch, puts)
+        self.schedules = Schedules(self, runs, puts)
 
     def _bind(self, storage: Storage, ids: Iterator[bytes]) -> None:
         """Verbs that are those of a part: to call them costs no step more."""
-        dispatch, tick, puts = self._dispatch, self._tick, self._puts
+        runs, tick, puts = self._runs, self._tick, self._puts
         self.new_id: Callable[[], bytes] = ids.__next__
         # Putting.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
@@ -131,17 +124,17 @@ class Broker:
         self.refuse_puts = puts.refuse
         self.put_refusal, self.too_large = puts.refusal, puts.too_large
         # Settling deliveries, of many as one change.
-        self.ack = partial(settle.ack, dispatch)
-        self.nack = partial(settle.nack, dispatch)
-        self.extend = partial(settle.extend, dispatch)
-        self.lose, self.undo = partial(settle.lose, dispatch), partial(settle.undo, dispatch)
+        self.ack = partial(settle.ack, runs)
+        self.nack = partial(settle.nack, runs)
+        self.extend = partial(settle.extend, runs)
+        self.lose, self.undo = partial(settle.lose, runs), partial(settle.undo, runs)
         self.confirm, self.commit = tick.confirm, tick.commit
-        self.serve, self.activate = dispatch.serve, dispatch.activate
+        self.serve, self.activate = self._dispatch.serve, runs.activate
         # Single messages.
-        self.delete = partial(message_admin.delete, dispatch)
-        self.cancel = partial(message_admin.cancel, dispatch)
-        self.reschedule = partial(message_admin.reschedule, dispatch)
-        self.again = partial(message_admin.again, dispatch)
+        self.delete = partial(message_admin.delete, runs)
+        self.cancel = partial(message_admin.cancel, runs)
+        self.reschedule = partial(message_admin.reschedule, runs)
+        self.again = partial(message_admin.again, runs)
         # Emptying.
         self.drop_waiting = partial(purge.drop_waiting, tick)
         self.purge_group = partial(purge.purge_group, tick)
@@ -150,31 +143,39 @@ class Broker:
         self.peek = reads.peek
         self.browse, self.read = partial(reads.browse, storage), partial(reads.read, storage)
         # Topics, groups and sessions.
-        seeker = Seeker(self.request_clock, dispatch, self.changes)
-        self.seek, self.rewind = seeker.seek, partial(rewind, dispatch)
+        self._departures = departures = Departures(
+            self.sessions,
+            self._calls,
+            self.changes,
+            self._dispatch.pulls,
+            self._standbys,
+            self.remove_group,
+        )
+        self.leave_group = departures.leave_group
+        seeker = Seeker(self.request_clock, runs, self.changes)
+        self.seek, self.rewind = seeker.seek, partial(rewind, runs)
         self.declare = Declarations(
             self.topics,
             self.limits,
             puts,
-            dispatch,
+            runs,
             self.changes,
             seeker,
             self.new_id,
             self.adopt,
             self._standbys.admit,
         ).declare
-        self.redrive = Redriver(dispatch, self._put_and_ack, self.timers).redrive
-        self.expel = self._following.expel
+        self.redrive = Redriver(runs, self._put_and_ack, self.timers).redrive
+        self.expel = runs.following.expel
 
     # -- the turn -------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:
         """Start a turn. Time never goes back here, whatever the clock does."""
         if now_ms > self.now_ms:
-            self.now_ms = self._tick.now_ms = self._following.now_ms = now_ms
-        self._turns += 1
-        if self._dispatch.leased:
-            self._dispatch.leased = {}  # the caller does not report when replies are sent
+            self.now_ms = self._tick.now_ms = self._runs.following.now_ms = now_ms
+        if self._dispatch.leases.offsets:
+            self._dispatch.leases.offsets = {}  # the caller does not report when replies are sent
         heap = self.timers.heap
         if heap and heap[0][0] <= self.now_ms:
             self._tick.forgotten = 0
@@ -189,7 +190,7 @@ class Broker:
             raise self.faults.doubt
         if self._put_and_ack.found:
             self._put_and_ack.recover()
-        tick, following = self._tick, self._following
+        tick, following = self._tick, self._runs.following
         due_ms = tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
             tick.commit()
@@ -213,12 +214,12 @@ class Broker:
 
     def sent(self) -> None:
         """The replies of a turn are on their way. Leases begin now, or some would be too short."""
-        if self._dispatch.leased:
-            self._dispatch.lengthen_leases()
+        if self._dispatch.leases.offsets:
+            self._dispatch.leases.sent()
 
     def next_due(self) -> int | None:
         """When the next turn is needed if nothing comes from outside; None = never."""
-        if (self._dispatch.active and not self._dispatch.held) or self._following.busy:
+        if (self._runs.active and not self._dispatch.held) or self._runs.following.busy:
             return self.now_ms
         due_ms = self.timers.next_due()
         for other_ms in (self._tick.due_ms(), self.changes.due_ms):
@@ -276,9 +277,9 @@ class Broker:
         for topic in self.topics.values():
             for group in topic.groups.values():
                 for pull in list(group.pulls()):
-                    self._dispatch.end(pull, EmptyReason.STOPPING)
+                    self._dispatch.pulls.end(pull, EmptyReason.STOPPING)
                 self._standbys.end_all(group, EmptyReason.STOPPING)
-            self._following.end(topic, ENDED_STOPPING)
+            self._runs.following.end(topic, ENDED_STOPPING)
         self._calls.stop()
         self.changes.notify_at_once(self.now_ms)
 
@@ -293,27 +294,15 @@ class Broker:
         """The peer takes what it is sent again."""
         session.stalled = False
         for group in session.groups or ():
-            self._dispatch.resume(group, session)
+            self._dispatch.pulls.resume(group, session)
         if session.follower is not None:
-            self._following.resume(session)
+            self._runs.following.resume(session)
 
     def leave(self, session: Session, most: int = maxsize) -> bool:
         """A peer is gone: its pulls, calls and registrations end, at most `most` of them now.
         Returns whether that is all; until then, call again. It gets no message from the first call
         on. Its leases run out by time."""
         return self._departures.leave(session, most)
-
-    def leave_group(
-        self,
-        session: Session,
-        group: Group,
-        reason: EmptyReason | BrokerError = EmptyReason.LEFT,
-        *,
-        stay: bool = False,
-    ) -> None:
-        """The session reads this group no more; its pulls there end with the reason. With `stay`
-        only the pulls end."""
-        self._departures.leave_group(session, group, reason, stay=stay)
 
     # -- topics and groups ----------------------------------------------------------------
 
@@ -328,7 +317,7 @@ class Broker:
         gone = topic_unknown(topic.name)
         for group in topic.groups.values():
             self.dissolve(group, gone)
-        self._following.end(topic, gone)
+        self._runs.following.end(topic, gone)
         self._tick.forget(topic)
         self._retention.forget(topic)
         self._fencing.forget(topic)
@@ -350,7 +339,7 @@ class Broker:
 
     def dissolve(self, group: Group, gone: BrokerError) -> None:
         """A group is no more: the requests that wait there end with the reason."""
-        self._dispatch.end_waiting(group, gone)
+        self._dispatch.pulls.cancel(group, gone)
         self._standbys.end_all(group, gone)
         self._dispatch.forget(group)
         self._orphans.discard(group)
@@ -371,7 +360,7 @@ class Broker:
         """It was read from storage, and its leases with it."""
         retries.lose(group, self.now_ms)
         for index in range(len(group.backlogs)):
-            self._dispatch.schedule(group, index)
+            self._runs.schedule(group, index)
 
     # -- messages -------------------------------------------------------------------------
 
@@ -386,7 +375,7 @@ class Broker:
         """Put a request (a message with an id) that a service answers with `route`: settles with
         Routed, UNANSWERED at the deadline, or SERVICE_GONE. When its session leaves, no service
         gets it any more."""
-        withdraw = partial(settle.withdraw, self._dispatch, partition)
+        withdraw = partial(settle.withdraw, self._runs, partition)
         call = self._calls.expect(session.id, row[0], ticket, deadline_ms, withdraw)
         if isinstance(call, BrokerError):
             ticket.settle(call)
@@ -420,7 +409,7 @@ class Broker:
         if self.stopping:
             pull.settle(BrokerError(Refusal.STOPPING, "the broker is stopping"))
             return
-        self._dispatch.pull(group, pull, deadline_ms)
+        self._dispatch.pulls.add(group, pull, deadline_ms)
 
     def take(
         self, group: Group, session: Session, wants: PullOptions = ONE
@@ -487,7 +476,7 @@ class Broker:
         if self.stopping:
             follower.settle(ENDED_STOPPING)
         else:
-            self._following.follow(follower, form, partitions, filter, position, since_ms)
+            self._runs.following.follow(follower, form, partitions, filter, position, since_ms)
 
     def take_gap(self, group: Group, partition: Partition) -> tuple[int, int] | None:
         """Messages that the log dropped before the group had finished them, if it was not told of
@@ -509,7 +498,7 @@ class Broker:
     def memory_use(self) -> MemoryUse:
         memory = self._memory
         return MemoryUse(
-            self._dispatch.waiting,
+            self._dispatch.pulls.count,
             len(self._calls),
             memory.recent_bytes,
             memory.replayed_bytes,
@@ -535,4 +524,4 @@ class Broker:
     def check(self) -> None:
         """Assert the invariants of everything."""
         self._standbys.check()
-        check_topics(self.topics.values(), self._dispatch)
+        check_topics(self.topics.values(), self._dispatch.pulls)

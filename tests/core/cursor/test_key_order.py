@@ -390,7 +390,7 @@ def test_a_message_that_nobody_wants_any_more_frees_its_key() -> None:
     waiting = box.pull(wait=True)
     box.settle()
     assert waiting.open
-    leases.withdraw(box.broker._dispatch, box.partition(), 0)
+    leases.withdraw(box.broker._dispatch.runs, box.partition(), 0)
     box.settle()
     assert [record.offset for record in waiting.records] == [1]
 

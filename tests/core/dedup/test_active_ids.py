@@ -72,7 +72,7 @@ def finish(box: Box, how: str) -> None:
         group.configure(attrs.evolve(group.options, attempts_max=1))
         box.settle(LEASE_MS)
     elif how == "deleted":
-        single.delete(box.broker._dispatch, Probe(), [group], partition, ranges([0]))
+        single.delete(box.broker._dispatch.runs, Probe(), [group], partition, ranges([0]))
     elif how == "emptied":
         box.broker.purge_group(Probe(), group)
     elif how == "all emptied":
@@ -211,7 +211,7 @@ def test_found_while_it_is_known_what_became_of_it() -> None:
         box = again(box)
     assert stored(box, b"a") == (1, 0), "and yet it is free"
     assert find(box, b"a") == 1
-    single.delete(box.broker._dispatch, Probe(), [box.group()], box.partition(), ranges([1]))
+    single.delete(box.broker._dispatch.runs, Probe(), [box.group()], box.partition(), ranges([1]))
     box.settle(KEPT_MS - 1)
     assert find(box, b"a") == 1
     box.settle(1)
@@ -227,7 +227,7 @@ def test_of_two_that_are_finished_the_last_is_found() -> None:
     for route, index in zip(routes, places, strict=True):
         assert stored(box, b"a", route=route) == (0, 0)
         where = box.topic().partitions[index]
-        single.delete(box.broker._dispatch, Probe(), [box.group()], where, ranges([0]))
+        single.delete(box.broker._dispatch.runs, Probe(), [box.group()], where, ranges([0]))
         box.settle(10)
     for _ in range(2):
         found = single.find_id(box.topic(), b"a", box.now_ms)
@@ -268,7 +268,7 @@ def test_no_id_is_forgotten_for_another(monkeypatch: pytest.MonkeyPatch) -> None
         assert "holds 5 unfinished messages with ids in partition 0" in refusal(probe).text
     assert stored(box, b"4") == (4, 1), "it is known"
     assert stored(box, b"") == (5, 0), "and one without an id is stored"
-    single.delete(box.broker._dispatch, Probe(), [box.group()], box.partition(), ranges([3]))
+    single.delete(box.broker._dispatch.runs, Probe(), [box.group()], box.partition(), ranges([3]))
     box.settle()
     assert stored(box, b"5") == (6, 0)
     assert box.take() == [b"0", b"1", b"2", b"4", b"", b"5"]
@@ -396,7 +396,7 @@ def test_model(
             groups = list(box.topic().groups.values())
             if verb == "delete":
                 where = box.partition(index=index)
-                single.delete(box.broker._dispatch, Probe(), groups, where, ranges([value]))
+                single.delete(box.broker._dispatch.runs, Probe(), groups, where, ranges([value]))
             else:
                 box.ack(value, "gh"[value % 2], index=index)
         elif verb == "restart":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.support import Box, Probe, PullProbe
-from zbus.core.delivery.cancel_pulls import ENDED_PER_TURN_MAX as PART
+from zbus.core.delivery.budget import ENDED_PER_TURN_MAX as PART
 from zbus.core.model.errors import BrokerError
 from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason
 from zbus.storage.memory import MemoryJournal
@@ -50,7 +50,7 @@ def test_a_part_of_them_ends_in_each_turn(remove: Any) -> None:
         left.append(open_ones(pulls))
     assert left == [COUNT - PART, COUNT - 2 * PART, 0]
     assert all(isinstance(pull.answers[-1], BrokerError) for pull in pulls)
-    assert box.broker._dispatch.waiting == 0
+    assert box.broker._dispatch.pulls.count == 0
 
 
 def test_two_groups_share_a_part() -> None:
@@ -72,7 +72,7 @@ def test_nothing_is_handed_out_in_a_group_whose_pulls_end() -> None:
     box = Box(MemoryJournal())
     pulls = waiting(box)
     group = box.group()
-    box.broker._dispatch.end_waiting(group, EmptyReason.LEFT)
+    box.broker._dispatch.pulls.cancel(group, EmptyReason.LEFT)
     box.put(b"x")
     box.settle()
     assert not any(isinstance(pull.answers[-1], Delivered) for pull in pulls)
@@ -87,7 +87,7 @@ def test_those_that_end_otherwise_meanwhile_end_once() -> None:
     box.turn(60_000)
     box.settle()
     assert open_ones(pulls) == 0
-    assert box.broker._dispatch.waiting == 0
+    assert box.broker._dispatch.pulls.count == 0
 
 
 def test_a_broker_that_stops_ends_all_of_them_at_once() -> None:

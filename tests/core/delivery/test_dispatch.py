@@ -9,7 +9,7 @@ import pytest
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, Remembers, cool, refusal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.delivery.dispatch import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
+from zbus.core.delivery.budget import ALL_SKIPS_PER_TICK_MAX, SKIPS_PER_TICK_MAX
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
@@ -331,7 +331,7 @@ def test_so_many_pulls_wait_and_one_more_is_refused() -> None:
     assert reason(now) is EmptyReason.DRAINED, "it need not wait"
     assert all(one.open for one in waiting)
     box.broker.leave(session)
-    assert box.broker._dispatch.waiting == 1
+    assert box.broker._dispatch.pulls.count == 1
     again = [pull(box) for _ in range(3)]
     box.settle()
     assert [one.open for one in again] == [True, True, False], "there is room for two"
@@ -351,4 +351,4 @@ def test_a_pull_too_many_for_which_there_is_something_is_served() -> None:
     box.settle()
     assert served.bodies == [b"x"]
     assert waiting.open
-    assert box.broker._dispatch.waiting == 1
+    assert box.broker._dispatch.pulls.count == 1

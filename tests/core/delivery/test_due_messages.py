@@ -9,7 +9,7 @@ import pytest
 from tests.core.support import Box, CrashJournal, again, same_state
 from zbus.core.cursor import due_queue as overdue
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.delivery import dispatch
+from zbus.core.delivery import budget
 from zbus.core.log import GROWS_TO, PORTION, Found, Size
 from zbus.core.model.limits import Limits
 from zbus.core.topics.topic import Partition
@@ -23,7 +23,7 @@ NAMES = [b"%d" % number for number in range(COUNT)]
 @pytest.fixture(autouse=True)
 def small_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overdue, "LOT", 10)
-    monkeypatch.setattr(dispatch, "WOKEN_PER_TURN_MAX", 20)
+    monkeypatch.setattr(budget, "WOKEN_PER_TURN_MAX", 20)
 
 
 def delayed(groups: int = 1, lease: bool = False) -> Box:

@@ -48,7 +48,7 @@ def hear_of_the_dead(box: Box) -> list[tuple[int, str]]:
         assert offset in group.backlogs[index].leased.settling
         heard.append((offset, reason))
 
-    box.broker._dispatch.dead = dead
+    box.broker._dispatch.runs.dead = dead
     return heard
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import pytest
@@ -94,6 +95,7 @@ class LimitedBox(Box):
     def __init__(self, messages: int = 0, size: int = 0) -> None:
         limits = Limits(topic_messages_per_s=messages, topic_bytes_per_s=size)
         super().__init__(MemoryJournal(), limits=limits)
+        self.serial = itertools.count()
         for name in ("T", "U"):
             self.declare(TopicOptions(name), "g")
             self.turn()
@@ -103,7 +105,7 @@ class LimitedBox(Box):
         partition, broker = self.partition(topic), self.broker
         probes: list[Probe] = []
         for number in range(count):
-            body, once = b"%d" % number, b"key %d" % broker._turns + b"%d" % number
+            body, once = b"%d" % number, b"key %d" % next(self.serial)
             row = make_row(b"1", b"", body, once=once if verb.endswith("with key") else b"")
             along = probes and verb.startswith("along")
             if along and broker.put_along(partition, probes[-1], row):

@@ -62,7 +62,7 @@ def test_a_put_does_not_look_at_those_who_want_another_partition(
     for number in range(3):
         box.put(b"%d" % number, index=0)
         box.settle()
-        assert not box.broker._dispatch.active, "there is nothing to do"
+        assert not box.broker._dispatch.runs.active, "there is nothing to do"
     assert wanting.bodies == [b"0"]
     assert counting.looks < 10
     box.put(b"x", b"y", index=1)
@@ -84,7 +84,7 @@ def test_a_put_does_not_look_at_those_who_take_nothing(monkeypatch: pytest.Monke
     box.settle()
     assert waiting.bodies == [b"0"]
     assert counting.looks < 10
-    assert not box.broker._dispatch.active
+    assert not box.broker._dispatch.runs.active
     sessions[7].stalled = False
     box.broker.resume(sessions[7])
     box.settle()
@@ -211,7 +211,7 @@ def test_nobody_is_forgotten_and_who_came_first_is_first(steps: list[tuple[str, 
         line = [wish for wish in line if not wish.session.leaving]
         waiting = [wish.probe.open for wish in line]
         assert waiting == sorted(waiting), "a later one was served before an earlier one"
-    assert not box.broker._dispatch.active
+    assert not box.broker._dispatch.runs.active
 
 
 @dataclass

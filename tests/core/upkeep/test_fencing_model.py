@@ -140,7 +140,7 @@ class Model:
         box.settle(1)
         for pull in self.pulls:
             if pull.open:
-                box.broker._dispatch.end(pull, EmptyReason.DRAINED)
+                box.broker._dispatch.pulls.end(pull, EmptyReason.DRAINED)
         self.look()
         box.settle(2_000)  # all leases have ended
         assert all(one.fenced is None for one in self.topic.partitions)

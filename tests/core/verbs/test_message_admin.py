@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, same_state
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.topics.outcomes import Changed
@@ -120,8 +120,8 @@ class SingleMachine(RuleBasedStateMachine):
         self.box.settle()
 
     @property
-    def dispatch(self) -> Dispatch:
-        return self.box.broker._dispatch
+    def dispatch(self) -> RunQueue:
+        return self.box.broker._runs
 
     def groups(self, both: bool) -> list[Group]:
         return [self.box.group("g"), self.box.group("h")][: 1 + both]

@@ -4,6 +4,8 @@ A put is recognised by its idempotency key if it has one, else (in a topic with 
 `dedupe_live`) each message by its id. Originals are found in whichever partition they are.
 
 What a partition remembers is forgotten in time also if nothing is put.
+
+Tests: `tests/core/commit/test_idempotent_put.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Handing messages to waiting pulls.
 
-A group is *active* when something happened that may give it work: a new pull, new messages, a
-lease that ended, a portion read back from storage. Active groups are served once per tick, after
-the tick was written. A group whose next message is not at hand asks its log for it and is active
-again when it came: no request waits for a disk here.
+Active groups (`zbus.core.delivery.run_queue`) are served once per tick, after the tick was written.
+A group whose next message is not at hand asks its log for it and is active again when it came: no
+request waits for a disk here. Each group has its part of a turn (`zbus.core.delivery.budget`).
 """
 
 from __future__ import annotations
@@ -14,43 +13,29 @@ from zbus.core.commit.recognition import forget
 from zbus.core.commit.tick import Tick
 from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery import retries
-from zbus.core.delivery.cancel_pulls import PullCancellation
+from zbus.core.delivery.budget import TurnBudget
 from zbus.core.delivery.durable import deliver_when_durable
-from zbus.core.delivery.group_rate import GroupRate
 from zbus.core.delivery.prefetch import Prefetch
+from zbus.core.delivery.pulls import WaitingPulls
+from zbus.core.delivery.run_queue import RunQueue
+from zbus.core.delivery.turn_leases import TurnLeases
 from zbus.core.fanout.follow import FanOut
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
-from zbus.core.model.errors import BrokerError, too_many_wait
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.model.request_clock import RequestClock
 from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
 from zbus.core.topics.delivery_batch import DeliveryBatch
-from zbus.core.topics.outcomes import Delivered, Empty, EmptyReason, Slice
+from zbus.core.topics.outcomes import Delivered, Slice
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
 from zbus.core.topics.topic import Group, Partition, Pull, Session
-
-SKIPS_PER_TICK_MAX = 2_000
-"""Messages that one group may pass over in one tick (not wanted, not due, expired), so that others
-get their turn."""
-
-ALL_SKIPS_PER_TICK_MAX = 20_000
-"""The same for all groups together. A group that comes later in the tick passes over one, and is
-among the first in the next tick."""
-
-BATCHED_PER_TICK_MAX = 5_000
-"""Messages delivered in batches in one tick. The batch that passes it is finished; who wants more
-waits for the next tick, behind those that got none in this."""
 
 LIVE_MS = 20
 LIVE_BYTES_MAX = 32 << 10
 """This long after a put, an answer with many messages has at most that many bytes: who replays a
 log must not make those wait who work at its end."""
-
-WOKEN_PER_TURN_MAX = 5_000
-"""Messages made ready in one turn because they became due, about, of all groups together."""
 
 
 class Dispatch:
@@ -62,186 +47,94 @@ class Dispatch:
         waiting_max: int,
         calls: Calls,
     ) -> None:
-        self.calls = calls
-        self._outside = request_clock
         self.held = False  # nothing is delivered for now
-        self.tick = Tick(storage, self.wake_readers, timers.faults)
-        self.tick.dedup_timer = timers.timer(partial(forget, self.tick), lambda place: place)
-        self.tick.expiry_timer = timers.timer(partial(expiring.sweep, self), lambda place: place)
-        self.tick.expiring = partial(expiring.note, self.tick)
-        self._blame = timers.faults.quarantine
+        self.tick = tick = Tick(storage, self.wake_readers, timers.faults)
         self.following = FanOut(timers)
-        self.active: list[Group] = []
-        self.waiting, self._waiting_max = 0, waiting_max  # pulls, of all groups
-        self._surplus: list[Pull] = []  # this tick's pulls that came when that many waited
-        self._fresh: list[Pull] = []  # this tick's pulls with a deadline
-        self._pulls = timers.timer(self._time_is_up, lambda pull: pull.session)
-        self._wakes = timers.timer(self.wake, lambda place: place[0])
-        self._pace = GroupRate(timers, self.activate)
-        self.dead: retries.Dead = retries.give_up  # of groups with a dead-letter topic
-        self._skips_left = self._all_skips_left = 0  # of the group that is being served, and of all
-        self._starved: set[Group] = set()  # were given less than their part of this tick
-        # Offsets leased in this turn, by group and partition.
-        self.leased: dict[tuple[Group, int], list[int]] = {}
-        self._leased_ms = 0  # from when on
-        self._woken_left, self._batched_left = WOKEN_PER_TURN_MAX, 0
-        self._sated: list[Group] = []  # had their part of this tick, and want more
-        self.endings = PullCancellation(self)
-        self.reach = Prefetch(self.activate)
-        self.at_hand = self.reach.at_hand
+        self.runs = RunQueue(tick, self.following, timers, self.wake)
+        self._budget = TurnBudget()
+        self.pulls = WaitingPulls(self.runs, self._budget, timers, waiting_max)
+        self.leases = TurnLeases(self.runs, request_clock)
+        self._prefetch = Prefetch(self.runs.activate)
+        self.at_hand = self._prefetch.at_hand
+        self._rates = timers.timer(self.runs.activate, lambda group: group)  # of slow groups
+        self._calls = calls
+        tick.dedup_timer = timers.timer(partial(forget, tick), lambda place: place)
+        tick.expiry_timer = timers.timer(partial(expiring.sweep, self.runs), lambda place: place)
+        tick.expiring = partial(expiring.note, tick)
 
     # -- what makes groups active ---------------------------------------------------------
-
-    def activate(self, group: Group) -> None:
-        if not group.active:
-            group.active = True
-            self.active.append(group)
 
     def wake_readers(self, partition: Partition) -> None:
         """More of the partition may be delivered."""
         for group in partition.topic.groups.values():
             if (group.waiting or group.aside is not None) and not group.active:
                 group.active = True
-                self.active.append(group)
+                self.runs.active.append(group)
         if partition.topic.followed is not None:
             self.following.wake(partition.topic.followed)
 
-    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
-        """Queue up; the pull is served or ended later, in this tick at the earliest."""
-        pull.group = group
-        waiting = group.waiting
-        if waiting or group.aside is not None:
-            session = pull.session
-            older = group.pull_of(session)
-            if older is not None:
-                if pull.wants.replaces and older.wants.replaces:
-                    self.end(older, EmptyReason.REPLACED)
-                else:
-                    pull.key = pull
-                    session.pulls = session.pulls or {}
-                    session.pulls.setdefault(group, {})[pull] = None
-        waiting[pull.key] = pull
-        self.waiting += 1
-        if self.waiting > self._waiting_max:
-            self._surplus.append(pull)
-        if deadline_ms is not None:
-            pull.deadline_ms = deadline_ms
-            self._fresh.append(pull)
-        if not group.active:
-            group.active = True
-            self.active.append(group)
-
-    def resume(self, group: Group, session: Session) -> None:
-        """A session takes messages again."""
-        if group.aside is not None and session in group.aside.stalled:
-            group.put_back(group.aside.take_stalled(session))
-            self.activate(group)
-
-    def schedule(self, group: Group, index: int) -> None:
-        """See to it that the backlog is woken when its next lease or delay ends."""
-        backlog = group.backlogs[index]
-        wake_ms = backlog.next_wake()
-        if wake_ms and (not backlog.wake_ms or wake_ms < backlog.wake_ms):
-            backlog.wake_ms = wake_ms
-            self._wakes.set((group, index), wake_ms)
-
     def wake(self, place: tuple[Group, int]) -> None:
         """Leases or delays of a group ended in a partition."""
-        if self._woken_left <= 0:
-            self._wakes.set(place, self.tick.now_ms)
+        runs, budget = self.runs, self._budget
+        if budget.woken <= 0:
+            runs.wakes.set(place, self.tick.now_ms)
             return
         group, index = place
         backlog = group.backlogs[index]
         partition = group.topic.partitions[index]
         backlog.wake_ms = 0
-        expire = partial(retries.expire, self, group, index)
+        expire = partial(retries.expire, runs, group, index)
         if count := backlog.wake(self.tick.now_ms, partition.end, expire):
             self.tick.change(partition, group)
-        self._woken_left -= 1 + count
-        self.schedule(group, index)
-        self.activate(group)
-
-    def lengthen_leases(self) -> None:
-        """The leases of this turn begin now, which is later than was reckoned."""
-        leased, self.leased = self.leased, {}
-        ms = self._outside.received_ms() - self._leased_ms
-        if ms > 0:
-            self.tick.lengthen(leased, ms)
-
-    def end_waiting(self, group: Group, reason: EmptyReason | BrokerError) -> None:
-        """All pulls of a group end with nothing, very many of them in the turns that follow."""
-        self.endings.begin(group, reason)
+        budget.woken -= 1 + count
+        runs.schedule(group, index)
+        runs.activate(group)
 
     def forget(self, group: Group) -> None:
         """The group is gone."""
-        for index in range(len(group.backlogs)):
-            self._wakes.discard((group, index))
-        self._pace.forget(group)
+        self.runs.forget(group)
+        self._rates.discard(group)
 
     # -- serving --------------------------------------------------------------------------
 
     def serve(self, group: Group) -> None:
         """Deliver now what is durable, and not at the end of the turn: the caller depends on it."""
-        ending = group in self.endings.groups
-        if group.active and group.waiting and not (group.paused or ending or self.held):
+        cancelled = group in self.pulls.cancelled
+        if group.active and group.waiting and not (group.paused or cancelled or self.held):
             self._serve(group)
 
     def run(self) -> None:
         """Serve every active group."""
         if self.held:
             return
-        active, self.active = self.active, []
-        self._woken_left = WOKEN_PER_TURN_MAX
-        self._batched_left = BATCHED_PER_TICK_MAX
-        self._all_skips_left = ALL_SKIPS_PER_TICK_MAX
-        if self._starved:
-            self._starved.clear()
-        ending = self.endings.groups
+        runs, pulls = self.runs, self.pulls
+        active, runs.active = runs.active, []
+        self._budget.begin()
         for group in active:
             group.active = False
-            if group in ending or group.paused:
+            if group in pulls.cancelled or group.paused:
                 continue
             if group.waiting or group.aside is not None:
                 try:
                     self._serve(group)
                 except Exception as error:
-                    self._blame(group, error)
-        if ending:
-            self.endings.run()
-        if self._sated:
-            over_budget, self._sated = self._sated, []
-            for group in over_budget:
-                self.activate(group)
-        if self.reach.failed:
-            failed, self.reach.failed = self.reach.failed, []
+                    self.tick.faults.quarantine(group, error)
+        if self._budget.next_turn:
+            next_turn, self._budget.next_turn = self._budget.next_turn, []
+            for group in next_turn:
+                runs.activate(group)
+        if self._prefetch.failed:
+            failed, self._prefetch.failed = self._prefetch.failed, []
             for group, why in failed:
-                self.end_waiting(group, why)
-        if self._fresh:
-            fresh, self._fresh = self._fresh, []
-            for pull in fresh:
-                if pull.open and pull.credit:
-                    if pull.deadline_ms <= self.tick.now_ms:
-                        try:
-                            self._expire_pull(pull)
-                        except Exception as error:
-                            self._blame(pull.session, error)
-                    else:
-                        self._pulls.set(pull, pull.deadline_ms)
-        if self._surplus:
-            self._refuse_surplus()
+                pulls.cancel(group, why)
+        pulls.end_turn()
 
     def _serve(self, group: Group) -> None:
-        skips_max = min(SKIPS_PER_TICK_MAX, max(self._all_skips_left, 1))
-        self._skips_left = skips_max
+        self._budget.begin_group()
         if group.aside is None or self._serve_aside(group, group.aside):
             self._serve_line(group, group.waiting)
-        self._all_skips_left -= skips_max - self._skips_left
-        if self._skips_left <= 0:
-            if skips_max < SKIPS_PER_TICK_MAX:
-                self._starved.add(group)
-                self.activate(group)
-            else:
-                self._sated.append(group)
+        if self._budget.end_group(group):
+            self.runs.activate(group)
 
     def _serve_aside(self, group: Group, aside: ParkedPulls[Pull]) -> bool:
         """Those who were looked at before, where there is something for them; False if the group
@@ -264,10 +157,10 @@ class Dispatch:
         while line:
             pull = next(iter(line.values()))
             wants, session = pull.wants, pull.session
-            if wants.many and self._batched_left <= 0:
-                self.activate(group)
+            if wants.many and self._budget.batched <= 0:
+                self.runs.activate(group)
                 return False
-            if group.rate is not None and self._pace.waits(group, self.tick.now_ms):
+            if group.rate is not None and self._waits_for_rate(group):
                 return False
             if session.stalled or session.leaving:
                 group.park(pull).stall(pull)
@@ -283,15 +176,21 @@ class Dispatch:
             if pieces:
                 self._hand_over(group, line, pull, pieces)
                 if wants.many:
-                    self._batched_left -= sum([piece.stop - piece.start for piece in pieces])
-                    if self._batched_left <= 0:
-                        self._sated.append(group)
+                    count = sum([piece.stop - piece.start for piece in pieces])
+                    if not self._budget.take_batch(group, count):
                         return False
             elif index is None:
                 return True
             else:
                 group.park(pull).line_up(pull, index)
         return True
+
+    def _waits_for_rate(self, group: Group) -> bool:
+        """The group has had its messages of this moment; it is served again when there are more."""
+        wait_ms = 0 if group.rate is None else group.rate.wait_ms(self.tick.now_ms)
+        if wait_ms:
+            self._rates.set(group, self.tick.now_ms + wait_ms)
+        return wait_ms > 0
 
     def _hand_over(self, group: Group, line: Line[Pull], pull: Pull, pieces: list[Slice]) -> None:
         if group.lease and not group.recorded:
@@ -300,22 +199,17 @@ class Dispatch:
             pull.handed = pull.handed or set()
             for index, chunk, start, stop, _ in pieces:
                 pull.handed.update((index, chunk.first + at) for at in range(start, stop))
-        delivered = Delivered(
-            group, pieces, self.tick.take_untold(group) if group.unreported else 0
-        )
+        skipped = self.tick.take_untold(group) if group.unreported else 0
+        delivered = Delivered(group, pieces, skipped)
         pull.credit -= 1
         if pull.credit > 0:
             line.move_to_end(pull.key)
         else:
-            group.forget_pull(pull)
-            self.waiting -= 1
-            self._pulls.discard(pull)
-            if pull.key is pull:
-                self._forget(pull)
-        if self.calls.placed and group.topic.options.calls and not group.lease:
+            self.pulls.finish(pull)
+        if self._calls.placed and group.topic.options.calls and not group.lease:
             self._note_calls(group, pull.session, pieces)
         if group.recorded:
-            deliver_when_durable(self, pull, delivered)
+            deliver_when_durable(self.pulls, pull, delivered)
         else:
             pull.receive(delivered)
 
@@ -325,7 +219,7 @@ class Dispatch:
             for index, chunk, start, stop, _ in pieces:
                 partition = group.topic.partitions[index]
                 for at in range(start, stop):
-                    self.calls.take(session, (partition, chunk.first + at))
+                    self._calls.take(session, (partition, chunk.first + at))
 
     # -- taking messages ------------------------------------------------------------------
 
@@ -364,8 +258,9 @@ class Dispatch:
         if taken:
             return
         now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
+        budget = self._budget
         if group.ordered:
-            keyed, self._skips_left = self.reach.keys(group, index, partition, self._skips_left)
+            keyed, budget.skips = self._prefetch.keys(group, index, partition, budget.skips)
             if keyed is None:
                 return
         while not pieces.full:
@@ -374,7 +269,7 @@ class Dispatch:
                 return
             chunk = self.at_hand(group, index, partition, offset)
             if chunk is None:
-                chunk = self.reach.fetch(group, index, partition, offset)
+                chunk = self._prefetch.fetch(group, index, partition, offset)
             if chunk is None:
                 return
             if not backlog.dirty:
@@ -387,50 +282,41 @@ class Dispatch:
             due_ms = 0 if chunk.due is None else chunk.due[at]
             if due_ms > now_ms and offset == backlog.cursor:  # of others it was looked at before
                 backlog.delay(offset, due_ms)
-                self.schedule(group, index)
-                self.following.delay(partition.topic.followed, index, offset, due_ms)
+                self.runs.schedule(group, index)
+                self.runs.passed(partition, offset, due_ms)
             elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
                 backlog.finish(offset, Disposition.EXPIRED)
             elif match is not None and not match(chunk.tag_of(at)):
                 backlog.finish(offset, Disposition.FILTERED)
                 pull.skipped = True
             elif chunk.attempts is not None and lease and retries.tried(backlog, chunk, at):
-                retries.bury(self, group, index, offset)
+                retries.bury(self.runs, group, index, offset)
             elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
                 pass  # it waits for others of its key
             elif lease:
-                deadline_ms = self._lease_until(group, index, pull.wants)
-                self.leased[group, index].append(offset)
+                deadline_ms = self.leases.until(group, index, offset, pull.wants)
                 attempts = backlog.lease(offset, deadline_ms)
                 backlog.leased.holders[offset] = pull.session.id
                 if chunk.attempts is not None and (limit := chunk.attempts[at]):
                     backlog.leased.limits[offset] = limit
                 if not 0 < backlog.wake_ms <= deadline_ms:
-                    self.schedule(group, index)
+                    self.runs.schedule(group, index)
                 pieces.add(index, chunk, at, attempts)
                 continue
             else:
                 backlog.finish(offset)
                 pieces.add(index, chunk, at, 0)
                 continue
-            self._skips_left -= 1
-            if self._skips_left <= 0:
+            budget.skips -= 1
+            if budget.skips <= 0:
                 return
-
-    def _lease_until(self, group: Group, index: int, wants: PullOptions) -> int:
-        """When a lease ends that begins now."""
-        if not self.leased:
-            self._leased_ms = self._outside.received_ms()
-        if (group, index) not in self.leased:
-            self.leased[group, index] = []
-        return self._leased_ms + (wants.lease_ms or group.options.lease_ms)
 
     def lease_next(self, group: Group, session: Session, wants: PullOptions, chunk: Chunk) -> bool:
         """Lease what the cursor of a usual group is at, where everything is in order. False if that
         needs a `pull`: the window is full, its key is busy, or messages of the chunk have limits of
         their own."""
         backlog = group.backlogs[0]
-        leased = backlog.leased
+        leased, offset = backlog.leased, backlog.cursor
         if len(leased.dues) >= group.options.window or group.aside is not None:
             return False
         if wants.on_loss == retries.FRONT or backlog.returns is not None:
@@ -438,66 +324,12 @@ class Dispatch:
         if chunk.attempts is not None:
             return False
         if group.ordered:
-            keyed, offset = backlog.keyed, backlog.cursor
-            key = chunk.key_of(offset - chunk.first)
+            keyed, key = backlog.keyed, chunk.key_of(offset - chunk.first)
             if keyed is None or not keyed.admits_alone(backlog, offset, key):
                 return False
-        deadline_ms = self._lease_until(group, 0, wants)
-        offset = backlog.lease_next(deadline_ms)
-        self.leased[group, 0].append(offset)
+        deadline_ms = self.leases.until(group, 0, offset, wants)
+        backlog.lease_next(deadline_ms)
         leased.holders[offset] = session.id
         if not 0 < backlog.wake_ms <= deadline_ms:
-            self.schedule(group, 0)
+            self.runs.schedule(group, 0)
         return True
-
-    def _forget(self, pull: Pull) -> None:
-        """A pull that its session knows of waits no more."""
-        pull.key = pull.session  # or it would hold on to itself
-        pulls = pull.session.pulls
-        if pulls is not None and (beside := pulls.get(pull.group)) is not None:
-            beside.pop(pull, None)
-            if not beside:
-                del pulls[pull.group]
-
-    # -- ends without a message -----------------------------------------------------------
-
-    def _refuse_surplus(self) -> None:
-        """There was nothing for them at once, and more wait than may."""
-        over_limit, self._surplus = self._surplus, []
-        for pull in over_limit:
-            if pull.open and pull.credit and self.waiting > self._waiting_max:
-                self.end(pull, too_many_wait(self._waiting_max))
-
-    def _time_is_up(self, pull: Pull) -> None:
-        """A pull has waited as long as it would."""
-        if pull.group.active:
-            self._fresh.append(pull)  # it has its turn in this tick, and then ends
-        else:
-            self._expire_pull(pull)
-
-    def _expire_pull(self, pull: Pull) -> None:
-        group = pull.group
-        searching = any(p.log.awaits(group) for p in group.topic.partitions)
-        # It had no turn, or not all of it.
-        crowded = group in self._starved or (pull.wants.count_max > 1 and self._batched_left <= 0)
-        if searching or (group.active and (crowded or not pull.postponed)):
-            # It may have a message yet: the search goes on in the next tick.
-            pull.postponed = True
-            self._pulls.set(pull, self.tick.now_ms + 1)
-            return
-        self.end(pull, group.empty_reason(pull))
-
-    def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None:
-        """The pull ends with nothing."""
-        group = pull.group
-        if group.forget_pull(pull):
-            self.waiting -= 1
-        self._pulls.discard(pull)
-        if pull.key is pull:
-            self._forget(pull)
-        if not pull.open:
-            return
-        if pull.session.closed:
-            pull.drop()
-        else:
-            pull.settle(reason if isinstance(reason, BrokerError) else Empty(group, reason))

@@ -16,32 +16,16 @@ partitions that are written at different times.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from zbus.core.commit.tick import Tick
+from zbus.core.delivery.pulls import WaitingPulls
 from zbus.core.delivery.retries import hold
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, group_unknown, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
 from zbus.core.topics.outcomes import DONE, Delivered, EmptyReason, Slice
-from zbus.core.topics.topic import Group, Pull
+from zbus.core.topics.topic import Pull
 
 
-class Dispatching(Protocol):
-    """What is needed of `Dispatch`."""
-
-    tick: Tick
-
-    def activate(self, group: Group) -> None: ...
-
-    def end(self, pull: Pull, reason: EmptyReason | BrokerError) -> None: ...
-
-    def schedule(self, group: Group, index: int) -> None: ...
-
-    def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
-
-
-def deliver_when_durable(dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
+def deliver_when_durable(pulls: WaitingPulls, pull: Pull, delivered: Delivered) -> None:
     """Tell the pull of messages that it was just given, when that is written. Without credit that
     ends it, and it waits in no line any more."""
     # What the pieces are of may be emptied at the end of this turn.
@@ -49,7 +33,7 @@ def deliver_when_durable(dispatch: Dispatching, pull: Pull, delivered: Delivered
         Slice(index, chunk.part(start, stop), 0, stop - start, attempts)
         for index, chunk, start, stop, attempts in delivered.pieces
     ]
-    ticket = Recorded(dispatch, pull, delivered)
+    ticket = Recorded(pulls, pull, delivered)
     for index, chunk, _, _, _ in delivered.pieces:
         leased = delivered.group.backlogs[index].leased
         leased.keep(range(chunk.first, chunk.end), ticket)
@@ -57,7 +41,7 @@ def deliver_when_durable(dispatch: Dispatching, pull: Pull, delivered: Delivered
     parts = Parts(ticket, DONE, len(indexes)) if len(indexes) > 1 else None
     for index in indexes:
         part = ticket if parts is None else parts.part()
-        dispatch.tick.confirm(delivered.group.topic.partitions[index], part)
+        pulls.runs.tick.confirm(delivered.group.topic.partitions[index], part)
 
 
 class Recorded(Ticket):
@@ -66,22 +50,24 @@ class Recorded(Ticket):
     __slots__ = (
         "_before",
         "_delivered",
-        "_dispatch",
         "_last",
         "_lease_ms",
         "_next",
         "_pull",
+        "_pulls",
+        "_runs",
         "_since_ms",
         "_written",
     )
 
-    def __init__(self, dispatch: Dispatching, pull: Pull, delivered: Delivered) -> None:
+    def __init__(self, pulls: WaitingPulls, pull: Pull, delivered: Delivered) -> None:
         super().__init__()
-        self._dispatch = dispatch
+        self._pulls = pulls
+        self._runs = pulls.runs
         self._pull = pull
         self._delivered = delivered
         self._last = pull.credit <= 0
-        self._since_ms = dispatch.tick.now_ms
+        self._since_ms = pulls.runs.tick.now_ms
         self._lease_ms = pull.wants.lease_ms or delivered.group.options.lease_ms
         self._written: Outcome | None = None
         self._next: Recorded | None = None  # of the same pull
@@ -108,16 +94,16 @@ class Recorded(Ticket):
         self._pull.failed(error)
 
     def _end(self, outcome: Outcome) -> None:
-        dispatch, pull, group = self._dispatch, self._pull, self._delivered.group
+        runs, pull, group = self._runs, self._pull, self._delivered.group
         gone = not pull.open or pull.session.leaving or pull.session.closed
         if gone or isinstance(outcome, BrokerError):
             self._undo(self._held())
             if pull.open:
-                dispatch.end(
+                self._pulls.end(
                     pull, outcome if isinstance(outcome, BrokerError) else EmptyReason.LEFT
                 )
             return
-        held, now_ms = self._fresh(), dispatch.tick.now_ms
+        held, now_ms = self._fresh(), runs.tick.now_ms
         if not held:
             pull.credit += 1
             return self._wait_on()
@@ -128,8 +114,8 @@ class Recorded(Ticket):
                 backlog.leased.unreported.pop(offset, None)
             if late:  # the holder of the lease has it from here on
                 backlog.extend(offset, now_ms + self._lease_ms)
-                dispatch.tick.change(group.topic.partitions[index], group)
-                dispatch.schedule(group, index)
+                runs.tick.change(group.topic.partitions[index], group)
+                runs.schedule(group, index)
         hold(group, pull)
         if not self._last:
             pull.answer(self._delivered)
@@ -143,16 +129,16 @@ class Recorded(Ticket):
         if not (self._last and pull.open):
             return
         if group.topic.partitions[0].removed:
-            self._dispatch.end(pull, topic_unknown(group.topic.name))
+            self._pulls.end(pull, topic_unknown(group.topic.name))
         elif group.gone:
-            self._dispatch.end(pull, group_unknown(group.name))
+            self._pulls.end(pull, group_unknown(group.name))
         else:
             deadline_ms = getattr(pull, "deadline_ms", None)
-            self._dispatch.pull(group, pull, deadline_ms)
+            self._pulls.add(group, pull, deadline_ms)
 
     def _fresh(self) -> list[tuple[int, int]]:
         """Partition and offset of what may still be sent. The others leave the delivery."""
-        group, now_ms = self._delivered.group, self._dispatch.tick.now_ms
+        group, now_ms = self._delivered.group, self._runs.tick.now_ms
         pieces, found = self._delivered.pieces, self._held()
         count = sum([piece.stop - piece.start for piece in pieces])
         if len(found) == count and all([piece.chunk.expires is None for piece in pieces]):
@@ -200,9 +186,9 @@ class Recorded(Ticket):
 
     def _undo(self, places: list[tuple[int, int]]) -> None:
         """No client has seen them: they go back to where they were."""
-        group, tick = self._delivered.group, self._dispatch.tick
+        group, tick = self._delivered.group, self._runs.tick
         for index, offset in places:
             group.backlogs[index].undo_lease(offset)
             tick.change(group.topic.partitions[index], group)
         if places:
-            self._dispatch.activate(group)
+            self._runs.activate(group)

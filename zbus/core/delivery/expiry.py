@@ -14,10 +14,11 @@ always did: when a consumer pulls.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from zbus.core.commit.recognition import EXPIRIES_PER_TURN_MAX
 from zbus.core.commit.tick import Tick
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.message_state import MessageState
@@ -33,14 +34,6 @@ LEASED_MS: Final = 1_000
 
 SWEPT_AT_ONCE_MAX: Final = 500
 """Messages of one partition in one turn."""
-
-
-class Dispatching(Protocol):
-    """What is needed of `Dispatch`."""
-
-    tick: Tick
-
-    def activate(self, group: Group) -> None: ...
 
 
 def note(tick: Tick, partition: Partition, chunk: Chunk) -> None:
@@ -61,9 +54,9 @@ def arm(tick: Tick, partition: Partition) -> None:
         timer.set(partition, due_ms)
 
 
-def sweep(dispatch: Dispatching, partition: Partition) -> None:
+def sweep(runs: RunQueue, partition: Partition) -> None:
     """Finish what has expired, so much of it in a turn that others get their turn."""
-    tick, expiries = dispatch.tick, partition.expiries
+    tick, expiries = runs.tick, partition.expiries
     if partition.removed or partition.fenced is not None or expiries is None:
         return  # it is read again, and looked at then
     tick.forgotten += 1
@@ -81,9 +74,7 @@ def sweep(dispatch: Dispatching, partition: Partition) -> None:
         if again_ms:
             expiries.set(offset, again_ms)
     for group in changed:
-        tick.change(partition, group)
-        if group.ordered:
-            dispatch.activate(group)  # what was behind one of its key may be next
+        runs.finished(group, partition)
     if len(due) == SWEPT_AT_ONCE_MAX:
         tick.expiry_timer.set(partition, tick.now_ms)
     else:

@@ -16,20 +16,20 @@ is dead-lettered when it is its turn again.
 
 So no message is delivered more often than `attempts_max` times, whatever its consumers do. What
 is dead is finished for its group and counted, unless the group has a dead-letter topic: then the
-message stays leased to no client (`OpenLeases.settling`), and `dead` is called, which does the
+message stays leased to no client (`OpenLeases.settling`), and `RunQueue.dead` does the
 rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
-from zbus.core.commit.tick import Tick
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.leases import SETTLE_MS
 from zbus.core.cursor.state import GroupOptions
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, dead_letter_unknown
 from zbus.core.model.limits import DELAY_MS_MAX
@@ -54,20 +54,6 @@ TRIED: Final = "attempts"  # which of these it was is not known any more
 """Why a message was not acknowledged when it was delivered for the last time."""
 
 _DOUBLINGS_MAX: Final = DELAY_MS_MAX.bit_length()
-
-Dead: TypeAlias = "Callable[[Group, int, int, str], None]"
-"""Group, partition, offset, and why."""
-
-
-class Dispatching(Protocol):
-    """What is needed of `Dispatch`."""
-
-    tick: Tick
-    dead: Dead
-
-    def activate(self, group: Group) -> None: ...
-
-    def schedule(self, group: Group, index: int) -> None: ...
 
 
 def pause_ms(options: GroupOptions, attempts: int) -> int:
@@ -150,7 +136,7 @@ def may_retry(group: Group, backlog: Backlog, at_once: bool) -> bool:
 
 
 def retry(
-    dispatch: Dispatching, group: Group, index: int, offset: int, reason: str, at_once: bool = False
+    runs: RunQueue, group: Group, index: int, offset: int, reason: str, at_once: bool = False
 ) -> bool:
     """Its lease ends, and the group says what becomes of the message: it is dead, has to wait, or,
     if no client has seen it, is where it was. False if it may be delivered again now; it is leased
@@ -166,24 +152,24 @@ def retry(
     limit = leased.limits.get(offset) or options.attempts_max
     if limit and attempts >= limit:
         if offset in leased.holders:
-            _end(dispatch, group, index, offset, reason)
+            _end(runs, group, index, offset, reason)
         else:  # delivered before a restart: whether it has a limit of its own is not known
-            leased.set(offset, dispatch.tick.now_ms + SETTLE_MS)
-            dispatch.schedule(group, index)
-            look = partial(_looked, dispatch, group, backlog, index, offset, reason)
+            leased.set(offset, runs.tick.now_ms + SETTLE_MS)
+            runs.schedule(group, index)
+            look = partial(_looked, runs, group, backlog, index, offset, reason)
             group.topic.partitions[index].log.get(offset, look)
         return True
     if options.backoff_ms and not at_once:
-        backlog.delay(offset, dispatch.tick.now_ms + pause_ms(options, attempts))
+        backlog.delay(offset, runs.tick.now_ms + pause_ms(options, attempts))
         return True
     return False
 
 
-def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) -> None:
+def expire(runs: RunQueue, group: Group, index: int, offsets: list[int]) -> None:
     """The time of these leases is over."""
     backlog = group.backlogs[index]
     # What is done about one may settle another.
-    back = [o for o in offsets if o in backlog.leased and not _retried(dispatch, group, index, o)]
+    back = [o for o in offsets if o in backlog.leased and not retry(runs, group, index, o, EXPIRED)]
     backlog.tally.lost += len(back)
     if group.options.on_loss == FRONT:
         backlog.keep_order()
@@ -194,10 +180,6 @@ def expire(dispatch: Dispatching, group: Group, index: int, offsets: list[int]) 
         for offset in back:
             if offset in backlog.leased:
                 backlog.put_back(offset)
-
-
-def _retried(dispatch: Dispatching, group: Group, index: int, offset: int) -> bool:
-    return retry(dispatch, group, index, offset, EXPIRED)
 
 
 def lose(group: Group, now_ms: int) -> None:
@@ -211,17 +193,17 @@ def lose(group: Group, now_ms: int) -> None:
                 leased.set(offset, max(1, now_ms))
 
 
-def _end(dispatch: Dispatching, group: Group, index: int, offset: int, reason: str) -> None:
+def _end(runs: RunQueue, group: Group, index: int, offset: int, reason: str) -> None:
     """It is leased, and dead."""
     if group.options.dead_letter:
         group.backlogs[index].leased.settle_later(offset)
-        dispatch.dead(group, index, offset, reason)
+        runs.dead(group, index, offset, reason)
     else:
         group.backlogs[index].give_up(offset)
 
 
 def _looked(
-    dispatch: Dispatching,
+    runs: RunQueue,
     group: Group,
     backlog: Backlog,
     index: int,
@@ -237,17 +219,16 @@ def _looked(
         return
     if isinstance(found, BrokerError):
         if found.refusal is Refusal.OFFSET_UNKNOWN:  # the log has forgotten it
-            _end(dispatch, group, index, offset, reason)
+            _end(runs, group, index, offset, reason)
         # Else it stays leased a little longer, and is looked at again.
     elif (own_max := _own_max(*found)) > backlog.attempts[offset]:
         # It has more attempts: now that this is known, its lease ends as any other.
         leased.limits[offset], leased.holders[offset] = own_max, b""
-        leased.set(offset, dispatch.tick.now_ms)
-        dispatch.schedule(group, index)
+        leased.set(offset, runs.tick.now_ms)
+        runs.schedule(group, index)
     else:
-        _end(dispatch, group, index, offset, reason)
-    dispatch.tick.change(topic.partitions[index], group)
-    dispatch.activate(group)
+        _end(runs, group, index, offset, reason)
+    runs.changed(group, topic.partitions[index])
 
 
 def _own_max(chunk: Chunk, at: int) -> int:
@@ -259,12 +240,12 @@ def tried(backlog: Backlog, chunk: Chunk, at: int) -> bool:
     return 0 < _own_max(chunk, at) <= backlog.attempts.get(chunk.first + at, 0)
 
 
-def bury(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
+def bury(runs: RunQueue, group: Group, index: int, offset: int) -> None:
     """It is its turn, and it has been delivered as often as it may."""
     backlog = group.backlogs[index]
     if group.options.dead_letter:
-        backlog.hold(offset, dispatch.tick.now_ms + SETTLE_MS)
-        dispatch.dead(group, index, offset, TRIED)
+        backlog.hold(offset, runs.tick.now_ms + SETTLE_MS)
+        runs.dead(group, index, offset, TRIED)
     else:
         backlog.give_up(offset)
 
@@ -285,7 +266,7 @@ def hold(group: Group, pull: Pull) -> None:
         session.held[group] = None
 
 
-def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) -> int:
+def give_back(runs: RunQueue, session: Session, group: Group, most: int) -> int:
     """The session is gone: at most that many of the messages of the group that it holds go back in
     front, in the order in which they were there. How many; 0 = it holds none."""
     count = 0
@@ -295,20 +276,15 @@ def give_back(dispatch: Dispatching, session: Session, group: Group, most: int) 
         if count >= most or partition.removed or partition.fenced is not None:
             continue
         for offset in backlog.leased.held_by(session.id, most - count):
-            lose_one(dispatch, group, partition.index, offset)
+            lose_one(runs, group, partition.index, offset)
             count += 1
-            dispatch.tick.change(partition, group)
+            runs.tick.change(partition, group)
     if count:
-        dispatch.activate(group)
+        runs.activate(group)
     return count
 
 
-def lose_one(dispatch: Dispatching, group: Group, index: int, offset: int) -> None:
+def lose_one(runs: RunQueue, group: Group, index: int, offset: int) -> None:
     """Its holder is gone, who has seen it or not: it goes back in front, in its order."""
-    if not retry(dispatch, group, index, offset, LOST, at_once=True):
+    if not retry(runs, group, index, offset, LOST, at_once=True):
         group.backlogs[index].put_lost(offset)
-
-
-def give_up(group: Group, index: int, offset: int, reason: str) -> None:
-    """It is dead, and nothing is kept of it."""
-    group.backlogs[index].give_up(offset)

@@ -10,8 +10,8 @@ from typing import Final
 
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, finish_tried, known_of
-from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.retries import GIVEN_BACK, lose_one, may_retry, retry
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Silent, Ticket
@@ -20,11 +20,9 @@ from zbus.core.topics.topic import Group, Partition
 NOT_LEASED: Final = "is not leased: its lease expired, or it was acknowledged or never delivered"
 
 
-def ack(
-    dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges
-) -> int:
+def ack(runs: RunQueue, ticket: Ticket, group: Group, partition: Partition, ranges: Ranges) -> int:
     """`Broker.ack`."""
-    tick, backlog = dispatch.tick, group.backlogs[partition.index]
+    tick, backlog = runs.tick, group.backlogs[partition.index]
     if len(ranges) == 1 and len(ranges[0]) == 1 and ranges[0].start in backlog.attempts:
         count = int(backlog.finish(ranges[0].start))
     else:
@@ -33,7 +31,7 @@ def ack(
         if not backlog.dirty:
             tick.change(partition, group)
         if group.waiting or group.aside is not None:
-            dispatch.activate(group)  # the window opened
+            runs.activate(group)  # the window opened
     # What is settled already may not be durable yet.
     tick.confirm(partition, ticket)
     return count
@@ -53,7 +51,7 @@ def _finish(backlog: Backlog, partition: Partition, ranges: Ranges) -> int:
 
 
 def nack(
-    dispatch: Dispatch,
+    runs: RunQueue,
     ticket: Ticket,
     group: Group,
     partition: Partition,
@@ -63,12 +61,12 @@ def nack(
 ) -> int:
     """`Broker.nack`."""
     backlog = group.backlogs[partition.index]
-    later = due_ms > dispatch.tick.now_ms
+    later = due_ms > runs.tick.now_ms
     leased = _leased(ticket, backlog, ranges)
     retried, limited = False, may_retry(group, backlog, at_once=later)
     # What is put in front last is the first.
     for offset in reversed(leased) if front and not later else leased:
-        if limited and retry(dispatch, group, partition.index, offset, GIVEN_BACK, at_once=later):
+        if limited and retry(runs, group, partition.index, offset, GIVEN_BACK, at_once=later):
             retried = True
         elif later:
             backlog.delay(offset, due_ms)
@@ -77,39 +75,38 @@ def nack(
         else:
             backlog.put_end(offset, partition.end)
     if leased:
-        if retried or (later and not 0 < backlog.wake_ms <= due_ms):
-            dispatch.schedule(group, partition.index)
-        _changed(dispatch, ticket, group, partition)
+        if retried:
+            runs.schedule(group, partition.index)
+        elif later:
+            runs.schedule_at(group, partition.index, due_ms)
+        runs.changed(group, partition)
+        runs.tick.confirm(partition, ticket)
     return len(leased)
 
 
-def undo(
-    dispatch: Dispatch, group: Group, partition: Partition, offset: int, holder: bytes
-) -> None:
+def undo(runs: RunQueue, group: Group, partition: Partition, offset: int, holder: bytes) -> None:
     """Give back what this session has leased, as if it had never been delivered: it counts as no
     attempt, and the message is where it was."""
     backlog = group.backlogs[partition.index]
     leased = backlog.leased
     if leased.holders.get(offset) == holder and offset not in leased.settling:
         backlog.undo_lease(offset)
-        dispatch.schedule(group, partition.index)
-        _changed(dispatch, Silent(), group, partition)
+        runs.moved(group, partition)
+        runs.tick.confirm(partition, Silent())
 
 
-def lose(
-    dispatch: Dispatch, group: Group, partition: Partition, offset: int, holder: bytes
-) -> None:
+def lose(runs: RunQueue, group: Group, partition: Partition, offset: int, holder: bytes) -> None:
     """Give back in front what this session has leased, in its order among all that comes back. It
     may have been seen, so it counts as an attempt."""
     leased = group.backlogs[partition.index].leased
     if leased.holders.get(offset) == holder and offset not in leased.settling:
-        lose_one(dispatch, group, partition.index, offset)
-        dispatch.schedule(group, partition.index)
-        _changed(dispatch, Silent(), group, partition)
+        lose_one(runs, group, partition.index, offset)
+        runs.moved(group, partition)
+        runs.tick.confirm(partition, Silent())
 
 
 def extend(
-    dispatch: Dispatch,
+    runs: RunQueue,
     ticket: Ticket,
     group: Group,
     partition: Partition,
@@ -122,22 +119,20 @@ def extend(
     for offset in leased:
         backlog.extend(offset, deadline_ms)
     if leased:
-        if not 0 < backlog.wake_ms <= deadline_ms:
-            dispatch.schedule(group, partition.index)
-        _changed(dispatch, ticket, group, partition)
+        runs.schedule_at(group, partition.index, deadline_ms)
+        runs.changed(group, partition)
+        runs.tick.confirm(partition, ticket)
     return len(leased)
 
 
-def withdraw(dispatch: Dispatch, partition: Partition, offset: int) -> None:
+def withdraw(runs: RunQueue, partition: Partition, offset: int) -> None:
     """The caller no longer waits for the outcome of a message: it is not delivered."""
     if partition.removed or partition.fenced is not None or offset >= partition.end:
         return
     for group in partition.topic.groups.values():
         backlog = group.backlogs[partition.index]
         if offset not in backlog.leased and backlog.finish(offset, Disposition.DELETED):
-            dispatch.tick.change(partition, group)
-            if group.ordered:
-                dispatch.activate(group)  # its key may be free
+            runs.finished(group, partition)
 
 
 def _leased(ticket: Ticket, backlog: Backlog, ranges: Ranges) -> list[int]:
@@ -157,11 +152,3 @@ def _leased(ticket: Ticket, backlog: Backlog, ranges: Ranges) -> list[int]:
             text = f"none of these {count} offsets is leased"
         ticket.settle(BrokerError(Refusal.NOT_LEASED, text))
     return list(found)
-
-
-def _changed(dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition) -> None:
-    if not group.backlogs[partition.index].dirty:
-        dispatch.tick.change(partition, group)
-    if not group.active:
-        dispatch.activate(group)
-    dispatch.tick.confirm(partition, ticket)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 from sys import maxsize
 
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.pulls import WaitingPulls
 from zbus.core.model.errors import BrokerError, too_many_wait
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Empty, EmptyReason
@@ -29,12 +29,12 @@ class Standbys:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        pulls: WaitingPulls,
         timers: Timers,
         waiting_max: int,
         register: Callable[[Session, Group], BrokerError | None],
     ) -> None:
-        self._dispatch = dispatch
+        self._pulls = pulls
         self._waiting_max = waiting_max
         self._register = register
         self._lines: dict[Group, Line] = {}
@@ -43,7 +43,7 @@ class Standbys:
 
     def wait(self, group: Group, pull: Pull, deadline_ms: int | None) -> None:
         """Another session reads the group: stand by."""
-        if self.waiting + self._dispatch.waiting >= self._waiting_max:
+        if self.waiting + self._pulls.count >= self._waiting_max:
             pull.settle(too_many_wait(self._waiting_max))
             return
         session, pull.group = pull.session, group
@@ -72,7 +72,7 @@ class Standbys:
             for pull, deadline_ms in pulls.items():
                 self.waiting -= 1
                 self._deadlines.discard(pull)
-                self._dispatch.pull(group, pull, deadline_ms)
+                self._pulls.add(group, pull, deadline_ms)
 
     def leave(
         self,

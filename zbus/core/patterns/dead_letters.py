@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.ticket import Silent
@@ -55,18 +55,18 @@ class DeadLetters:
     def __init__(
         self,
         topics: dict[str, Topic],
-        dispatch: Dispatch,
+        runs: RunQueue,
         settling: PutAndAck,
         timers: Timers,
     ) -> None:
         self._topics = topics
-        self._tick = dispatch.tick
+        self._tick = runs.tick
         self._settling = settling
         self._again = timers.timer(self._store, lambda dying: dying.group)
         # By group, partition and offset. A message may die twice, if its partition was read again
         # before it was stored: the last time counts.
         self._open: dict[tuple[Group, int, int], Dying] = {}
-        dispatch.dead = lambda *dying: self._begin(Dying(*dying))
+        runs.dead = lambda *dying: self._begin(Dying(*dying))
 
     def _begin(self, dying: Dying) -> None:
         known = self._open.get(dying[:3])

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, known_of
 from zbus.core.cursor.state import Settlement
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
@@ -53,11 +53,11 @@ class PutAndAck:
     """`topics` are the broker's, by lower-case name."""
 
     def __init__(
-        self, topics: dict[str, Topic], dispatch: Dispatch, puts: Puts, timers: Timers
+        self, topics: dict[str, Topic], runs: RunQueue, puts: Puts, timers: Timers
     ) -> None:
         self._topics = topics
-        self._dispatch = dispatch
-        self._tick = dispatch.tick
+        self._runs = runs
+        self._tick = runs.tick
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
         self.found: list[Partition] = []  # were read, at the start or again
@@ -216,8 +216,7 @@ class PutAndAck:
         fate = Disposition.DEAD if dead else Disposition.DONE
         if count := sum([finish_all(backlog, offsets, fate) for offsets in ranges]):
             backlog.dead += count if dead else 0
-            self._tick.change(there, group)
-            self._dispatch.activate(group)
+            self._runs.changed(group, there)
         if number:
             self._tick.confirm(there, _Done(self, partition, number))
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from zbus.core.cursor.ranges import Ranges
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
@@ -36,8 +36,8 @@ Target = Callable[[str], Topic | None]
 
 
 class Redriver:
-    def __init__(self, dispatch: Dispatch, settling: PutAndAck, timers: Timers) -> None:
-        self.dispatch = dispatch
+    def __init__(self, runs: RunQueue, settling: PutAndAck, timers: Timers) -> None:
+        self.runs = runs
         self.settling = settling
         self.timer = timers.timer(_Job.go_on, lambda job: job.group)
 
@@ -127,7 +127,7 @@ class _Job:
 
     def _later(self) -> None:
         """Go on in the next turn."""
-        self._redriving.timer.set(self, self._redriving.dispatch.tick.now_ms)
+        self._redriving.timer.set(self, self._redriving.runs.tick.now_ms)
 
     @property
     def _ends(self) -> bool:
@@ -166,10 +166,10 @@ class _Job:
         if self._unfit(partition, offset, chunk, at):
             self.ended()
             return
-        dispatch = self._redriving.dispatch
-        self.group.backlogs[partition.index].hold(offset, dispatch.tick.now_ms + LEASE_MS, self)
-        dispatch.tick.change(partition, self.group)
-        dispatch.schedule(self.group, partition.index)
+        runs = self._redriving.runs
+        self.group.backlogs[partition.index].hold(offset, runs.tick.now_ms + LEASE_MS, self)
+        runs.tick.change(partition, self.group)
+        runs.schedule(self.group, partition.index)
         topic = self._target(origin_of(chunk.headers[at]))
         if topic is None or topic.options.calls:
             self._keep(partition, offset)
@@ -184,22 +184,21 @@ class _Job:
 
     def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:
         """It is not ready after all, as a consumer would find: delayed, expired or filtered."""
-        group, dispatch, index = self.group, self._redriving.dispatch, partition.index
-        backlog, now_ms = group.backlogs[index], dispatch.tick.now_ms
+        group, runs, index = self.group, self._redriving.runs, partition.index
+        backlog, now_ms = group.backlogs[index], runs.tick.now_ms
         is_new = offset == backlog.cursor  # no one has looked at its time
         due_ms = chunk.due[at] if chunk.due is not None and is_new else 0
         if due_ms > now_ms:
             backlog.delay(offset, due_ms)
-            if (watch := partition.topic.followed) is not None:
-                dispatch.following.delay(watch, index, offset, due_ms)
+            runs.passed(partition, offset, due_ms)
         elif chunk.expires is not None and 0 < chunk.expires[at] <= now_ms:
             backlog.finish(offset, Disposition.EXPIRED)
         elif group.match is not None and not group.match(chunk.tag_of(at)):
             backlog.finish(offset, Disposition.FILTERED)
         else:
             return False
-        dispatch.tick.change(partition, group)
-        dispatch.schedule(group, index)
+        runs.tick.change(partition, group)
+        runs.schedule(group, index)
         return True
 
     def _keep(self, partition: Partition, offset: int) -> None:
@@ -244,14 +243,13 @@ class _Job:
 
     def _give_back(self) -> None:
         """What stays is ready again, as it was."""
-        dispatch = self._redriving.dispatch
+        runs = self._redriving.runs
         for partition, offset in self._stays:
             backlog = self.group.backlogs[partition.index]
             if self._has(partition, offset):
                 backlog.leased.settle_no_more(offset)
                 backlog.put_back(offset)
-                dispatch.tick.change(partition, self.group)
-        dispatch.activate(self.group)
+                runs.changed(self.group, partition)
 
 
 class _Put(Silent):

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import settle as leases
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, Row, make_row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
@@ -82,9 +82,9 @@ class Broker(Protocol):
 
 
 class Schedules:
-    def __init__(self, broker: Broker, dispatch: Dispatch, puts: Puts) -> None:
+    def __init__(self, broker: Broker, runs: RunQueue, puts: Puts) -> None:
         self._broker = broker
-        self._dispatch = dispatch
+        self._runs = runs
         self._puts = puts
         self._again = broker.timers.timer(self._keep, lambda topic: topic)
         self.times: Times | None = None  # a dialect that takes schedules brings it
@@ -111,7 +111,7 @@ class Schedules:
             for group in topic.groups.values():
                 known = group.backlogs[0].delayed
                 group.moved = {offset: known.due_of(offset) for offset in known}
-            self._again.set(topic, self._dispatch.tick.now_ms)
+            self._again.set(topic, self._runs.tick.now_ms)
 
     def _topic(self, target: Topic) -> Topic | BrokerError:
         """Where the schedules of a topic are; it is made if it is not there."""
@@ -154,13 +154,13 @@ class Schedules:
     def ended(self, topic: Topic) -> None:
         """Nothing of this topic is read any more."""
         if not self._broker.stopping:
-            self._again.set(topic, self._dispatch.tick.now_ms + AGAIN_MS)
+            self._again.set(topic, self._runs.tick.now_ms + AGAIN_MS)
 
     def due(self, group: Group, partition: Partition, chunk: Chunk, at: int) -> None:
         """It is time for a schedule."""
         due = _Due(self, group, partition, chunk.first + at, chunk.headers[at])
         target = self._broker.topics.get(group.topic.name[len(PREFIX) :].lower())
-        now_ms = self._dispatch.tick.now_ms
+        now_ms = self._runs.tick.now_ms
         time_ms = self._time_of(due, chunk, at)
         if time_ms is None or target is None or target.options.calls:
             self.finish(due)  # its target is gone, or cannot take it
@@ -185,7 +185,7 @@ class Schedules:
     def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
         """What its occurrence stands for: the last time that the expression names, or the one that
         a request gave it. After a crash that is not known any more of one that was due already."""
-        times, now_ms = self.times, self._dispatch.tick.now_ms
+        times, now_ms = self.times, self._runs.tick.now_ms
         given_ms = (due.group.moved or {}).get(due.at)
         if times is None:
             return None
@@ -197,7 +197,7 @@ class Schedules:
 
     def occurred(self, due: _Due, outcome: Outcome) -> None:
         """An occurrence is stored, or it cannot be now."""
-        now_ms = self._dispatch.tick.now_ms
+        now_ms = self._runs.tick.now_ms
         if isinstance(outcome, BrokerError):
             self.give_back(due, now_ms + AGAIN_MS)
             return
@@ -212,13 +212,13 @@ class Schedules:
 
     def give_back(self, due: _Due, due_ms: int) -> None:
         if due.alive:
-            give = partial(leases.nack, self._dispatch, Silent(), due.group, due.partition)
+            give = partial(leases.nack, self._runs, Silent(), due.group, due.partition)
             give([range(due.at, due.at + 1)], False, due_ms)
 
     def finish(self, due: _Due) -> None:
         if due.alive:
             done = [range(due.at, due.at + 1)]
-            leases.ack(self._dispatch, Silent(), due.group, due.partition, done)
+            leases.ack(self._runs, Silent(), due.group, due.partition, done)
 
 
 class _Pull(Pull):

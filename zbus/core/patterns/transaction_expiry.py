@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.patterns.transaction_log import Producer, Task
@@ -35,13 +35,13 @@ class Lapsing:
     def __init__(
         self,
         storage: Storage,
-        dispatch: Dispatch,
+        runs: RunQueue,
         timers: Timers,
         ttl_ms: int,
         look: Callable[[str], None],
     ) -> None:
         self._storage = storage
-        self._tick = dispatch.tick
+        self._tick = runs.tick
         self._ttl_ms = ttl_ms
         self._used_ms: dict[str, int] = {}  # since the start
         self._timer = timers.timer(look)

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final
 
 from zbus.core.cursor.state import GroupOptions, TopicOptions
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
@@ -71,7 +71,7 @@ class Transactions:
         self,
         topics: dict[str, Topic],
         storage: Storage,
-        dispatch: Dispatch,
+        runs: RunQueue,
         settling: PutAndAck,
         timers: Timers,
         declare: Callable[..., None],
@@ -80,13 +80,13 @@ class Transactions:
     ) -> None:
         self._topics = topics
         self._storage = storage
-        self._dispatch = dispatch
+        self._runs = runs
         self._settling = settling
         self._declare = declare
         self._remove = remove
         self._apps: dict[str, Producer] = {}
         self._timer = timers.timer(self._go_on, lambda name: topics.get(f"{PREFIX}{name}"))
-        self._lapsing = Lapsing(storage, dispatch, timers, ttl_ms, self._look)
+        self._lapsing = Lapsing(storage, runs, timers, ttl_ms, self._look)
 
     # -- verbs ----------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Transactions:
         """A start has found this topic: what is decided there is done."""
         name = topic.name[len(PREFIX) :]
         if topic.name.startswith(PREFIX) and not name.endswith(ROWS):
-            self._timer.set(name, self._dispatch.tick.now_ms)
+            self._timer.set(name, self._runs.tick.now_ms)
             self._lapsing.found(name)
 
     def _look(self, name: str) -> None:
@@ -186,7 +186,7 @@ class Transactions:
             app.queue.append(lambda: self._load(app))
         app.queue.append(task)
         if app.task is None:
-            self._timer.set(app.name, self._dispatch.tick.now_ms)
+            self._timer.set(app.name, self._runs.tick.now_ms)
 
     def _go_on(self, name: str) -> None:
         """Take the next step of an application."""
@@ -205,7 +205,7 @@ class Transactions:
         except StopIteration:
             app.task = None
             if app.queue:
-                self._timer.set(app.name, self._dispatch.tick.now_ms)
+                self._timer.set(app.name, self._runs.tick.now_ms)
             return
         except BaseException:
             app.task = None
@@ -218,7 +218,7 @@ class Transactions:
     def _called(self, app: Producer, value: object) -> None:
         if self._apps.get(app.name) is app:
             app.sent = value
-            self._timer.set(app.name, self._dispatch.tick.now_ms)
+            self._timer.set(app.name, self._runs.tick.now_ms)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Transactions:
                 if any(backlog.life(offset) not in _OPEN for offset in range(start, stop)):
                     return _not_staged(start, stop)
                 if end - first > _LOOKED_MAX:
-                    yield self._dispatch.tick.now_ms
+                    yield self._runs.tick.now_ms
         return None
 
     def _decide(self, app: Producer, decision: Decision) -> Generator[Any, Any, BrokerError | None]:
@@ -329,7 +329,7 @@ class Transactions:
                 at += 1
                 looked += 1
             if looked == _LOOKED_MAX:
-                yield self._dispatch.tick.now_ms
+                yield self._runs.tick.now_ms
                 continue
             if at == stage.end:
                 break
@@ -401,9 +401,7 @@ class Transactions:
         partition, group = app.rows.partitions[0], app.group
         if partition.fenced is None:
             ranges = [offsets]
-            yield lambda done: single.delete(
-                self._dispatch, _Called(done), [group], partition, ranges
-            )
+            yield lambda done: single.delete(self._runs, _Called(done), [group], partition, ranges)
 
     def _abort(self, app: Producer, ticket: Ticket, batch: int, ranges: Sequence[range]) -> Task:
         if app.decided is not None and batch <= app.decided.batch:
@@ -421,7 +419,7 @@ class Transactions:
         ticket.settle(Changed(count))
 
     def _later(self) -> int:
-        return self._dispatch.tick.now_ms + AGAIN_MS
+        return self._runs.tick.now_ms + AGAIN_MS
 
 
 class _Called(Silent):

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from zbus.core.commit import topic_changes as deciding
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.pulls import WaitingPulls
 from zbus.core.model.errors import INTERNAL, BrokerError, fenced, group_unknown
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.persistence.storage import Storage
@@ -51,15 +51,18 @@ class Fencing:
     def __init__(
         self,
         verbs: Verbs,
-        dispatch: Dispatch,
+        pulls: WaitingPulls,
+        wake: Callable[[tuple[Group, int]], None],
         storage: Storage,
         retention: Retention,
         changes: Changes,
         timers: Timers,
     ) -> None:
         self._verbs = verbs
-        self._dispatch = dispatch
-        self._tick = dispatch.tick
+        self._pulls = pulls
+        self._runs = pulls.runs
+        self._tick = tick = pulls.runs.tick
+        self._wake = wake  # of a group and partition, see `RunQueue`
         self._storage = storage
         self._retention = retention
         self._changes = changes
@@ -67,8 +70,8 @@ class Fencing:
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
         self.to_drop: list[Session] = []  # to be dropped at the end of the turn
         self.drop: Callable[[Session], object] = verbs.leave  # or by the owner of the connection
-        dispatch.tick.fence = self.fence
-        dispatch.tick.faults.cost = self._cost
+        tick.fence = self.fence
+        tick.faults.cost = self._cost
 
     def fence(self, partition: Partition, why: BrokerError) -> None:
         """Serve nothing of the partition until it was read again."""
@@ -77,7 +80,7 @@ class Fencing:
             one.fenced = why
             one.epoch += 1
             one.visible = one.first  # so nothing of it can be delivered
-        self._dispatch.following.end(topic, why)
+        self._runs.following.end(topic, why)
         again_ms = self._opened_ms.get(partition, -RETRY_MS) + RETRY_MS
         if again_ms <= self._tick.now_ms:
             self._reopen(partition)
@@ -94,7 +97,7 @@ class Fencing:
             self._read_again(culprit)
         elif isinstance(culprit, Group):
             zero = culprit.topic.partitions[0]
-            self._dispatch.end_waiting(culprit, fenced(*zero.lane, INTERNAL))
+            self._pulls.cancel(culprit, fenced(*zero.lane, INTERNAL))
             self._read_again(zero)
         elif isinstance(culprit, Topic):
             self._read_again(culprit.partitions[0])
@@ -169,7 +172,7 @@ class Fencing:
                 deciding.notify(self._tick, group)
             self._verbs.take_up(group)
             for partition in partitions:  # before others are put behind what is due
-                self._dispatch.wake((group, partition.index))
+                self._wake((group, partition.index))
         self._changes.note(self._tick.now_ms)
 
     def _serve(self, partition: Partition) -> None:
@@ -182,5 +185,5 @@ class Fencing:
         self._retention.restore_partition(partition)
         for group in partition.topic.groups.values():
             group.chunks[index] = NO_CHUNK
-            self._dispatch.schedule(group, index)
-            self._dispatch.activate(group)
+            self._runs.schedule(group, index)
+            self._runs.activate(group)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.pulls import WaitingPulls
 from zbus.core.topics.topic import Topic
 
 
-def check_topics(topics: Collection[Topic], dispatch: Dispatch) -> None:
+def check_topics(topics: Collection[Topic], pulls: WaitingPulls) -> None:
     """Assert the invariants."""
     groups = {group for topic in topics for group in topic.groups.values()}
-    groups.update(dispatch.endings.groups)  # some of these are gone
-    assert dispatch.waiting == sum([len(list(group.pulls())) for group in groups])
+    groups.update(pulls.cancelled)  # some of these are gone
+    assert pulls.count == sum([len(list(group.pulls())) for group in groups])
     for topic in topics:
         for partition in topic.partitions:
             assert partition.first <= partition.visible <= partition.end

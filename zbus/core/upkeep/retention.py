@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.ticket import Ticket
@@ -35,10 +35,10 @@ WORKS_PER_TURN_MAX = 4
 class Retention:
     """`Tick.retention_timer` says when which partition is to be checked."""
 
-    def __init__(self, storage: Storage, dispatch: Dispatch, timers: Timers) -> None:
+    def __init__(self, storage: Storage, runs: RunQueue, timers: Timers) -> None:
         self._storage = storage
-        self._dispatch = dispatch
-        self._tick = dispatch.tick
+        self._runs = runs
+        self._tick = runs.tick
         self._tick.retention_timer = timers.timer(self._due, lambda partition: partition)
         self._tick.make_room, self._tick.keep_ring = self.make_room, self.keep_ring
         self.begin()
@@ -92,8 +92,7 @@ class Retention:
         for group in partition.topic.groups.values():
             if group.backlogs[partition.index].fall_off(first):
                 group.unreported = True
-                self._tick.change(partition, group)
-                self._dispatch.activate(group)  # its window may have opened
+                self._runs.changed(group, partition)  # its window may have opened
 
     def make_room(self, chunk: Chunk) -> bool:
         """Memory is full: the oldest messages of the partition that takes most of it go, whether or

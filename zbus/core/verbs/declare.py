@@ -14,7 +14,7 @@ from zbus.core.commit import topic_changes as deciding
 from zbus.core.commit.tick import Tick
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import retries
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
 from zbus.core.model.filters import FILTER_BYTES_MAX
 from zbus.core.model.limits import Limits
@@ -59,7 +59,7 @@ class Declarations:
         topics: dict[str, Topic],
         limits: Limits,
         puts: Puts,
-        dispatch: Dispatch,
+        runs: RunQueue,
         changes: Changes,
         seeking: Seeker,
         new_id: Callable[[], bytes],
@@ -69,8 +69,8 @@ class Declarations:
         self._topics = topics
         self._limits = limits
         self._puts = puts
-        self._dispatch = dispatch
-        self._tick = dispatch.tick
+        self._runs = runs
+        self._tick = runs.tick
         self._changes = changes
         self._seeking = seeking
         self._new_id = new_id
@@ -205,7 +205,7 @@ class Declarations:
                     self._tick.touch(partition)
                 for other in topic.groups.values():
                     other.configure(other.options)
-                    self._dispatch.activate(other)
+                    self._runs.activate(other)
                     self._freed(other)
         group = None if wish is None else self._apply_group(topic, wish, places)
         self._changes.note(self._tick.now_ms)

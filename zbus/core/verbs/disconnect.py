@@ -14,10 +14,9 @@ from functools import partial
 from itertools import islice
 from sys import maxsize
 
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.pulls import WaitingPulls
 from zbus.core.delivery.retries import give_back
 from zbus.core.delivery.standby import Standbys
-from zbus.core.fanout.follow import FanOut
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.topics.calls import Calls
@@ -37,19 +36,18 @@ class Departures:
         sessions: dict[bytes, Session],
         calls: Calls,
         changes: Changes,
-        dispatch: Dispatch,
-        following: FanOut,
+        pulls: WaitingPulls,
         standbys: Standbys,
         remove_group: Callable[[Ticket, Group], None],
     ) -> None:
         self._sessions = sessions
         self._calls = calls
         self._changes = changes
-        self._dispatch = dispatch
-        self._following = following
+        self._pulls = pulls
+        self._runs = pulls.runs
         self._standbys = standbys
         self._remove_group = remove_group
-        self._faults = dispatch.tick.faults
+        self._faults = pulls.runs.tick.faults
 
     def leave(self, session: Session, most: int) -> bool:
         """`Broker.leave`."""
@@ -58,7 +56,7 @@ class Departures:
             self._sessions.pop(session.id, None)
             guard = self._faults.guard  # whatever goes wrong, the rest of it ends
             if session.follower is not None:
-                guard(partial(self._following.leave, session))
+                guard(partial(self._runs.following.leave, session))
             for left in session.left:
                 guard(partial(left, session))
         most -= self._calls.drop(session.id, most, informed=not session.closed)
@@ -78,7 +76,7 @@ class Departures:
         while session.held and most > 0:
             group = next(iter(session.held))
             try:
-                count = give_back(self._dispatch, session, group, most)
+                count = give_back(self._runs, session, group, most)
             except Exception as error:
                 count = 0
                 self._faults.quarantine(group, error)
@@ -91,11 +89,12 @@ class Departures:
         self,
         session: Session,
         group: Group,
-        reason: EmptyReason | BrokerError,
+        reason: EmptyReason | BrokerError = EmptyReason.LEFT,
         *,
-        stay: bool,
+        stay: bool = False,
     ) -> None:
-        """`Broker.leave_group`."""
+        """The session reads this group no more; its pulls there end with the reason. With `stay`
+        only the pulls end."""
         self._end_pulls(session, group, reason, maxsize)
         if not stay:
             self._forget(session, group)
@@ -106,7 +105,7 @@ class Departures:
             session.groups.pop(group, None)
         if session in group.readers:
             del group.readers[session]
-            self._changes.note(self._dispatch.tick.now_ms)
+            self._changes.note(self._runs.tick.now_ms)
             self._standbys.admit(group)
         if not group.waiting:
             group.waiting = OrderedDict()  # one that was large keeps its room
@@ -120,10 +119,10 @@ class Departures:
         count = self._standbys.leave(session, group, reason, most)
         first = group.pull_of(session)
         if first is not None and count < most:
-            self._dispatch.end(first, reason)
+            self._pulls.end(first, reason)
             count += 1
         beside = session.pulls.get(group) if session.pulls else None
         for pull in list(islice(beside, most - count)) if beside else ():
-            self._dispatch.end(pull, reason)
+            self._pulls.end(pull, reason)
             count += 1
         return count

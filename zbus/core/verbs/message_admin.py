@@ -18,7 +18,7 @@ from typing import Final
 
 from zbus.core.cursor.ranges import Ranges, delete_all, distinct, known_of
 from zbus.core.dedup.window import id_name
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Refusal, offset_outside
@@ -59,7 +59,7 @@ def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | Bro
 
 
 def delete(
-    dispatch: Dispatch,
+    runs: RunQueue,
     ticket: Ticket,
     groups: Sequence[Group],
     partition: Partition,
@@ -81,26 +81,26 @@ def delete(
                 found += delete_all(backlog, part, forget)
         if found:
             count += found
-            _changed(dispatch, group, partition)
+            runs.moved(group, partition)
     if count:
-        dispatch.tick.confirm(partition, ticket, Changed(count))
+        runs.tick.confirm(partition, ticket, Changed(count))
     else:
         ticket.settle(_refused(groups, partition, ranges, Refusal.OFFSET_UNKNOWN))
 
 
 def cancel(
-    dispatch: Dispatch,
+    runs: RunQueue,
     ticket: Ticket,
     groups: Sequence[Group],
     partition: Partition,
     ranges: Ranges,
 ) -> None:
     """Finish messages that are delayed. Settles with Changed."""
-    _Delayed(dispatch, ticket, groups, partition, ranges, None)
+    _Delayed(runs, ticket, groups, partition, ranges, None)
 
 
 def reschedule(
-    dispatch: Dispatch,
+    runs: RunQueue,
     ticket: Ticket,
     groups: Sequence[Group],
     partition: Partition,
@@ -108,12 +108,10 @@ def reschedule(
     due_ms: int,
 ) -> None:
     """Give messages that are delayed another time; 0 = now. Settles with Changed."""
-    _Delayed(dispatch, ticket, groups, partition, ranges, due_ms)
+    _Delayed(runs, ticket, groups, partition, ranges, due_ms)
 
 
-def again(
-    dispatch: Dispatch, ticket: Ticket, group: Group, partition: Partition, offset: int
-) -> None:
+def again(runs: RunQueue, ticket: Ticket, group: Group, partition: Partition, offset: int) -> None:
     """Deliver a message once more, before all others, however it ended. Settles with Changed; a
     leased message is refused."""
     backlog, at = group.backlogs[partition.index], [range(offset, offset + 1)]
@@ -123,8 +121,8 @@ def again(
         ticket.settle(BrokerError(Refusal.ILLEGAL, f"offset {offset} is leased"))
     else:
         backlog.again(offset)
-        _changed(dispatch, group, partition)
-        dispatch.tick.confirm(partition, ticket, Changed(1))
+        runs.moved(group, partition)
+        runs.tick.confirm(partition, ticket, Changed(1))
 
 
 class _Delayed:
@@ -132,7 +130,7 @@ class _Delayed:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        runs: RunQueue,
         ticket: Ticket,
         groups: Sequence[Group],
         partition: Partition,
@@ -140,7 +138,7 @@ class _Delayed:
         due_ms: int | None,
     ) -> None:
         """Without a time they are cancelled."""
-        self._dispatch = dispatch
+        self._runs = runs
         self._ticket = ticket
         self._groups = groups
         self._partition = partition
@@ -156,7 +154,7 @@ class _Delayed:
         PointReads(places, self._look, self._looked)
 
     def _look(self, partition: Partition, chunk: Chunk, at: int) -> bool:
-        if chunk.due is not None and (due_ms := chunk.due[at]) > self._dispatch.tick.now_ms:
+        if chunk.due is not None and (due_ms := chunk.due[at]) > self._runs.tick.now_ms:
             self._due_of[chunk.first + at] = due_ms
         return True
 
@@ -172,14 +170,13 @@ class _Delayed:
             return
         count = sum([self._apply(group) for group in groups])
         if count:
-            self._dispatch.tick.confirm(partition, ticket, Changed(count))
+            self._runs.tick.confirm(partition, ticket, Changed(count))
         else:
             ticket.settle(_refused(groups, partition, self._ranges, Refusal.CONFLICT))
 
     def _apply(self, group: Group) -> int:
-        dispatch, partition = self._dispatch, self._partition
-        backlog, now_ms = group.backlogs[partition.index], dispatch.tick.now_ms
-        watch = partition.topic.followed
+        runs, partition = self._runs, self._partition
+        backlog, now_ms = group.backlogs[partition.index], runs.tick.now_ms
         found = 0
         for offsets in _stored(partition, self._ranges):
             known = backlog.delayed.within(offsets)
@@ -190,7 +187,7 @@ class _Delayed:
             ]
             for offset in sorted(fit):
                 if offset in own and offset >= backlog.cursor:
-                    dispatch.following.delay(watch, partition.index, offset, own[offset])
+                    runs.passed(partition, offset, own[offset])
                 if self._due_ms is None:
                     backlog.finish(offset, Disposition.DELETED)
                 else:
@@ -200,14 +197,8 @@ class _Delayed:
                         group.moved[offset] = due_ms
             found += len(fit)
         if found:
-            _changed(dispatch, group, partition)
+            runs.moved(group, partition)
         return found
-
-
-def _changed(dispatch: Dispatch, group: Group, partition: Partition) -> None:
-    dispatch.tick.change(partition, group)
-    dispatch.schedule(group, partition.index)
-    dispatch.activate(group)  # a window may have opened
 
 
 def _stored(partition: Partition, ranges: Ranges) -> list[range]:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from zbus.core.commit.recognition import Recognised, recognise, remember_along
 from zbus.core.cursor.state import TopicOptions
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.errors import BrokerError, Refusal, conflict
 from zbus.core.model.limits import Limits
@@ -69,9 +69,9 @@ COPIED: Final = PutOptions(recognised=False)
 class Puts:
     """The verbs that put; settle with Stored, or Duplicate if something of it was there before."""
 
-    def __init__(self, dispatch: Dispatch, limits: Limits) -> None:
-        self._dispatch = dispatch
-        self._tick = dispatch.tick
+    def __init__(self, runs: RunQueue, limits: Limits) -> None:
+        self._runs = runs
+        self._tick = runs.tick
         self._limits = limits
         self._message_bytes_max = limits.message_bytes_max
         self._limited = bool(limits.topic_messages_per_s or limits.topic_bytes_per_s)
@@ -245,7 +245,7 @@ class Puts:
             self._tick.change(partition, group)
 
     def _delay(self, partition: Partition, first: int, due: list[int]) -> None:
-        dispatch, tick, index = self._dispatch, self._tick, partition.index
+        runs, tick, index = self._runs, self._tick, partition.index
         later = {o: due_ms for o, due_ms in enumerate(due, first) if due_ms > tick.now_ms}
         for group in partition.topic.groups.values() if later else ():
             backlog = group.backlogs[index]
@@ -254,9 +254,9 @@ class Puts:
             if len(backlog.ahead) > AHEAD_MAX:
                 _catch_up(group, partition, tick.now_ms, 2 * len(later))
             tick.change(partition, group)
-            dispatch.schedule(group, index)
+            runs.schedule(group, index)
         for offset, due_ms in later.items():
-            dispatch.following.delay(partition.topic.followed, index, offset, due_ms)
+            runs.passed(partition, offset, due_ms)
 
 
 def _catch_up(group: Group, partition: Partition, now_ms: int, count_max: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from zbus.core.commit import topic_changes as deciding
-from zbus.core.delivery.dispatch import Dispatch
+from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, group_unknown, offset_unknown
 from zbus.core.model.request_clock import RequestClock
@@ -72,9 +72,9 @@ Found = Callable[[list[int] | BrokerError], None]
 
 
 class Seeker:
-    def __init__(self, request_clock: RequestClock, dispatch: Dispatch, changes: Changes) -> None:
+    def __init__(self, request_clock: RequestClock, runs: RunQueue, changes: Changes) -> None:
         self._outside = request_clock
-        self._dispatch = dispatch
+        self._runs = runs
         self._changes = changes
 
     def find(self, topic: Topic, start: Start, done: Found) -> None:
@@ -94,41 +94,41 @@ class Seeker:
             elif (fenced := _fenced(topic)) is not None:
                 ticket.settle(fenced)
             else:
-                now_ms = self._dispatch.tick.now_ms
+                now_ms = self._runs.tick.now_ms
                 self.move(group, places)
                 group.updated_ms = now_ms
                 self._changes.note(now_ms)
-                self._dispatch.tick.confirm_all(topic, ticket, Declared(topic, group))
+                self._runs.tick.confirm_all(topic, ticket, Declared(topic, group))
 
         self.find(topic, start, apply)
 
     def move(self, group: Group, places: list[int]) -> None:
         """Put a group that exists somewhere else."""
-        deciding.renew(self._dispatch.tick, group, places)
+        deciding.renew(self._runs.tick, group, places)
         self.arrive(group, places)
 
     def arrive(self, group: Group, places: list[int]) -> None:
         """The group was put there: serve those who wait."""
-        dispatch = self._dispatch
+        runs = self._runs
         for partition, place in zip(group.topic.partitions, places, strict=True):
             if place >= 0:
                 # While the place was looked for the log may have forgotten it.
                 if group.backlogs[partition.index].fall_off(partition.first):
                     group.unreported = True
-                dispatch.tick.change(partition, group)
-            dispatch.schedule(group, partition.index)
-        dispatch.activate(group)
+                runs.tick.change(partition, group)
+            runs.schedule(group, partition.index)
+        runs.activate(group)
 
 
-def rewind(dispatch: Dispatch, group: Group, position: list[int]) -> None:
+def rewind(runs: RunQueue, group: Group, position: list[int]) -> None:
     """Hand out again what comes from `position` on, where the group is beyond it."""
     for partition, place in zip(group.topic.partitions, position, strict=True):
         backlog = group.backlogs[partition.index]
         place = max(place, partition.first)
         if place < backlog.cursor:
             backlog.rewind(place)
-            dispatch.tick.change(partition, group)
-            dispatch.schedule(group, partition.index)
+            runs.tick.change(partition, group)
+            runs.schedule(group, partition.index)
 
 
 def _fenced(topic: Topic) -> BrokerError | None:
