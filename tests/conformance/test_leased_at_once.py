@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, declared, document, http, ok, pull, put
 from tests.conformance.websocket_client import connected
 from zbus.core.broker import Broker
+from zbus.core.cursor.journal import snapshot
 from zbus.dialects.zbus.messages.consume import Consume
 from zbus.dialects.zbus.messages.leases import Ack, Extend, Nack
 
@@ -66,7 +67,7 @@ def told(query: str, puts: tuple[bytes, ...]) -> list[Any]:
             world.advance(1)
             found += client.replies()
         group = world.broker.topics["t"].groups["g"]
-        found += [backlog.snapshot("g") for backlog in group.backlogs]
+        found += [snapshot(backlog, "g") for backlog in group.backlogs]
         found += [dict(backlog.leased.holders) for backlog in group.backlogs]
         world.broker.check()
         world.advance(6_000)
@@ -206,7 +207,7 @@ def test_a_plan_is_run_with_an_offset_in_place_of_its_own(
         assert sent
         world.broker.check()
         backlogs = world.broker.topics["t"].groups["g"].backlogs
-        found.append((sent, work, [backlog.snapshot("g") for backlog in backlogs]))
+        found.append((sent, work, [snapshot(backlog, "g") for backlog in backlogs]))
     assert found[0] == found[1]
 
 

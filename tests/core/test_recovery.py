@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
+from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import (
     Entries,
@@ -228,14 +229,14 @@ def test_delays_as_they_were_stored_before() -> None:
     payload = encode_change(StateChange(groups=(GroupChange("g", 5, entries=entries),)))
     assert b"pages" not in payload
     for _ in range(2):
-        old.apply(decode_change(payload).groups[0])
+        journal.apply(old, decode_change(payload).groups[0])
         old.check()
     for offset in range(5):
         new.finish(offset)
     new.delay(300, 700)
     for offset in (0, 3, 4):
         new.delay(offset, 700 - offset % 2)
-    assert old.snapshot("g") == new.snapshot("g")
+    assert journal.snapshot(old, "g") == journal.snapshot(new, "g")
     assert old.delayed.pop_due(700, 9) == [3, 0, 4, 300]
 
 

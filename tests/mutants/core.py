@@ -59,15 +59,9 @@ BACKLOGS: list[Mutant] = [
             BACKLOG,
         ),
         (
-            "cursor-goes-first",
-            "            elif rank <= reached:",
-            "            elif rank < reached:",
-            BACKLOG,
-        ),
-        (
             "order-of-changes",
-            "        self._touched.pop(offset, None)\n        self._touched[offset] = None",
-            "        self._touched[offset] = None",
+            "        self.touched.pop(offset, None)\n        self.touched[offset] = None",
+            "        self.touched[offset] = None",
             "core/test_recovery.py",
         ),
         (
@@ -76,25 +70,25 @@ BACKLOGS: list[Mutant] = [
             "        if self.cursor in self.ahead:",
             BACKLOG,
         ),
-    ),
-    *mutants_of(
-        "zbus/core/cursor/journal.py",
         (
             "reset-not-applied",
-            "        if change.reset:\n            self._clear()",
-            "        if change.reset:\n            pass",
-            BACKLOG,
-        ),
-        (
-            "reset-not-told",
-            "            return attrs.evolve(self.snapshot(name, incarnation), reset=True)",
-            "            return self.snapshot(name, incarnation)",
+            "        if reset:\n            self._clear()",
+            "        if reset:\n            pass",
             BACKLOG,
         ),
         (
             "floor-too-high",
-            "        self.cursor = change.cursor\n        self._lowest = -1",
-            "        self.cursor = self._lowest = change.cursor",
+            "        self.cursor = cursor\n        self._lowest = -1\n        if self.ahead",
+            "        self.cursor = self._lowest = cursor\n        if self.ahead",
+            BACKLOG,
+        ),
+    ),
+    *mutants_of(
+        "zbus/core/cursor/journal.py",
+        (
+            "reset-not-told",
+            "        return attrs.evolve(snapshot(backlog, name, incarnation), reset=True)",
+            "        return snapshot(backlog, name, incarnation)",
             BACKLOG,
         ),
     ),
@@ -107,15 +101,21 @@ BACKLOGS: list[Mutant] = [
             BACKLOG,
         ),
         (
+            "cursor-goes-first",
+            "        if rank > reached:",
+            "        if rank >= reached:",
+            BACKLOG,
+        ),
+        (
             "front-before-it-is-written",
-            "            if offset < end:\n                return offset",
-            "            if offset <= end:\n                return offset",
+            "        if offset < end:\n            return offset",
+            "        if offset <= end:\n            return offset",
             "core/verbs/test_put_front.py",
         ),
         (
             "put-back-behind-the-end",
-            "self.places.items() if key[0] > end]:",
-            "self.places.items() if key[0] > end + 1]:",
+            "self.places.items() if place[0] > end]:",
+            "self.places.items() if place[0] > end + 1]:",
             BACKLOG,
         ),
         (
@@ -126,7 +126,7 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "parked-for-ever",
-            "        for offset, place in self.places.items():\n            self._ready[place] = offset",
+            "        for offset, place in self.places.items():\n            self.in_line[place] = offset",
             "        pass",
             KEYED,
         ),

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from zbus.cli import main
+from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
-from zbus.core.cursor.journal import CursorState
 from zbus.core.cursor.state import Entries, EntryState, GroupChange, Origin, Settlement
 from zbus.core.persistence import replay
 from zbus.core.topics.pending_acks import PendingAcks
@@ -49,23 +49,23 @@ def write_behind() -> None:
 
 def forget_acks() -> None:
     """A restart forgets acknowledgements out of order."""
-    apply = CursorState.apply
+    apply = journal.apply
 
-    def apply_less(self: CursorState, change: GroupChange) -> None:
+    def apply_less(backlog: Backlog, change: GroupChange) -> None:
         left = [entry for entry in change.entries if entry.state is not EntryState.DONE]
-        apply(self, attrs.evolve(change, entries=Entries.of(*left)))
+        apply(backlog, attrs.evolve(change, entries=Entries.of(*left)))
 
-    CursorState.apply = apply_less  # type: ignore[method-assign]
+    journal.apply = apply_less
 
 
 def skip() -> None:
     """A restart goes on one message too far."""
-    apply = CursorState.apply
+    apply = journal.apply
 
-    def apply_more(self: CursorState, change: GroupChange) -> None:
-        apply(self, attrs.evolve(change, cursor=change.cursor + 1))
+    def apply_more(backlog: Backlog, change: GroupChange) -> None:
+        apply(backlog, attrs.evolve(change, cursor=change.cursor + 1))
 
-    CursorState.apply = apply_more  # type: ignore[method-assign]
+    journal.apply = apply_more
 
 
 def impatient() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.simulation.model import Violation
+from zbus.core.cursor.journal import snapshot
 from zbus.core.topics.topic import Group, Topic
 from zbus.testing.simulation.machine import Process
 
@@ -17,7 +18,7 @@ def state_of(process: Process) -> list[object]:
         state += [(one.first, one.end, one.stored.last_crc) for one in topic.partitions]
         for group in topic.groups.values():
             state.append(repr(group.options))
-            state += [repr(backlog.snapshot(group.name)) for backlog in group.backlogs]
+            state += [repr(snapshot(backlog, group.name)) for backlog in group.backlogs]
     return state
 
 

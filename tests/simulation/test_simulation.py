@@ -14,6 +14,7 @@ from tests.simulation.model import Violation
 from tests.simulation.seeds import main, run_seed
 from tests.simulation.simulation import Simulation
 from zbus.core.broker import Broker
+from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import EntryState, StateChange
 from zbus.core.model.chunk import Chunk
@@ -97,9 +98,9 @@ def _commit_without_sync(
     done(ALL_DURABLE)
 
 
-def _apply_without_acks(self: Backlog, offset: int, state: int, *rest: int) -> None:
+def _apply_without_acks(backlog: Backlog, offset: int, state: int, *rest: int) -> None:
     if state != EntryState.DONE:
-        _apply_entry(self, offset, state, *rest)
+        _apply_entry(backlog, offset, state, *rest)
 
 
 def _restore_too_far(self: Broker, topic: Topic) -> None:
@@ -134,12 +135,12 @@ def _lease_short(self: Backlog, offset: int, deadline_ms: int) -> int:
     return _lease(self, offset, deadline_ms - 20)
 
 
-_apply_entry, _lease = Backlog._apply_entry, Backlog.lease
+_apply_entry, _lease = journal.apply_entry, Backlog.lease
 _restore, _put_all, _write = Broker.restore, Puts.put_all, Storage.write
 
-BUGS: list[tuple[type, str, Callable[..., object]]] = [
+BUGS: list[tuple[object, str, Callable[..., object]]] = [
     (LocalJournal, "commit", _commit_without_sync),
-    (Backlog, "_apply_entry", _apply_without_acks),
+    (journal, "apply_entry", _apply_without_acks),
     (Broker, "restore", _restore_too_far),
     (Storage, "write", _write_visible),
     (Puts, "put_all", _put_early),
@@ -149,7 +150,7 @@ BUGS: list[tuple[type, str, Callable[..., object]]] = [
 
 @pytest.mark.parametrize(("owner", "name", "bug"), BUGS, ids=[bug.__name__ for _, _, bug in BUGS])
 def test_a_planted_bug_is_found(
-    owner: type, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    owner: object, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, bug)
     caught_by()

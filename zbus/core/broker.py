@@ -423,7 +423,8 @@ class Broker:
         cursor = backlog.cursor
         if cursor >= partition.visible or self.stopping:
             return None
-        if backlog.places or backlog.ahead or backlog.overdue.ranks:  # not `in_order`: no call
+        ready = backlog.ready
+        if ready.places or ready.overdue.ranks or backlog.ahead:  # not `in_order`, without a call
             return None
         chunk = group.chunks[0]
         at = cursor - chunk.first

@@ -323,7 +323,7 @@ def test_what_a_filter_drops_or_expires_waits_for_nobody_and_holds_up_nobody() -
     box.settle()
     assert box.take(count=1) == [b"first"]
     assert box.take() == []
-    assert box.group().backlogs[0].parked_count == 2
+    assert box.group().backlogs[0].ready.parked_count == 2
     box.settle(10)
     box.ack(0)
     box.settle()
@@ -338,7 +338,7 @@ def test_with_too_much_parked_the_cursor_waits_until_a_key_is_free(
     give(box, b"hot", b"hot", b"hot", b"hot", b"hot", b"cold")
     assert box.take(count=1) == [b"hot"]
     assert box.take() == []
-    assert box.group().backlogs[0].parked_count == 3
+    assert box.group().backlogs[0].ready.parked_count == 3
     box.nack(0, front=False)  # behind what the cursor never gets to
     box.settle()
     assert box.take() == [b"hot"] * 5 + [b"cold"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.journal import changes
 from zbus.core.cursor.leases import SETTLE_MS
 
 
@@ -50,14 +51,14 @@ def test_nothing_is_left_of_a_lease(way: str) -> None:
 
 def test_what_is_settling_ends_in_no_way_by_itself() -> None:
     backlog = leased()
-    told = backlog.changes("g")
+    told = changes(backlog, "g")
     assert not backlog.extend(3, 5_000)
     for now_ms in (100, 100 + SETTLE_MS - 1, 100 + SETTLE_MS, 90_000):
         assert backlog.wake(now_ms, 9) == 0
         assert backlog.next_wake() > now_ms
         backlog.check()
     assert len(told.entries) == 1
-    assert not backlog.changes("g").entries, "nothing is written while it waits"
+    assert not changes(backlog, "g").entries, "nothing is written while it waits"
     backlog.leased.settle_no_more(3)
     assert backlog.wake(90_000 + SETTLE_MS, 9) == 1
     assert backlog.next(9) == 3

@@ -9,6 +9,7 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, same_state
 from zbus.core.cursor.backlog import ENDED_MAX, NEAR, Backlog
+from zbus.core.cursor.journal import changes
 from zbus.core.cursor.key_order import KeyLocks
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.dispositions import Disposition
@@ -88,7 +89,7 @@ def test_what_a_lease_costs_in_memory(per_ms: int) -> None:
         offset = backlog.lease_next(LEASE_MS + number // per_ms)
         backlog.leased.holders[offset] = holder
         if number % 200 == 199:
-            backlog.changes("g")
+            changes(backlog, "g")
     size_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     backlog.check()

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from zbus.core.cursor.backlog import Backlog
+from zbus.core.cursor.journal import apply, changes, snapshot
 from zbus.core.model.message_state import MessageState
 
 STEPS = 120
@@ -95,7 +96,7 @@ class Pair:
         self.backlog = self.after
         if whole:
             self.backlog = Backlog()
-            self.backlog.apply(self.after.snapshot("g"))
+            apply(self.backlog, snapshot(self.after, "g"))
         self.after = Backlog()
         self.backlog.keep_order()
         out = sorted(self.line.out)
@@ -105,7 +106,7 @@ class Pair:
         self.backlog.record_all()
 
     def write(self) -> None:
-        self.after.apply(self.backlog.changes("g"))
+        apply(self.after, changes(self.backlog, "g"))
 
     def check(self) -> None:
         self.backlog.check()
@@ -181,10 +182,10 @@ def test_an_old_journal_does_not_know_the_order() -> None:
     backlog = Backlog()
     for offset in range(4):
         backlog.lease(offset, 1_000)
-    change = backlog.changes("g")
+    change = changes(backlog, "g")
     assert list(change.entries.ranks) == [0] * 4
     after = Backlog()
-    after.apply(change)
+    apply(after, change)
     after.keep_order()
     for offset in (2, 0, 3, 1):
         after.put_lost(offset)

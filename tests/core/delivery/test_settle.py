@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal
+from zbus.core.cursor.journal import snapshot
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.storage.format.batch import Batch, Kind
 
@@ -152,7 +153,7 @@ def test_an_ack_of_ranges_is_that_of_their_offsets(
     count = ack(one, *asked)
     assert count == sum([ack(other, range(o, o + 1)) for offsets in asked for o in offsets])
     here, there = (box.group().backlogs[0] for box in boxes)
-    assert here.snapshot("g") == there.snapshot("g")
+    assert snapshot(here, "g") == snapshot(there, "g")
     one.turn(60_000)
     other.turn(60_000)
     assert one.take() == other.take()

@@ -27,11 +27,14 @@ from collections.abc import Callable
 from typing import Final
 
 from zbus.core.cursor.due_queue import LOOK_MS, Place
-from zbus.core.cursor.journal import CursorState
-from zbus.core.cursor.key_order import PARKED_MAX
+from zbus.core.cursor.key_order import PARKED_MAX, KeyLocks
+from zbus.core.cursor.leases import OpenLeases
+from zbus.core.cursor.ready_queue import ReadyQueue
 from zbus.core.cursor.return_order import ReturnOrder
 from zbus.core.model.dispositions import Disposition, Dispositions
+from zbus.core.model.lateness import Lateness
 from zbus.core.model.message_state import MessageState
+from zbus.core.timing.delays import Delays
 
 NO_RANK: Final = 1 << 63
 """Beyond all ranks."""
@@ -46,13 +49,58 @@ BACK_MAX: Final = 1_000
 """Neighbours that are looked for, which is as many as are read at once."""
 
 
-class Backlog(CursorState):
-    __slots__ = ()
+class Backlog:
+    __slots__ = (
+        "_lowest",
+        "ahead",
+        "attempts",
+        "cursor",
+        "dead",
+        "delayed",
+        "dirty",
+        "fates",
+        "keyed",
+        "leased",
+        "ready",
+        "reset",
+        "returns",
+        "skipped",
+        "tally",
+        "touched",
+        "unreported",
+        "wake_ms",
+    )
+
+    def __init__(self, cursor: int = 0) -> None:
+        self.cursor = cursor
+        self.ready = ReadyQueue()
+        self.delayed = Delays()
+        self.leased = OpenLeases()
+        self.returns: ReturnOrder | None = None  # of a group whose lost leases go to the front
+        self.ahead: set[int] = set()
+        self.attempts: dict[int, int] = {}  # offset -> times delivered; exceptions only
+        # What is to be stored of it: these offsets, the last changed last, or all there is.
+        self.touched: dict[int, None] = {}
+        self.reset = False
+        self._lowest = -1  # nothing unfinished was below it when it was looked for; -1 = not known
+        self.skipped = 0  # messages that the log forgot before they were finished
+        self.unreported = 0  # those of them that no delivery reported yet
+        self.fates: Dispositions | None = None  # what became of messages, if that is kept
+        self.dead = 0  # messages that were given up, ever
+        self.tally = Lateness()
+        self.keyed: KeyLocks | None = None  # of a group with order per key
+        self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
+        self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
+
+    @property
+    def places(self) -> dict[int, Place]:
+        """What was put back: offset -> its place among all that was."""
+        return self.ready.places
 
     @property
     def in_order(self) -> bool:
         """Nothing goes before the cursor and nothing at it is taken."""
-        return not self.places and not self.ahead and not self.overdue
+        return not self.ready.places and not self.ahead and not self.ready.overdue
 
     # -- looking --------------------------------------------------------------------------
 
@@ -63,19 +111,14 @@ class Backlog(CursorState):
         reached, there = self.cursor, end
         if self.keyed is not None:
             self.keyed.settle(self)
-            if self.parked_count >= PARKED_MAX:
+            if self.ready.parked_count >= PARKED_MAX:
                 # The cursor waits; what is put back may be what frees a key, so that does not.
                 reached, end = NO_RANK, reached
-        if self.overdue:
+        if self.ready.overdue:
             self._catch_up(reached)
-        if self._ready:
-            (rank, _), offset = self._ready.peekitem(0)
-            if rank <= reached and offset >= there:
-                written = self._written(reached, there)
-                if written is not None:
-                    return written
-            elif rank <= reached:
-                return offset
+        offset = self.ready.next(reached, there)
+        if offset is not None:
+            return offset
         return self.cursor if self.cursor < end else None
 
     def reached(self) -> int:
@@ -89,7 +132,7 @@ class Backlog(CursorState):
         if offset >= self.cursor:
             return 0
         count = 1
-        while count < BACK_MAX and offset + count in self.places:
+        while count < BACK_MAX and offset + count in self.ready.places:
             count += 1
         return count
 
@@ -98,9 +141,10 @@ class Backlog(CursorState):
         if offset in self.leased.dues:
             return MessageState.LEASED
         if offset in self.delayed:
-            overdue = self.overdue and self.delayed.due_of(offset) <= self.overdue.until_ms
-            return MessageState.READY if overdue else MessageState.DELAYED
-        if offset in self.places:
+            overdue = self.ready.overdue
+            is_due = overdue and self.delayed.due_of(offset) <= overdue.until_ms
+            return MessageState.READY if is_due else MessageState.DELAYED
+        if offset in self.ready.places:
             return MessageState.READY
         if offset < self.cursor or offset in self.ahead:
             return MessageState.DONE
@@ -109,13 +153,13 @@ class Backlog(CursorState):
     def ready_count(self, end: int) -> int:
         """How many may be delivered now or when the cursor gets there. What is overdue counts as
         delayed until its turn has come."""
-        return max(0, end - self.cursor) - len(self.ahead) + len(self.places)
+        return max(0, end - self.cursor) - len(self.ahead) + len(self.ready.places)
 
     def floor(self) -> int:
         """Everything below it is finished. Looks at what is ready and leased, but not again before
         the lowest exception is finished, and then first at what comes next: mostly messages are
         finished in their order, and there may be a million leases."""
-        places, dues, lowest = self.places, self.leased.dues, self._lowest
+        places, dues, lowest = self.ready.places, self.leased.dues, self._lowest
         if not (lowest in places or lowest in dues or lowest in self.delayed):
             delayed = self.delayed.lowest()
             stop = self.cursor if delayed is None else min(self.cursor, delayed)
@@ -131,8 +175,8 @@ class Backlog(CursorState):
         """When the next lease ends or delay is over; 0 = never."""
         leased_ms = self.leased.next_due() or 0
         delayed_ms = (self.delayed.next_due() or 0) if self.delayed else 0
-        if self.overdue and delayed_ms:
-            delayed_ms = max(delayed_ms, self.overdue.until_ms + LOOK_MS)
+        if self.ready.overdue and delayed_ms:
+            delayed_ms = max(delayed_ms, self.ready.overdue.until_ms + LOOK_MS)
         return min(leased_ms, delayed_ms) if leased_ms and delayed_ms else leased_ms or delayed_ms
 
     # -- steps of a life ------------------------------------------------------------------
@@ -147,7 +191,7 @@ class Backlog(CursorState):
             return True
         if self.fates is not None and self.life(offset) is not MessageState.DONE:
             self._note_end(offset, fate)
-        if offset == self.cursor and not self.ahead and not self.places:
+        if offset == self.cursor and not self.ahead and not self.ready.places:
             self.cursor = offset + 1
             return True
         if self.life(offset) is MessageState.DONE:
@@ -158,12 +202,12 @@ class Backlog(CursorState):
 
     def lease(self, offset: int, deadline_ms: int) -> int:
         """READY -> LEASED. Returns how many times it has been delivered, this one included."""
-        place = self.places.get(offset) if self.places else None
+        place = self.ready.places.get(offset) if self.ready.places else None
         label = self._label_of(offset)
         self._take(offset)
         if self.returns is not None:
             self._label(self.returns, offset, label, place)
-        self._touched[offset] = None
+        self.touched[offset] = None
         attempts = self.attempts[offset] = self.attempts.get(offset, 0) + 1
         self.leased.set(offset, deadline_ms)
         if place is not None and place[0] != offset:
@@ -175,7 +219,7 @@ class Backlog(CursorState):
         back to the front in its order. Returns the offset; it is delivered for the first time."""
         offset = self.cursor
         self.cursor = offset + 1
-        self._touched[offset] = None
+        self.touched[offset] = None
         self.attempts[offset] = 1
         self.leased.set(offset, deadline_ms)
         return offset
@@ -190,7 +234,7 @@ class Backlog(CursorState):
         elif place is None:
             self._put(offset, offset)
         else:
-            self._insert_at(offset, place)
+            self.ready.insert_at(offset, place)
             self._touch(offset)
         self.attempts[offset] -= 1
         if not self.attempts[offset]:
@@ -199,7 +243,7 @@ class Backlog(CursorState):
     def hold(self, offset: int, deadline_ms: int, holder: object = None) -> None:
         """READY -> LEASED, to be settled: no client has it, so it is no attempt."""
         self._take(offset)
-        self._touched[offset] = None
+        self.touched[offset] = None
         self.leased.set(offset, deadline_ms)
         self.leased.settle_later(offset)
         if holder is not None:
@@ -215,28 +259,28 @@ class Backlog(CursorState):
 
     def lengthen(self, offsets: list[int], ms: int) -> bool:
         """These leases end that much later, as far as there are such; whether there is any."""
-        touched, found = self._touched, self.leased.lengthen(offsets, ms)
+        touched, found = self.touched, self.leased.lengthen(offsets, ms)
         touched.update(dict.fromkeys(found))
         return bool(found)
 
     def delay(self, offset: int, due_ms: int) -> None:
         """READY or LEASED -> DELAYED."""
         self._take(offset)
-        self._touched[offset] = None  # the cursor's own, too
+        self.touched[offset] = None  # the cursor's own, too
         self.delayed.set(offset, due_ms)
 
     def put_front(self, offset: int) -> None:
         """READY, LEASED or DELAYED -> READY, before everything else."""
         if self.returns is None:
             self._take(offset)
-            self._put(offset, self._front())
+            self._put(offset, self.ready.front())
             return
         label = self.returns.label_of(offset)
         self._take(offset)
         if label and self.returns.is_first(label):
             self._come_back(offset, label)
         else:
-            self._put(offset, self._front())
+            self._put(offset, self.ready.front())
 
     def put_lost(self, offset: int) -> None:
         """LEASED -> READY, before everything else, but behind what stood before it."""
@@ -245,7 +289,7 @@ class Backlog(CursorState):
         if label:
             self._come_back(offset, label)
         else:
-            self._put(offset, self._front())
+            self._put(offset, self.ready.front())
 
     def keep_order(self) -> None:
         """What is delivered may have to come back to the front, in its order."""
@@ -253,7 +297,7 @@ class Backlog(CursorState):
             self.returns = ReturnOrder()
         for offset in self.leased:
             if not self.returns.label_of(offset):
-                self.returns.hand_out(offset, None, self.places)
+                self.returns.hand_out(offset, None, self.ready.places)
 
     def again(self, offset: int) -> None:
         """READY, DELAYED or DONE -> READY, before everything else. It counts as undelivered."""
@@ -279,16 +323,20 @@ class Backlog(CursorState):
 
     def park(self, offset: int) -> None:
         """READY, and stays so, but is not next before `unpark`."""
-        if offset not in self.places:
+        if offset not in self.ready.places:
             self._take(offset)
             self._put(offset, offset)
-        del self._ready[self.places[offset]]
+        self.ready.park(offset)
+
+    def unpark(self, offset: int) -> None:
+        """It may be next again, if it was parked."""
+        self.ready.unpark(offset)
 
     def order_no_more(self) -> None:
         """No key is busy, and nothing is parked."""
         if self.keyed is not None:
             self.keyed = None
-            self.unpark_all()
+            self.ready.unpark_all()
 
     def wake(self, now_ms: int, end: int, expire: Callable[[list[int]], None] | None = None) -> int:
         """Messages whose lease ended go back to their places, or where `expire` puts them; what is
@@ -303,48 +351,54 @@ class Backlog(CursorState):
         due_ms = self.delayed.next_due()
         if due_ms is None or due_ms > now_ms:
             return len(ended)
-        many = bool(self.overdue)  # then some were made ready before them
-        self._serial = self.overdue.add(now_ms, end, self._serial)
+        many = self.ready.became_due(now_ms, end)  # then some were made ready before them
         return len(ended) + (0 if many else self._make_ready())
 
     def drop_waiting(self, end: int) -> int:
         """READY or DELAYED -> DONE, all below `end`; how many. What is leased stays so."""
         count = self.ready_count(end) + len(self.delayed)
-        for part in (self._ready, self.places, self._touched):
-            part.clear()
+        self.ready.clear()
+        self.touched.clear()
         if self.returns is not None:
             self.returns.forget_ready()
         self.delayed.clear()
-        self.overdue.clear()
         self.ahead.clear()
         self.attempts = {o: count for o, count in self.attempts.items() if o in self.leased}
         self.cursor = max(self.cursor, end)
         self._lowest = -1
-        self._reset = True
+        self.reset = True
         self._touch_keyed()
         return count
 
     def seek(self, cursor: int) -> None:
         """Forget all exceptions and read from `cursor` on."""
         self._clear()
-        self._reset = True
+        self.reset = True
         self.cursor = cursor
 
     def rewind(self, cursor: int) -> None:
         """Read again from `cursor` on; what waits below it stays where it is."""
         self._cut(cursor)
-        self._reset = True
+        self.reset = True
         self.cursor = cursor
 
     def record_all(self) -> None:
-        self._reset = True  # `changes` gives next
+        self.reset = True  # `changes` gives next
+
+    def take_over(self, cursor: int, reset: bool) -> None:
+        """What is stored of it says so, and its exceptions come next: all of them if `reset`."""
+        if reset:
+            self._clear()
+        self.cursor = cursor
+        self._lowest = -1
+        if self.ahead:
+            self.ahead = {offset for offset in self.ahead if offset >= cursor}
 
     def truncate(self, end: int) -> None:
         """Offsets from `end` on turned out never to have been written."""
         self.cursor = min(self.cursor, end)
         self._cut(end)
-        self.overdue.truncate(end)
-        self._end_at(end)
+        self.ready.end_at(end)
 
     def keep_fates(self, kept: bool) -> None:
         """Remember what becomes of messages, from now on, or forget it."""
@@ -355,10 +409,10 @@ class Backlog(CursorState):
         """Offsets below `first` are no more. Returns how many of them were not finished."""
         if self.floor() >= first:
             return 0
-        below = [o for part in (self.places, self.leased) for o in part if o < first]
-        lost = sum([self._forget(offset) for offset in below]) + self.delayed.fall_off(first)
+        below = [o for part in (self.ready.places, self.leased) for o in part if o < first]
+        lost = sum([self.forget(offset) for offset in below]) + self.delayed.fall_off(first)
         self.attempts = {o: count for o, count in self.attempts.items() if o >= first}
-        self._touched = {offset: None for offset in self._touched if offset >= first}
+        self.touched = {offset: None for offset in self.touched if offset >= first}
         if self.cursor < first:
             # Of those past the cursor, `ahead` had what was taken: it is counted or was finished.
             left = {offset for offset in self.ahead if offset >= first}
@@ -375,31 +429,61 @@ class Backlog(CursorState):
         self.seek(other.cursor)
         self.delayed.merge(other.delayed)
         self.ahead |= other.ahead
-        for offset in other._all_in_order():
-            self._insert(offset, other.places[offset][0])
+        for offset in other.ready.all_in_order():
+            self.ready.insert(offset, other.ready.places[offset][0])
         for offset in other.leased:  # what the other has delivered, this one has not
-            self._insert(offset, offset)
+            self.ready.insert(offset, offset)
 
     def copy_delayed(self, other: Backlog) -> None:
         """Wait for the messages that another group has not been given because they are not due."""
         self.delayed.merge(other.delayed, without=other.attempts)
         self.delayed.truncate(self.cursor)
-        self._reset = True
+        self.reset = True
 
     # -- parts ----------------------------------------------------------------------------
+
+    def _note_end(self, offset: int, fate: Disposition) -> None:
+        """A message is finished, where it is kept how they end."""
+        assert self.fates is not None
+        self.fates.note(offset, fate, self.attempts.get(offset, 0))
+        if fate is Disposition.DEAD or fate is Disposition.EXPIRED:
+            self.tally.ended += 1
+
+    def forget(self, offset: int) -> bool:
+        """Take an offset out of every exception but `ahead`; True if it was in one."""
+        if self.returns is not None:
+            self.returns.forget(offset)
+        return (
+            self.ready.leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
+        )
+
+    def _touch_keyed(self) -> None:
+        if self.keyed is not None:
+            self.keyed.touch_all()
+
+    def _clear(self) -> None:
+        self.ready.clear()
+        for part in (self.attempts, self.touched, self.delayed, self.ahead):
+            part.clear()
+        self.returns = None
+        self.leased = OpenLeases()  # a holder of the former one sees by this that its lease is over
+        if self.fates is not None:
+            self.fates = Dispositions()  # what is read again is another story
+        self._lowest = -1
+        self._touch_keyed()
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
         if offset in self.leased.dues and self.returns is None:
             self.leased.discard(offset)
             self._touch(offset)
-        elif self._forget(offset):
+        elif self.forget(offset):
             self._touch(offset)
         elif offset == self.cursor:
             self.cursor += 1
         elif offset > self.cursor:
             self.ahead.add(offset)
-            self._touched[offset] = None
+            self.touched[offset] = None
 
     def _label_of(self, offset: int) -> int:
         return 0 if self.returns is None else self.returns.label_of(offset)
@@ -409,7 +493,7 @@ class Backlog(CursorState):
         if label:
             returns.set(offset, label)
         else:
-            returns.hand_out(offset, place, self.places)
+            returns.hand_out(offset, place, self.ready.places)
         if returns.renumbered:
             returns.renumbered = False
             for other in returns.offsets():
@@ -423,49 +507,46 @@ class Backlog(CursorState):
         before = returns.behind(label)
         if before is None:
             # Others may come back between it and what is the first now.
-            self._put(offset, self._front() - returns.room(label))
+            self._put(offset, self.ready.front() - returns.room(label))
         else:
             self._put_behind(offset, *before)
         returns.come_back(offset)
 
     def _put_behind(self, offset: int, before: int, distance: int) -> None:
-        place = self.places[before]
-        at = self._ready.bisect_right(place)
-        end = min(self._ready.peekitem(at)[0][0], 0) if at < len(self._ready) else 0
+        place = self.ready.places[before]
+        at = self.ready.in_line.bisect_right(place)
+        end = min(self.ready.in_line.peekitem(at)[0][0], 0) if at < len(self.ready.in_line) else 0
         if end > place[0]:
             self._put(offset, min(place[0] + distance, end - 1))
             return
         # There is no room between the two: all that is before it is put in front once more.
-        ahead = list(self._ready.values()[:at])
-        self._put(offset, self._front())
+        ahead = list(self.ready.in_line.values()[:at])
+        self._put(offset, self.ready.front())
         for other in reversed(ahead):
-            self._leave(other)
-            self._put(other, self._front())
+            self.ready.leave(other)
+            self._put(other, self.ready.front())
 
     def _put(self, offset: int, rank: int) -> None:
-        self._insert(offset, rank)
+        self.ready.insert(offset, rank)
         self._touch(offset)
 
     def _catch_up(self, reached: int) -> None:
         """Make ready what is overdue and comes next."""
-        overdue = self.overdue
-        while overdue and overdue.first[0] <= reached:
-            if self._ready and self._ready.peekitem(0)[0] <= overdue.first:
-                return
+        while self.ready.overdue_is_next(reached):
             self._make_ready()
 
     def _make_ready(self) -> int:
         """The first lot of what is overdue; how many."""
-        found = self.overdue.take(self.delayed, self.tally)
+        found = self.ready.overdue.take(self.delayed, self.tally)
         for offset, place in found:
-            self._insert_at(offset, place)
+            self.ready.insert_at(offset, place)
             self._touch(offset)
         return len(found)
 
     def _touch(self, offset: int) -> None:
         """`changes` tells in this order, so that equal ranks and times keep theirs."""
-        self._touched.pop(offset, None)
-        self._touched[offset] = None
+        self.touched.pop(offset, None)
+        self.touched[offset] = None
         if self.keyed is not None:
             self.keyed.touch(offset)
 
@@ -476,22 +557,22 @@ class Backlog(CursorState):
 
     def _cut(self, end: int) -> None:
         """Forget all exceptions from `end` on."""
-        for offset in [o for part in (self.places, self.leased) for o in part if o >= end]:
-            self._forget(offset)
+        for offset in [o for part in (self.ready.places, self.leased) for o in part if o >= end]:
+            self.forget(offset)
         self.delayed.truncate(end)
         self.ahead = {offset for offset in self.ahead if offset < end}
         self.attempts = {o: count for o, count in self.attempts.items() if o < end}
-        self._touched = {offset: None for offset in self._touched if offset < end}
+        self.touched = {offset: None for offset in self.touched if offset < end}
         self._touch_keyed()
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
         if self.keyed is None:
-            assert not self._parked()
+            assert not self.ready.parked()
         else:
             self.keyed.settle(self)
-            self.keyed.check(self, self._parked(), self.leased.settling)
-        kinds = (set(self.places), set(self.leased), set(self.delayed))
+            self.keyed.check(self, self.ready.parked(), self.leased.settling)
+        kinds = (set(self.ready.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"
         assert all(offset < self.cursor or offset in self.ahead for offset in exceptions)
@@ -501,6 +582,6 @@ class Backlog(CursorState):
         assert self.unreported <= self.skipped
         self.leased.check()
         self.delayed.check()
-        self.overdue.check()
+        self.ready.check()
         if self.returns is not None:
-            self.returns.check(self.leased, self.places)
+            self.returns.check(self.leased, self.ready.places)

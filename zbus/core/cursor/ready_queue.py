@@ -13,7 +13,7 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
-from zbus.core.cursor.due_queue import Place
+from zbus.core.cursor.due_queue import Overdue, Place
 
 _NO_READY: Final[SortedDict[tuple[int, int], int]] = SortedDict()
 """Stays empty. Most backlogs never have an exception, and an empty one of these is 1.5 KB."""
@@ -24,75 +24,106 @@ UNWRITTEN_MAX: Final = 1_000
 
 
 class ReadyQueue:
-    __slots__ = ("_ready", "_serial", "places")
+    __slots__ = ("_serial", "in_line", "overdue", "places")
 
     def __init__(self) -> None:
-        self._ready = _NO_READY  # a SortedDict of its own as soon as there is something in it
-        self.places: dict[int, Place] = {}  # offset -> its key in _ready, unless it is parked
+        self.in_line = _NO_READY  # a SortedDict of its own as soon as there is something in it
+        self.places: dict[int, Place] = {}  # offset -> its key in `in_line`, unless it is parked
         self._serial = 0
+        self.overdue = Overdue()  # what is due, and not made ready yet
 
     @property
     def parked_count(self) -> int:
-        return len(self.places) - len(self._ready)
+        return len(self.places) - len(self.in_line)
+
+    def next(self, reached: int, end: int) -> int | None:
+        """The first that is before `end` and whose rank is at or below what the cursor has reached.
+        None also if too many messages were put in front that are not written yet."""
+        if not self.in_line:
+            return None
+        (rank, _), offset = self.in_line.peekitem(0)
+        if rank > reached:
+            return None
+        if offset < end:
+            return offset
+        first = islice(self.in_line.items(), UNWRITTEN_MAX)
+        return next((o for (rank, _), o in first if o < end and rank <= reached), None)
+
+    def insert(self, offset: int, rank: int) -> None:
+        self._serial += 1
+        self.insert_at(offset, (rank, self._serial))
+
+    def insert_at(self, offset: int, place: Place) -> None:
+        if self.in_line is _NO_READY:
+            self.in_line = SortedDict()
+        self.places[offset] = place
+        self.in_line[place] = offset
+
+    def leave(self, offset: int) -> bool:
+        """It has no place any more; whether it had one."""
+        place = self.places.pop(offset, None)
+        if place is None:
+            return False
+        self.in_line.pop(place, None)
+        return True
+
+    def park(self, offset: int) -> None:
+        """Keep its place, and be out of line."""
+        del self.in_line[self.places[offset]]
 
     def unpark(self, offset: int) -> None:
         """It is in line again, if it was parked."""
         place = self.places.get(offset)
         if place is not None:
-            self._ready[place] = offset
+            self.in_line[place] = offset
 
     def unpark_all(self) -> None:
         for offset, place in self.places.items():
-            self._ready[place] = offset
+            self.in_line[place] = offset
 
-    def _all_in_order(self) -> list[int]:
-        """Parked or not."""
-        if not self.parked_count:
-            return list(self._ready.values())
-        return sorted(self.places, key=self.places.__getitem__)
+    def check(self) -> None:
+        """Assert the invariants."""
+        self.overdue.check()
+        self.parked()
 
-    def _written(self, reached: int, end: int) -> int | None:
-        """What is next behind messages that were put in front and are not written yet; None if
-        there is nothing, or if those are too many to look behind them."""
-        for (rank, _), offset in islice(self._ready.items(), UNWRITTEN_MAX):
-            if rank > reached:
-                return None
-            if offset < end:
-                return offset
-        return None
-
-    def _insert(self, offset: int, rank: int) -> None:
-        self._serial += 1
-        self._insert_at(offset, (rank, self._serial))
-
-    def _insert_at(self, offset: int, key: Place) -> None:
-        if self._ready is _NO_READY:
-            self._ready = SortedDict()
-        self.places[offset] = key
-        self._ready[key] = offset
-
-    def _leave(self, offset: int) -> bool:
-        """It has no place any more; whether it had one."""
-        key = self.places.pop(offset, None)
-        if key is None:
-            return False
-        self._ready.pop(key, None)
-        return True
-
-    def _end_at(self, end: int) -> None:
-        """Put back behind what was never written: that is now the end."""
-        for offset, key in [(o, key) for o, key in self.places.items() if key[0] > end]:
-            self.places[offset] = (end, key[1])
-            if self._ready.pop(key, None) is not None:
-                self._ready[end, key[1]] = offset
-
-    def _front(self) -> int:
-        """The rank before everything else."""
-        first = next(iter(self._ready))[0] if self._ready else 0
-        return min(first, 0) - 1
-
-    def _parked(self) -> set[int]:
+    def parked(self) -> set[int]:
         """All of them, and the invariants hold. Tests ask."""
-        ready = {self._ready[key]: key for key in self._ready}
+        ready = {self.in_line[key]: key for key in self.in_line}
         assert all(self.places[offset] == key for offset, key in ready.items())
         return set(self.places) - set(ready)
+
+    def all_in_order(self) -> list[int]:
+        """Parked or not."""
+        if not self.parked_count:
+            return list(self.in_line.values())
+        return sorted(self.places, key=self.places.__getitem__)
+
+    def became_due(self, now_ms: int, rank: int) -> bool:
+        """What is due by now has this rank; whether something was overdue before it."""
+        before = bool(self.overdue)
+        self._serial = self.overdue.add(now_ms, rank, self._serial)
+        return before
+
+    def overdue_is_next(self, reached: int) -> bool:
+        """What is overdue comes before all that is in line."""
+        if not self.overdue or self.overdue.first[0] > reached:
+            return False
+        return not self.in_line or self.in_line.peekitem(0)[0] > self.overdue.first
+
+    def end_at(self, end: int) -> None:
+        """Put back behind what was never written: that is now the end."""
+        self.overdue.truncate(end)
+        for offset, place in [(o, place) for o, place in self.places.items() if place[0] > end]:
+            self.places[offset] = (end, place[1])
+            if self.in_line.pop(place, None) is not None:
+                self.in_line[end, place[1]] = offset
+
+    def front(self) -> int:
+        """The rank before everything else."""
+        first = next(iter(self.in_line))[0] if self.in_line else 0
+        return min(first, 0) - 1
+
+    def clear(self) -> None:
+        self.places.clear()
+        self.in_line.clear()
+        self.overdue.clear()

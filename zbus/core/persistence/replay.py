@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import attrs
 
+from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import Origin
 from zbus.core.dedup.active_ids import ActiveIds
@@ -336,7 +337,7 @@ def _begin(backlog: Backlog, key: str, origin: Origin, index: int, here: Replay 
         model = Backlog(backlog.cursor)
         _begin(model, model_key, origin.before, index, here)
     if model_key == key:
-        backlog.apply(attrs.evolve(model.snapshot(""), reset=True))
+        journal.apply(backlog, attrs.evolve(journal.snapshot(model, ""), reset=True))
     elif origin.whole:
         backlog.copy_from(model)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from zbus.core.cursor import journal
 from zbus.core.cursor.state import GroupChange, StateChange
 from zbus.core.dedup.active_ids import NO_IDS
 from zbus.core.dedup.window import KEY_MS
@@ -25,14 +26,14 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     groups = []
     for group in topic.groups.values():
         backlog = group.backlogs[index]
-        change = backlog.snapshot(group.name, group.incarnation)
+        change = journal.snapshot(backlog, group.name, group.incarnation)
         if backlog.fates is not None:
             fates = backlog.fates.snapshot(now_ms, topic.options.settled_ms)
             change = attrs.evolve(change, fates=fates)
         origin = None if index else group.origin
         groups.append(attrs.evolve(change, options=group.options, origin=origin))
     groups += [
-        other.backlogs[index].snapshot(other.name, other.incarnation)
+        journal.snapshot(other.backlogs[index], other.name, other.incarnation)
         for other in (topic.departing if index else ())
     ]
     return StateChange(
@@ -78,7 +79,7 @@ def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
     for group in partition.changed:
         backlog = group.backlogs[index]
         backlog.dirty = False
-        change = backlog.changes(group.name, group.incarnation)
+        change = journal.changes(backlog, group.name, group.incarnation)
         if backlog.fates is not None:
             endings_of = backlog.fates.snapshot if change.reset else backlog.fates.take
             change = attrs.evolve(change, fates=endings_of(now_ms, known.options.settled_ms))
@@ -92,7 +93,7 @@ def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
             backlog = other.backlogs[index]
             if backlog.dirty:
                 backlog.dirty = False
-                changes.append(backlog.changes(other.name, other.incarnation))
+                changes.append(journal.changes(backlog, other.name, other.incarnation))
     partition.changed = []
     if partition.removed_groups or partition.options_changed:
         partition.removed_groups = []

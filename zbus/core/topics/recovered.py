@@ -8,6 +8,7 @@ Tests: `tests/core/test_recovery.py`.
 
 from __future__ import annotations
 
+from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import (
     GroupChange,
@@ -83,7 +84,7 @@ class RecoveredState:
                 self.origins.pop(key, None)
             self.number = max(self.number, change.incarnation)
             backlog = known[change.incarnation] = Backlog()
-        backlog.apply(change)
+        journal.apply(backlog, change)
         if change.fates:
             backlog.fates = backlog.fates or Dispositions()
             backlog.fates.apply(change.fates)

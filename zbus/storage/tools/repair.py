@@ -17,6 +17,7 @@ from pathlib import Path
 
 import attrs
 
+from zbus.core.cursor import journal
 from zbus.core.cursor.state import (
     Entries,
     EntryState,
@@ -113,7 +114,7 @@ def _apply(found: RecoveredState, header: BatchHeader, raw: bytes) -> None:
 def _snapshot(found: RecoveredState) -> StateChange:
     groups = tuple(
         attrs.evolve(
-            backlog.snapshot(found.names[key], incarnation),
+            journal.snapshot(backlog, found.names[key], incarnation),
             options=found.options.get(key, _UNKNOWN),
             origin=found.origins.get(key),
         )
