@@ -48,8 +48,8 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "ended-lease-goes-to-the-end",
-            "        self._take(offset)\n        self._put(offset, offset)\n\n    def give_up",
-            "        self._take(offset)\n        self._put(offset, self.cursor)\n\n    def give_up",
+            '        self._take(offset)\n        self._put(offset, offset)\n\n    @moves("give up")',
+            '        self._take(offset)\n        self._put(offset, self.cursor)\n\n    @moves("give up")',
             BACKLOG,
         ),
         (

@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 from urllib.parse import quote
 
+from tests.core.cursor.armed import arm
 from tests.records import Record
 from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
@@ -60,6 +61,7 @@ class Simulation:
     """See the module. `run` raises Violation, with what is needed to see it again."""
 
     def __init__(self, seed: int, steps: int = STEPS) -> None:
+        arm()
         self.seed = seed
         self.steps = steps
         self.step_number = 0

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from tests.core.cursor.armed import MOVERS, ArmedBacklog
 from tests.core.cursor.backlog_model import BacklogModel, OneMessage
 from zbus.core.cursor import due_queue as overdue
 from zbus.core.cursor.backlog import Backlog
@@ -45,10 +46,16 @@ def drain(backlog: Backlog, end: int) -> list[int]:
 
 
 def from_snapshot(backlog: Backlog) -> Backlog:
-    fresh = Backlog()
+    fresh = ArmedBacklog()
     apply(fresh, snapshot(backlog, "g"))
     fresh.check()
     return fresh
+
+
+def test_every_row_of_the_table_has_code() -> None:
+    assert {step for steps in MOVERS.values() for step in steps} == {
+        step for _, step in TRANSITIONS
+    }
 
 
 class BacklogMachine(RuleBasedStateMachine):
@@ -56,7 +63,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backlog = Backlog()
+        self.backlog: Backlog = ArmedBacklog()
         self.model = BacklogModel()
         self.shadow = Backlog()
         self.log_first = 0  # the log has what comes from there
@@ -237,7 +244,7 @@ class BacklogMachine(RuleBasedStateMachine):
     @rule()
     def become_a_copy(self) -> None:
         """Another group starts where this one stands, and is looked at from here on."""
-        other = Backlog()
+        other = ArmedBacklog()
         other.copy_from(self.backlog)
         self.backlog = other
         self.model.become_a_copy()

@@ -33,7 +33,7 @@ from zbus.core.cursor.ready_queue import ReadyQueue
 from zbus.core.cursor.return_order import ReturnOrder
 from zbus.core.model.dispositions import Disposition, Dispositions
 from zbus.core.model.lateness import Lateness
-from zbus.core.model.message_state import MessageState
+from zbus.core.model.message_state import MessageState, moves
 from zbus.core.timing.delays import Delays
 
 NO_RANK: Final = 1 << 63
@@ -181,6 +181,7 @@ class Backlog:
 
     # -- steps of a life ------------------------------------------------------------------
 
+    @moves("finish", "delete", "give up")
     def finish(self, offset: int, fate: Disposition = Disposition.DONE) -> bool:
         """READY, LEASED or DELAYED -> DONE. False if it was finished already."""
         if offset in self.leased.dues:
@@ -200,6 +201,7 @@ class Backlog:
         self.attempts.pop(offset, None)
         return True
 
+    @moves("lease")
     def lease(self, offset: int, deadline_ms: int) -> int:
         """READY -> LEASED. Returns how many times it has been delivered, this one included."""
         place = self.ready.places.get(offset) if self.ready.places else None
@@ -214,6 +216,7 @@ class Backlog:
             self.leased.places[offset] = place
         return attempts
 
+    @moves("lease")
     def lease_next(self, deadline_ms: int) -> int:
         """READY -> LEASED, of what the cursor is at, where everything is in order and nothing comes
         back to the front in its order. Returns the offset; it is delivered for the first time."""
@@ -224,6 +227,7 @@ class Backlog:
         self.leased.set(offset, deadline_ms)
         return offset
 
+    @moves("expire")
     def undo_lease(self, offset: int) -> None:
         """LEASED -> READY, where it was: no client has seen it, and that was no attempt."""
         place = self.leased.places.get(offset)
@@ -240,6 +244,7 @@ class Backlog:
         if not self.attempts[offset]:
             del self.attempts[offset]
 
+    @moves("lease")
     def hold(self, offset: int, deadline_ms: int, holder: object = None) -> None:
         """READY -> LEASED, to be settled: no client has it, so it is no attempt."""
         self._take(offset)
@@ -263,33 +268,30 @@ class Backlog:
         touched.update(dict.fromkeys(found))
         return bool(found)
 
+    @moves("delay", "give back later", "back off")
     def delay(self, offset: int, due_ms: int) -> None:
         """READY or LEASED -> DELAYED."""
         self._take(offset)
         self.touched[offset] = None  # the cursor's own, too
         self.delayed.set(offset, due_ms)
 
+    @moves("give back in front", "due")
     def put_front(self, offset: int) -> None:
         """READY, LEASED or DELAYED -> READY, before everything else."""
-        if self.returns is None:
-            self._take(offset)
-            self._put(offset, self.ready.front())
-            return
-        label = self.returns.label_of(offset)
+        self._put_in_front(offset)
+
+    def _put_in_front(self, offset: int, lost: bool = False) -> None:
+        label = self._label_of(offset)
         self._take(offset)
-        if label and self.returns.is_first(label):
+        if label and (lost or self.returns is None or self.returns.is_first(label)):
             self._come_back(offset, label)
         else:
             self._put(offset, self.ready.front())
 
+    @moves("give back in front", "expire")
     def put_lost(self, offset: int) -> None:
         """LEASED -> READY, before everything else, but behind what stood before it."""
-        label = self._label_of(offset)
-        self._take(offset)
-        if label:
-            self._come_back(offset, label)
-        else:
-            self._put(offset, self.ready.front())
+        self._put_in_front(offset, lost=True)
 
     def keep_order(self) -> None:
         """What is delivered may have to come back to the front, in its order."""
@@ -299,23 +301,27 @@ class Backlog:
             if not self.returns.label_of(offset):
                 self.returns.hand_out(offset, None, self.ready.places)
 
+    @moves("again")
     def again(self, offset: int) -> None:
         """READY, DELAYED or DONE -> READY, before everything else. It counts as undelivered."""
         self.attempts.pop(offset, None)
         self._step_over()  # it may be the next one, and finished
-        self.put_front(offset)
+        self._put_in_front(offset)
         self._lowest = -1  # it may be below all exceptions so far
 
+    @moves("give back at the end", "due")
     def put_end(self, offset: int, end: int) -> None:
         """READY, LEASED or DELAYED -> READY, after all that the log holds below `end`."""
         self._take(offset)
         self._put(offset, end)
 
+    @moves("expire")
     def put_back(self, offset: int) -> None:
         """LEASED -> READY, at its own place."""
         self._take(offset)
         self._put(offset, offset)
 
+    @moves("give up")
     def give_up(self, offset: int) -> None:
         """READY or LEASED -> DEAD."""
         if self.finish(offset, Disposition.DEAD):
