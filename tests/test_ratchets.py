@@ -22,7 +22,7 @@ CLASS_FIELDS_MAX = 15
 
 PACKAGE_LINES = 92_500
 """All of `zbus/`. The goal is 70,000."""
-LONGEST_CHAIN = 39
+LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
 BROKER_ATTRIBUTES = 11
 """Public attributes of `Broker` beside its verbs, which are its methods and what `_bind` binds."""
@@ -32,7 +32,6 @@ FIELDS: dict[str, int] = {
     "client.readers.consuming.Consuming": 22,
     "config.server.ServerOptions": 22,
     "core.broker.Broker": 25,
-    "core.commit.tick.Tick": 20,
     "core.cursor.backlog.Backlog": 18,
     "core.cursor.state.GroupOptions": 21,
     "core.cursor.state.TopicOptions": 20,

@@ -19,7 +19,7 @@ from zbus.core.cursor.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.dedup.window import Original
+from zbus.core.dedup.entries import Original
 from zbus.core.persistence.replay import recover
 from zbus.storage.format.batch import SNAPSHOT, Kind, encode_state
 from zbus.storage.format.checkpoint import decode_change, encode_change

@@ -202,7 +202,7 @@ ROWS = {
         lambda rig: rig.plant(Log, "append", lambda log, _: of_a(log._partition)), put, TOPIC, 503
     ),
     "what becomes visible": Row(
-        lambda rig: rig.plant(rig.broker._tick, "_visible", of_a), put, TOPIC, 200
+        lambda rig: rig.plant(rig.broker._tick.hooks, "visible", of_a), put, TOPIC, 200
     ),
     "the ticket of a put": Row(
         lambda rig: rig.plant(culprits(rig), "_ready"), put, PEER, None, True
@@ -230,16 +230,16 @@ ROWS = {
         None,
     ),
     "retention": Row(
-        fail_in_timer(lambda broker: broker._tick.retention_timer),
-        lambda rig: rig.broker._tick.retention_timer.set(
+        fail_in_timer(lambda broker: broker._retention._timer),
+        lambda rig: rig.broker._retention._timer.set(
             rig.broker.topics["a"].partitions[0], rig.machine.now_ms + 1
         ),
         TOPIC,
         None,
     ),
     "keys that are forgotten": Row(
-        fail_in_timer(lambda broker: broker._tick.dedup_timer),
-        lambda rig: rig.broker._tick.dedup_timer.set(
+        fail_in_timer(lambda broker: broker._puts.recognition._timer),
+        lambda rig: rig.broker._puts.recognition._timer.set(
             rig.broker.topics["a"].partitions[0], rig.machine.now_ms + 1
         ),
         TOPIC,
@@ -410,7 +410,7 @@ def test_what_goes_wrong_again_and_again_is_read_once_a_second(
 def test_what_cannot_be_contained_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth about what is stored is in doubt: nothing of that turn is told."""
     rig = Rig(monkeypatch, "disk")
-    rig.plant(rig.broker._tick, "_visible", of_a)
+    rig.plant(rig.broker._tick.hooks, "visible", of_a)
 
     def no_way(*_: object) -> None:
         raise Planted

@@ -48,7 +48,7 @@ class MistakenSimulation(Simulation):
             (broker._storage, "write"),
             (broker._dispatch, "_scan"),
             (broker._dispatch.runs.wakes, "_call"),
-            (broker._tick.retention_timer, "_call"),
+            (broker._retention._timer, "_call"),
         ):
             setattr(owner, name, self._sabotaged(getattr(owner, name)))
 

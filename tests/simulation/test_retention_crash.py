@@ -144,5 +144,5 @@ def test_a_topic_that_is_removed_while_a_trim_is_being_synced() -> None:
         for worker in stack.workers:
             worker.stop()
         turn(ms=100)
-    assert partition not in broker._tick.retention_timer
+    assert partition not in broker._retention._timer
     assert stack.failures == []

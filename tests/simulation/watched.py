@@ -78,8 +78,8 @@ class WatchedBroker(Broker):
     ) -> None:
         super().__init__(storage, ids, limits)
         self._delivered = delivered
-        self._told_fenced, self._fence = fenced, self._tick.fence
-        self._tick.fence = self._fenced
+        self._told_fenced, self._fence = fenced, self._tick.hooks.fence
+        self._tick.hooks.fence = self._fenced
         self._told_moved, self._told_left = moved, left
         self._told_gone, self._picked, self._undelivered = gone, picked, undelivered
         dispatch: Any = self._dispatch

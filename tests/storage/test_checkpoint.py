@@ -21,8 +21,7 @@ from zbus.core.cursor.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.dedup.active_ids import IdColumns
-from zbus.core.dedup.window import Original
+from zbus.core.dedup.entries import IdColumns, Original
 from zbus.core.model.dispositions import FORGOTTEN, Disposition, Endings
 from zbus.core.timing.delays import Columns, Delays
 from zbus.storage.format import checkpoint as codec

@@ -17,8 +17,7 @@ from sys import maxsize
 from typing import NamedTuple
 
 from zbus.core.commit import topic_changes
-from zbus.core.commit.recognition import remind
-from zbus.core.delivery import expiry, retries, settle
+from zbus.core.delivery import retries, settle
 from zbus.core.delivery.dispatch import Dispatch
 from zbus.core.delivery.standby import Standbys
 from zbus.core.fanout.follow import ENDED_STOPPING
@@ -94,7 +93,7 @@ class Broker:
         self._runs = runs = dispatch.runs
         self._tick = runs.tick
         self._retention = Retention(storage, runs, timers)
-        self._puts = puts = Puts(runs, limits)
+        self._puts = puts = Puts(runs, timers, limits)
         self._put_and_ack = PutAndAck(self.topics, runs, puts, timers)
         self._standbys = Standbys(dispatch.pulls, timers, limits.waiting_max, self.register)
         DeadLetters(self.topics, runs, self._put_and_ack, timers)
@@ -264,8 +263,8 @@ class Broker:
         partition.log = Log(partition, self._memory)
         partition.recovered = partition.end
         self._put_and_ack.found.append(partition)
-        remind(self._tick, partition)
-        expiry.arm(self._tick, partition)
+        self._puts.recognition.remind(partition)
+        self._dispatch.expiry.arm(partition)
         if partition.topic_changed or not self._storage.holds(partition):
             self._tick.touch(partition)
 
@@ -319,6 +318,8 @@ class Broker:
             self.dissolve(group, gone)
         self._runs.following.end(topic, gone)
         self._tick.forget(topic)
+        self._puts.recognition.drop(topic)
+        self._dispatch.expiry.drop(topic)
         self._retention.forget(topic)
         self._fencing.forget(topic)
         self._storage.remove(topic, lambda: ticket.settle(DONE))

@@ -9,10 +9,10 @@ import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
 from zbus.core.cursor.state import TopicOptions
+from zbus.core.dedup.entries import Original
 from zbus.core.dedup.window import (
     KEY_MS,
     DedupWindow,
-    Original,
     fingerprint,
     fingerprint_of,
     id_name,

@@ -157,7 +157,7 @@ def test_a_purge_without_room_is_done_whole_when_there_is_some() -> None:
     assert settled(box, box.put(b"new")).fine
     assert box.take() == [b"new"]
     same_state(box, again(box))
-    assert not len(box.broker._tick.retention_timer), "and then there is peace"
+    assert not len(box.broker._retention._timer), "and then there is peace"
 
 
 def test_a_topic_that_goes_is_not_tried_again() -> None:

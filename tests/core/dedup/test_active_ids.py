@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, refusal
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.dedup import active_ids
-from zbus.core.dedup.active_ids import ActiveIds, IdColumns
+from zbus.core.dedup.active_ids import ActiveIds
+from zbus.core.dedup.entries import IdColumns
 from zbus.core.dedup.window import id_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal

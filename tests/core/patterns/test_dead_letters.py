@@ -108,7 +108,7 @@ def test_it_dies_twice_and_is_stored_once() -> None:
     box.settle(LEASE_MS - AGAIN_MS // 2)
     box.broker.nack(Probe(), box.group("g", "In"), box.partition("In"), ranges([0]))
     box.settle()
-    box.broker._tick.fence(box.partition("In"), fenced("In", 0, "it is a test"))
+    box.broker._tick.hooks.fence(box.partition("In"), fenced("In", 0, "it is a test"))
     for _ in range(6):
         box.settle(AGAIN_MS // 2)
     box.journal.full = False

@@ -12,25 +12,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zbus.core.commit.tick import Tick
+from zbus.core.commit.tick import EXPIRIES_PER_TURN_MAX, Tick
 from zbus.core.dedup import active_ids
-from zbus.core.dedup.window import (
-    KEY_MS,
-    Original,
-    fingerprint,
-    fingerprint_of,
-    id_name,
-    key_name,
-)
+from zbus.core.dedup.entries import Original
+from zbus.core.dedup.window import KEY_MS, fingerprint, fingerprint_of, id_name, key_name
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Partition, Topic
 
 EXPIRY_EVERY_MS = 10_000
 """A partition is gone through at most that often for what is to be forgotten."""
-
-EXPIRIES_PER_TURN_MAX = 4
-"""Partitions: each may have `COUNT_MAX` entries to forget."""
 
 Known = tuple[Partition, Original]
 
@@ -56,84 +48,93 @@ class Recognised(NamedTuple):
         text = f"{where} in partition {partition.index}: retry when some are finished"
         return BrokerError(Refusal.TOO_MANY, text)
 
-    def record(self, tick: Tick, partition: Partition) -> None:
-        """Remember what is new, which is put at the end of the partition."""
-        chunk, end = self.new, partition.end
-        if self.name:
-            entry = Original(self.name, end, len(chunk), tick.now_ms, self.digest)
-            partition.originals.remember(entry)
-            _remind_of_first(tick, partition)
+
+class Recognition:
+    def __init__(self, tick: Tick, timers: Timers) -> None:
+        self._tick = tick
+        self._timer = timers.timer(self._forget, lambda partition: partition)
+
+    def recognise(self, partition: Partition, chunk: Chunk) -> Recognised | None:
+        """Look for the originals of what is put. All have the same key, or none has one. None: it
+        has none, and the topic does not look at ids."""
+        topic = partition.topic
+        if chunk.once is not None:
+            self._expire(topic)
+            name, digest = key_name(chunk.once[0]), fingerprint(chunk)
+            known = _find(topic, name)
+            if known is None:
+                return Recognised(chunk, [], None, name, digest)
+            other = known[1].digest != digest or known[1].records != len(chunk)
+            return Recognised(Chunk(), [known], _REUSED if other else None)
+        if topic.options.remembers_ids:
+            self._expire(topic)
+            return _by_ids(topic, chunk, self._tick.now_ms)
+        return None
+
+    def record(self, partition: Partition, found: Recognised) -> None:
+        """Remember what is new of it, which is put at the end of the partition."""
+        chunk, end = found.new, partition.end
+        if found.name:
+            entry = Original(found.name, end, len(chunk), self._tick.now_ms, found.digest)
+            self._remember(partition, entry)
             return
         if partition.topic.options.dedupe_ms > 0:
-            chunk.first, chunk.time_ms = end, tick.now_ms
+            chunk.first, chunk.time_ms = end, self._tick.now_ms
             partition.originals.note(chunk, True)
-            _remind_of_first(tick, partition)
+            self._remind_of_first(partition)
         if partition.ids is not None:
             for offset, id in enumerate(chunk.ids, end):
                 if id:
                     partition.ids.stage(id_name(id), offset)
 
+    def record_along(self, partition: Partition, row: Row) -> bool:
+        """Remember one more message with an idempotency key of its own, which is put behind one
+        that was put in this turn; False if it is stored already."""
+        assert len(row) > 3
+        name = key_name(row[7])
+        if len(partition.topic.partitions) > 1 and _find(partition.topic, name) is not None:
+            return False
+        digest = fingerprint_of(row[3], row[4], row[2])
+        return self._remember(
+            partition, Original(name, partition.end, 1, self._tick.now_ms, digest)
+        )
 
-def recognise(tick: Tick, partition: Partition, chunk: Chunk) -> Recognised | None:
-    """Look for the originals of what is put. All have the same key, or none has one. None: it
-    has none, and the topic does not look at ids."""
-    topic = partition.topic
-    if chunk.once is not None:
-        _expire(tick, topic)
-        name, digest = key_name(chunk.once[0]), fingerprint(chunk)
-        known = _find(topic, name)
-        if known is None:
-            return Recognised(chunk, [], None, name, digest)
-        other = known[1].digest != digest or known[1].records != len(chunk)
-        return Recognised(Chunk(), [known], _REUSED if other else None)
-    if topic.options.remembers_ids:
-        _expire(tick, topic)
-        return _by_ids(tick, topic, chunk)
-    return None
+    def _remember(self, partition: Partition, entry: Original) -> bool:
+        if not partition.originals.remember(entry):
+            return False
+        self._remind_of_first(partition)
+        return True
 
+    def _remind_of_first(self, partition: Partition) -> None:
+        if partition not in self._timer.entries:
+            self.remind(partition)
 
-def remember_along(tick: Tick, partition: Partition, row: Row) -> bool:
-    """Remember one more message with an idempotency key of its own, which is put behind one that
-    was put in this turn; False if it is stored already."""
-    assert len(row) > 3
-    name = key_name(row[7])
-    if len(partition.topic.partitions) > 1 and _find(partition.topic, name) is not None:
-        return False
-    digest = fingerprint_of(row[3], row[4], row[2])
-    entry = Original(name, partition.end, 1, tick.now_ms, digest)
-    if not partition.originals.remember(entry):
-        return False
-    _remind_of_first(tick, partition)
-    return True
+    def remind(self, partition: Partition) -> None:
+        """See to it that originals are forgotten in time though nothing is put."""
+        oldest_ms = partition.originals.oldest_ms()
+        if oldest_ms is not None:
+            due_ms = oldest_ms + (partition.topic.options.dedupe_ms or KEY_MS)
+            self._timer.set(partition, max(due_ms, self._tick.now_ms + EXPIRY_EVERY_MS))
 
+    def drop(self, topic: Topic) -> None:
+        """The topic is gone."""
+        for partition in topic.partitions:
+            self._timer.discard(partition)
 
-def _remind_of_first(tick: Tick, partition: Partition) -> None:
-    if partition not in tick.dedup_timer.entries:
-        remind(tick, partition)
+    def _forget(self, partition: Partition) -> None:
+        """Forget what is due, so much of it in a turn that others get their turn."""
+        tick = self._tick
+        tick.forgotten += 1
+        if tick.forgotten > EXPIRIES_PER_TURN_MAX:
+            self._timer.set(partition, tick.now_ms)
+            return
+        partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+        self.remind(partition)
 
-
-def remind(tick: Tick, partition: Partition) -> None:
-    """See to it that originals are forgotten in time though nothing is put."""
-    oldest_ms = partition.originals.oldest_ms()
-    if oldest_ms is not None:
-        due_ms = oldest_ms + (partition.topic.options.dedupe_ms or KEY_MS)
-        tick.dedup_timer.set(partition, max(due_ms, tick.now_ms + EXPIRY_EVERY_MS))
-
-
-def forget(tick: Tick, partition: Partition) -> None:
-    """Forget what is due, so much of it in a turn that others get their turn."""
-    tick.forgotten += 1
-    if tick.forgotten > EXPIRIES_PER_TURN_MAX:
-        tick.dedup_timer.set(partition, tick.now_ms)
-        return
-    partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
-    remind(tick, partition)
-
-
-def _expire(tick: Tick, topic: Topic) -> None:
-    before_ms = tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
-    for partition in topic.partitions:
-        partition.originals.expire(before_ms)
+    def _expire(self, topic: Topic) -> None:
+        before_ms = self._tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
+        for partition in topic.partitions:
+            partition.originals.expire(before_ms)
 
 
 def _find(topic: Topic, name: bytes) -> Known | None:
@@ -144,26 +145,26 @@ def _find(topic: Topic, name: bytes) -> Known | None:
     return None
 
 
-def _find_id(tick: Tick, topic: Topic, name: bytes) -> Known | None:
+def _find_id(topic: Topic, name: bytes, now_ms: int) -> Known | None:
     known = _find(topic, name)
     if known is not None or not topic.options.dedupe_live:
         return known
     for partition in topic.partitions:
         assert partition.ids is not None
-        standing, offset = partition.ids.look_up(name, tick.now_ms)
+        standing, offset = partition.ids.look_up(name, now_ms)
         if standing == active_ids.TAKEN:
             return partition, Original(name, offset, 1, 0, 0)
     return None
 
 
-def _by_ids(tick: Tick, topic: Topic, chunk: Chunk) -> Recognised:
+def _by_ids(topic: Topic, chunk: Chunk, now_ms: int) -> Recognised:
     """The messages that are new, each id once, and where the others are. One without an id of its
     own is always new."""
     rows: list[int] = []
     seen: set[bytes] = set()
     known = []
     for at, id in enumerate(chunk.ids):
-        place = _find_id(tick, topic, id_name(id)) if id else None
+        place = _find_id(topic, id_name(id), now_ms) if id else None
         if place is not None:
             known.append(place)
         elif not id or id not in seen:

@@ -15,9 +15,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
-from zbus.core.persistence.retention import CHECK_MS
 from zbus.core.persistence.storage import Failed, Storage
-from zbus.core.timing.timers import Timer
 from zbus.core.topics.delta import take_changes
 from zbus.core.topics.outcomes import DONE, Stored
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -39,31 +37,32 @@ STATE_EVERY_MS = 5
 themselves, and with anything else at once. A crash redelivers what was delivered since."""
 
 
+EXPIRIES_PER_TURN_MAX = 4
+"""Partitions in which one turn forgets originals or finishes what has expired: each may have
+thousands."""
+
+
+class Hooks:
+    """What other parts do when something happens here. Each sets its own as it is made."""
+
+    visible: Callable[[Partition], None]  # dispatch: more of it may be delivered
+    expiring: Callable[[Partition, Chunk], None]  # expiry: messages are written that expire
+    make_room: Callable[[Chunk], bool]  # retention: memory is full
+    keep_ring: Callable[[Partition], None]  # retention: a partition in memory was written
+    check_later: Callable[[Partition], None]  # retention: some of it may have become expendable
+    fence: Callable[[Partition, BrokerError], None]  # fencing: it cannot be served
+
+
 class Tick:
     """`now_ms` is the only time the broker knows."""
 
-    retention_timer: Timer[Partition]  # for `Retention`
-    dedup_timer: Timer[Partition]  # for `zbus.core.commit.recognition`
-    expiry_timer: Timer[Partition]  # for `zbus.core.delivery.expiry`
-    expiring: Callable[[Partition, Chunk], None]  # of that: messages are written that expire
-    make_room: Callable[[Chunk], bool]  # of `Retention`, as the next
-    keep_ring: Callable[[Partition], None]
-    fence: Callable[[Partition, BrokerError], None]  # of `zbus.core.upkeep.fencing`
-
-    def __init__(
-        self,
-        storage: Storage,
-        visible: Callable[[Partition], None],
-        faults: Containment | None = None,
-    ) -> None:
+    def __init__(self, storage: Storage, faults: Containment | None = None) -> None:
         self.faults = faults or Containment()
+        self.hooks = Hooks()
         self.now_ms = 0
         self.put_ms = 0  # when something was put last
-        # Partitions in which `zbus.core.commit.recognition` or `zbus.core.delivery.expiry` was
-        # at work in this turn.
-        self.forgotten = 0
+        self.forgotten = 0  # partitions, in this turn: see `EXPIRIES_PER_TURN_MAX`
         self._storage = storage
-        self._visible = visible  # called when more of a partition may be delivered
         self.touched: list[Partition] = []
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}
@@ -160,8 +159,6 @@ class Tick:
         gone = topic_unknown(topic.name)
         for partition in topic.partitions:
             self.behind.pop(partition, None)
-            self.dedup_timer.discard(partition)
-            self.expiry_timer.discard(partition)
             if partition.touched:
                 self.touched.remove(partition)
                 partition.touched = False
@@ -218,14 +215,14 @@ class Tick:
             if partition.ids is not None:
                 partition.ids.note(chunk)  # before it is written: that may write a snapshot, too
             if chunk.expires is not None and not topic.options.calls:
-                self.expiring(partition, chunk)  # a call that is over is withdrawn anyway
+                self.hooks.expiring(partition, chunk)  # a call that is over is withdrawn anyway
         change = take_changes(partition, self.now_ms)
         stored = self._storage.write(partition, chunk, change, self.now_ms)
         if chunk is not None and topic.options.durability == "memory":
-            while not stored and self.make_room(chunk):
+            while not stored and self.hooks.make_room(chunk):
                 chunk.stored_bytes = 0
                 stored = self._storage.write(partition, chunk, change, self.now_ms)
-            self.keep_ring(partition)
+            self.hooks.keep_ring(partition)
         puts, partition.puts = partition.puts, []
         if stored:
             if self.behind:
@@ -254,7 +251,7 @@ class Tick:
                 self.behind.pop(partition, None)
                 self._decide(partition, confirms)
         if topic.retains:
-            self.check_later(partition)
+            self.hooks.check_later(partition)
         return partition, partition.end, puts, confirms, partition.epoch
 
     def _failed(self, partition: Partition, error: Exception, tickets: list[Ticket]) -> None:
@@ -289,12 +286,6 @@ class Tick:
         partition.settlements = settlements  # what they settle is held until it was read again
         for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
             ticket.settle(why)
-
-    def check_later(self, partition: Partition) -> None:
-        """Some of the partition may have become expendable."""
-        due_ms = self.now_ms + CHECK_MS
-        if partition not in self.retention_timer or self.retention_timer.due_of(partition) > due_ms:
-            self.retention_timer.set(partition, due_ms)
 
     def _refuse_change(
         self, partition: Partition, confirms: list[tuple[Ticket, Outcome]]
@@ -364,7 +355,7 @@ class Tick:
                 rest.append((partition, end, puts, confirms, epoch))
                 continue
             if why is not None and epoch == partition.epoch and not partition.removed:
-                self.fence(partition, why)  # else it was, and may have been reopened since
+                self.hooks.fence(partition, why)  # else it was, and may have been reopened since
             refused = [ticket for ticket, _ in confirms]
             if why is None and partition.topic.born:
                 rest.append((partition, end, puts, [], epoch))
@@ -381,7 +372,7 @@ class Tick:
             try:
                 if end > partition.visible and epoch == partition.epoch:
                     partition.visible = end
-                    self._visible(partition)
+                    self.hooks.visible(partition)
                 if confirms:
                     partition.topic.born = True
             except Exception as error:

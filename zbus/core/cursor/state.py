@@ -17,8 +17,7 @@ from typing import Final
 
 import attrs
 
-from zbus.core.dedup.active_ids import NO_IDS, IdColumns
-from zbus.core.dedup.window import Original
+from zbus.core.dedup.entries import NO_IDS, IdColumns, Original
 from zbus.core.model.dispositions import NO_ENDINGS, Endings
 from zbus.core.model.webhook import Push
 from zbus.core.timing.delays import NOTHING, Columns

@@ -20,12 +20,10 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final, TypeAlias
 
-import attrs
-
-from zbus.core.dedup.window import NAME_BYTES, id_name
+from zbus.core.dedup.entries import NO_IDS, IdColumns
+from zbus.core.dedup.window import id_name
 from zbus.core.model.chunk import Chunk
 
 LIVE_IDS_MAX: Final = 1_000_000
@@ -44,35 +42,6 @@ Standing: TypeAlias = "Callable[[int, int], int]"
 """Of the message at an offset, now: TAKEN if it is not finished in every group. Else when it was,
 epoch milliseconds, as long as a group remembers that; 0 = no group does, or it is not stored any
 more."""
-
-
-@attrs.define
-class IdColumns:
-    """All entries, as they are stored."""
-
-    names: bytes = b""  # NAME_BYTES each
-    offsets: array[int] = attrs.Factory(partial(array, "Q"))
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def rows(self) -> Iterator[tuple[bytes, int]]:
-        """Name and offset of each."""
-        names = self.names
-        for at, offset in enumerate(self.offsets):
-            yield names[at * NAME_BYTES : (at + 1) * NAME_BYTES], offset
-
-    def truncated(self, end: int) -> IdColumns:
-        """Those of offsets before this one."""
-        if max(self.offsets, default=-1) < end:
-            return self
-        rows = [(name, offset) for name, offset in self.rows() if offset < end]
-        names = b"".join([name for name, _ in rows])
-        return IdColumns(names, array("Q", [offset for _, offset in rows]))
-
-
-NO_IDS: Final = IdColumns()
-"""Stays empty."""
 
 
 class ActiveIds:

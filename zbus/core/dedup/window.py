@@ -16,8 +16,9 @@ from collections import OrderedDict
 from hashlib import blake2b
 from itertools import pairwise
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from zbus.core.dedup.entries import NAME_BYTES, Original
 from zbus.core.model.chunk import Chunk
 
 COUNT_MAX: Final = 100_000
@@ -26,21 +27,9 @@ COUNT_MAX: Final = 100_000
 KEY_MS: Final = 600_000
 """How long a key is remembered in a topic that says nothing."""
 
-NAME_BYTES: Final = 16
-
 _SHORT_BYTES: Final = 1024
 _lengths = Struct("<QQQ").pack
 _from_bytes = int.from_bytes
-
-
-class Original(NamedTuple):
-    """What was stored under a name."""
-
-    name: bytes
-    offset: int  # of the first message
-    records: int  # from there on
-    time_ms: int  # when it was stored
-    digest: int  # of what was stored under a key, 64 bits; 0 for an id
 
 
 # Copied for each use: that takes half the time of making one.

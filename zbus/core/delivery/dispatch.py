@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from zbus.core.commit.recognition import forget
 from zbus.core.commit.tick import Tick
-from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery import retries
 from zbus.core.delivery.budget import TurnBudget
 from zbus.core.delivery.durable import deliver_when_durable
+from zbus.core.delivery.expiry import Expiry
 from zbus.core.delivery.prefetch import Prefetch
 from zbus.core.delivery.pulls import WaitingPulls
 from zbus.core.delivery.run_queue import RunQueue
@@ -48,7 +47,7 @@ class Dispatch:
         calls: Calls,
     ) -> None:
         self.held = False  # nothing is delivered for now
-        self.tick = tick = Tick(storage, self.wake_readers, timers.faults)
+        self.tick = tick = Tick(storage, timers.faults)
         self.following = FanOut(timers)
         self.runs = RunQueue(tick, self.following, timers, self.wake)
         self._budget = TurnBudget()
@@ -58,9 +57,8 @@ class Dispatch:
         self.at_hand = self._prefetch.at_hand
         self._rates = timers.timer(self.runs.activate, lambda group: group)  # of slow groups
         self._calls = calls
-        tick.dedup_timer = timers.timer(partial(forget, tick), lambda place: place)
-        tick.expiry_timer = timers.timer(partial(expiring.sweep, self.runs), lambda place: place)
-        tick.expiring = partial(expiring.note, tick)
+        self.expiry = Expiry(self.runs, timers)
+        tick.hooks.visible, tick.hooks.expiring = self.wake_readers, self.expiry.note
 
     # -- what makes groups active ---------------------------------------------------------
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbus.core.commit.recognition import EXPIRIES_PER_TURN_MAX
-from zbus.core.commit.tick import Tick
+from zbus.core.commit.tick import EXPIRIES_PER_TURN_MAX
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.message_state import MessageState
 from zbus.core.timing.delays import Delays
-from zbus.core.topics.topic import Group, Partition
+from zbus.core.timing.timers import Timers
+from zbus.core.topics.topic import Group, Partition, Topic
 
 MOMENT_MS: Final = 100
 """This long after the time of a message: what expires within it leaves, and is written,
@@ -36,49 +36,58 @@ SWEPT_AT_ONCE_MAX: Final = 500
 """Messages of one partition in one turn."""
 
 
-def note(tick: Tick, partition: Partition, chunk: Chunk) -> None:
-    """Messages are written of which some expire."""
-    if partition.expiries is None:
-        partition.expiries = Delays()
-    partition.expiries.set_all(chunk.first, chunk.expires or ())
-    arm(tick, partition)
+class Expiry:
+    def __init__(self, runs: RunQueue, timers: Timers) -> None:
+        self._runs = runs
+        self._tick = runs.tick
+        self._timer = timers.timer(self._sweep, lambda partition: partition)
 
+    def note(self, partition: Partition, chunk: Chunk) -> None:
+        """Messages are written of which some expire."""
+        if partition.expiries is None:
+            partition.expiries = Delays()
+        partition.expiries.set_all(chunk.first, chunk.expires or ())
+        self.arm(partition)
 
-def arm(tick: Tick, partition: Partition) -> None:
-    """See to it that the partition is looked at when the next of its messages expires."""
-    next_ms = None if partition.expiries is None else partition.expiries.next_due()
-    if next_ms is None:
-        return
-    due_ms, timer = max(next_ms, tick.now_ms) + MOMENT_MS, tick.expiry_timer
-    if partition not in timer or due_ms < timer.due_of(partition):
-        timer.set(partition, due_ms)
+    def arm(self, partition: Partition) -> None:
+        """See to it that the partition is looked at when the next of its messages expires."""
+        next_ms = None if partition.expiries is None else partition.expiries.next_due()
+        if next_ms is None:
+            return
+        due_ms, timer = max(next_ms, self._tick.now_ms) + MOMENT_MS, self._timer
+        if partition not in timer or due_ms < timer.due_of(partition):
+            timer.set(partition, due_ms)
 
+    def drop(self, topic: Topic) -> None:
+        """The topic is gone."""
+        for partition in topic.partitions:
+            self._timer.discard(partition)
 
-def sweep(runs: RunQueue, partition: Partition) -> None:
-    """Finish what has expired, so much of it in a turn that others get their turn."""
-    tick, expiries = runs.tick, partition.expiries
-    if partition.removed or partition.fenced is not None or expiries is None:
-        return  # it is read again, and looked at then
-    tick.forgotten += 1
-    if tick.forgotten > EXPIRIES_PER_TURN_MAX:
-        tick.expiry_timer.set(partition, tick.now_ms)
-        return
-    changed: dict[Group, None] = {}
-    due = expiries.pop_due(tick.now_ms, SWEPT_AT_ONCE_MAX)
-    for offset in due:
-        again_ms = 0
-        if offset >= partition.visible:
-            again_ms = tick.now_ms + 1  # it is on its way to the disk
-        elif offset >= partition.first:
-            again_ms = _expire(partition, offset, changed, tick.now_ms)
-        if again_ms:
-            expiries.set(offset, again_ms)
-    for group in changed:
-        runs.finished(group, partition)
-    if len(due) == SWEPT_AT_ONCE_MAX:
-        tick.expiry_timer.set(partition, tick.now_ms)
-    else:
-        arm(tick, partition)
+    def _sweep(self, partition: Partition) -> None:
+        """Finish what has expired, so much of it in a turn that others get their turn."""
+        tick, expiries = self._tick, partition.expiries
+        if partition.removed or partition.fenced is not None or expiries is None:
+            return  # it is read again, and looked at then
+        tick.forgotten += 1
+        if tick.forgotten > EXPIRIES_PER_TURN_MAX:
+            self._timer.set(partition, tick.now_ms)
+            return
+        changed: dict[Group, None] = {}
+        due = expiries.pop_due(tick.now_ms, SWEPT_AT_ONCE_MAX)
+        for offset in due:
+            again_ms = 0
+            if offset >= partition.visible:
+                again_ms = tick.now_ms + 1  # it is on its way to the disk
+            elif offset >= partition.first:
+                again_ms = _expire(partition, offset, changed, tick.now_ms)
+            if again_ms:
+                expiries.set(offset, again_ms)
+        for group in changed:
+            self._runs.finished(group, partition)
+        if len(due) == SWEPT_AT_ONCE_MAX:
+            self._timer.set(partition, tick.now_ms)
+        else:
+            self.arm(partition)
 
 
 def _expire(partition: Partition, offset: int, changed: dict[Group, None], now_ms: int) -> int:

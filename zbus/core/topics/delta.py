@@ -10,7 +10,7 @@ import attrs
 
 from zbus.core.cursor import journal
 from zbus.core.cursor.state import GroupChange, StateChange
-from zbus.core.dedup.active_ids import NO_IDS
+from zbus.core.dedup.entries import NO_IDS
 from zbus.core.dedup.window import KEY_MS
 from zbus.core.timing.delays import NOTHING
 from zbus.core.topics.pending_acks import PendingAcks

@@ -70,7 +70,7 @@ class Fencing:
         self._opened_ms: dict[Partition, int] = {}  # when it was read again last
         self.to_drop: list[Session] = []  # to be dropped at the end of the turn
         self.drop: Callable[[Session], object] = verbs.leave  # or by the owner of the connection
-        tick.fence = self.fence
+        tick.hooks.fence = self.fence
         tick.faults.cost = self._cost
 
     def fence(self, partition: Partition, why: BrokerError) -> None:
@@ -107,7 +107,7 @@ class Fencing:
         if not partition.removed:
             # Of a topic that no client was told of yet, all or nothing is there.
             one = partition if topic.born else topic.partitions[0]
-            self._tick.fence(one, fenced(*one.lane, INTERNAL))
+            self._tick.hooks.fence(one, fenced(*one.lane, INTERNAL))
 
     def drop_doomed(self) -> None:
         """The sessions from which a fault of this turn came."""

@@ -33,14 +33,14 @@ WORKS_PER_TURN_MAX = 4
 
 
 class Retention:
-    """`Tick.retention_timer` says when which partition is to be checked."""
-
     def __init__(self, storage: Storage, runs: RunQueue, timers: Timers) -> None:
         self._storage = storage
         self._runs = runs
         self._tick = runs.tick
-        self._tick.retention_timer = timers.timer(self._due, lambda partition: partition)
-        self._tick.make_room, self._tick.keep_ring = self.make_room, self.keep_ring
+        self._timer = timers.timer(self._due, lambda partition: partition)
+        hooks = self._tick.hooks
+        hooks.make_room, hooks.keep_ring = self.make_room, self.keep_ring
+        hooks.check_later = self.check_later
         self.begin()
         # There was no room to say where it begins; makes the ticket that waits for it.
         self._refused: dict[Partition, Callable[[], Ticket]] = {}
@@ -53,7 +53,7 @@ class Retention:
         """A partition is to be checked; so many in a turn that others get their turn."""
         now_ms = self._tick.now_ms
         if self._checks_left <= 0 or self._works_left <= 0:
-            self._tick.retention_timer.set(partition, now_ms)
+            self._timer.set(partition, now_ms)
             return
         self._checks_left -= 1
         self._works_left -= self._check(partition, now_ms)
@@ -71,21 +71,24 @@ class Retention:
         if partition.first:
             self._storage.trim(partition)  # a crash may have come before
         if partition.topic.retains:
-            self._tick.check_later(partition)
+            self.check_later(partition)
 
     def check_later(self, partition: Partition) -> None:
-        self._tick.check_later(partition)
+        """Some of the partition may have become expendable."""
+        due_ms = self._tick.now_ms + CHECK_MS
+        if partition not in self._timer or self._timer.due_of(partition) > due_ms:
+            self._timer.set(partition, due_ms)
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""
         for partition in topic.partitions:
-            self._tick.retention_timer.discard(partition)
+            self._timer.discard(partition)
             self._refused.pop(partition, None)
 
     def refused(self, partition: Partition, ticket: Callable[[], Ticket]) -> None:
         """The disk is full: try again, with such a ticket."""
         self._refused.setdefault(partition, ticket)
-        self._tick.check_later(partition)
+        self.check_later(partition)
 
     def advance(self, partition: Partition, first: int) -> None:
         """Messages below `first` are no more: groups that have not finished them fall off."""
@@ -133,11 +136,11 @@ class Retention:
     def _check_again(self, partition: Partition, now_ms: int) -> None:
         """Time passes without anything being written."""
         if partition.visible < partition.end:
-            self._tick.check_later(partition)  # what is on its way to the disk counts later
-        if partition not in self._tick.retention_timer:
+            self.check_later(partition)  # what is on its way to the disk counts later
+        if partition not in self._timer:
             due_ms = next_expiry_ms(partition)
             if due_ms is not None:
-                self._tick.retention_timer.set(partition, max(due_ms, now_ms + CHECK_MS))
+                self._timer.set(partition, max(due_ms, now_ms + CHECK_MS))
 
 
 class _Trim(Ticket):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-from zbus.core.commit.recognition import Recognised, recognise, remember_along
+from zbus.core.commit.recognition import Recognised, Recognition
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, Row
@@ -31,6 +31,7 @@ from zbus.core.model.errors import BrokerError, Refusal, conflict
 from zbus.core.model.limits import Limits
 from zbus.core.model.rate_limit import RateLimit, so_many
 from zbus.core.model.ticket import Parts, Ticket
+from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Duplicate
 from zbus.core.topics.topic import Group, Partition, Topic
 
@@ -69,9 +70,10 @@ COPIED: Final = PutOptions(recognised=False)
 class Puts:
     """The verbs that put; settle with Stored, or Duplicate if something of it was there before."""
 
-    def __init__(self, runs: RunQueue, limits: Limits) -> None:
+    def __init__(self, runs: RunQueue, timers: Timers, limits: Limits) -> None:
         self._runs = runs
         self._tick = runs.tick
+        self.recognition = Recognition(runs.tick, timers)
         self._limits = limits
         self._message_bytes_max = limits.message_bytes_max
         self._limited = bool(limits.topic_messages_per_s or limits.topic_bytes_per_s)
@@ -108,7 +110,7 @@ class Puts:
         staged = partition.staged
         assert staged is not None
         if len(row) > _ONCE:
-            if row[_ONCE] and not remember_along(self._tick, partition, row):
+            if row[_ONCE] and not self.recognition.record_along(partition, row):
                 return False
             staged.add(*row)
         elif staged.plain:  # as `add` does, without a call
@@ -134,7 +136,7 @@ class Puts:
         if problem is not None:
             ticket.settle(problem)
             return
-        found = recognise(self._tick, partition, chunk) if options.recognised else None
+        found = self.recognition.recognise(partition, chunk) if options.recognised else None
         if found is not None and found.problem is not None:
             ticket.settle(found.problem)
             return
@@ -147,7 +149,7 @@ class Puts:
         if not new.bodies:
             return
         if found is not None:
-            found.record(self._tick, partition)
+            self.recognition.record(partition, found)
         first, due = partition.end, new.due
         self._tick.stage(partition, part, len(new.bodies), new)
         if options.place is PutPlace.FRONT:

@@ -54,8 +54,7 @@ from zbus.core.cursor.state import (
     StateChange,
     TopicOptions,
 )
-from zbus.core.dedup.active_ids import NO_IDS
-from zbus.core.dedup.window import Original
+from zbus.core.dedup.entries import NO_IDS, Original
 from zbus.core.model.dispositions import NO_ENDINGS
 from zbus.core.timing.delays import NOTHING
 from zbus.storage.errors import JournalDamage

@@ -14,8 +14,7 @@ from array import array
 from typing import Literal, TypeAlias
 
 from zbus.core.cursor.state import Entries, EntryState
-from zbus.core.dedup.active_ids import IdColumns
-from zbus.core.dedup.window import NAME_BYTES, Original
+from zbus.core.dedup.entries import NAME_BYTES, IdColumns, Original
 from zbus.core.model.dispositions import FORGOTTEN, Disposition, Endings
 from zbus.core.timing.delays import Columns
 from zbus.storage.errors import JournalDamage
