@@ -130,6 +130,26 @@ def test_what_nobody_saw_comes_again_in_its_order_and_at_once() -> None:
     assert [int(d.body) for d in again if d] == list(range(10, 300))
 
 
+def test_what_came_as_it_left_comes_again_at_once() -> None:
+    world = world_of(10)
+    reader = Reader(Joined(world), batch=2)
+    reader.take()
+    reader.joined.settle()
+    assert left(world)["leasedCount"] == 4, "one in hand, one to take, two that just came"
+    reader.close()
+    assert left(world) == {"messageCount": 9, "leasedCount": 0}
+
+
+def test_a_pull_that_waits_ends_as_it_leaves() -> None:
+    world = world_of(1)
+    reader = Reader(Joined(world), batch=2, timeout_ms=None)
+    reader.take()
+    now_ms = world.now_ms
+    reader.close()
+    assert world.now_ms == now_ms
+    assert left(world) == {"messageCount": 0, "leasedCount": 0}
+
+
 def test_a_failure_gives_the_current_one_back() -> None:
     world = world_of(3)
     reader = Reader(Joined(world))
@@ -202,8 +222,7 @@ def test_leases_are_kept() -> None:
     reader.take()
     for _ in range(20):
         world.advance(round(reader.core.keep_every_s * 1000))
-        reader.send(reader.core.extensions(reader.now_s))
-        reader.joined.settle()
+        reader.finish(reader._keep_leases(reader.core))
     other = Reader(Joined(world))
     found = []
     while (delivery := other.take()) is not None:

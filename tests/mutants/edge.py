@@ -11,6 +11,7 @@ WEBSOCKET = "wire/test_websocket.py"
 EXCHANGE = "client/test_exchange.py"
 ABANDONED = "client/test_abandoned.py"
 ATTEMPTS = "client/test_attempts.py"
+CONSUMING = "client/test_consuming.py"
 LOOP = "server/test_loop_parts.py"
 
 SHAPES = "dialects/zbus/test_shapes.py"
@@ -906,6 +907,27 @@ CLIENT: list[Mutant] = [
             "        call.held_back = self.online and self._abandoned.is_undecided(pulling.key)",
             "        call.held_back = False",
             ABANDONED,
+        ),
+    ),
+    *mutants_of(
+        "zbus/client/readers/consumer.py",
+        (
+            "leases-that-the-consumer-does-not-keep",
+            "        for request in [*core.flush(), *core.extensions(self._link.now_s())]:",
+            "        for request in core.flush():",
+            CONSUMING,
+        ),
+        (
+            "what-came-as-the-consumer-left",
+            "            with suppress(ZbusError):\n                self._take(core)\n        self._home",
+            "        self._home",
+            CONSUMING,
+        ),
+        (
+            "left-while-its-pull-waits-on",
+            "        await self._send(core.close())\n",
+            "",
+            CONSUMING,
         ),
     ),
     *mutants_of(

@@ -56,6 +56,8 @@ GRACE_S = 10.0
 LEAVE_S = 1.0
 """How long a service that stops waits for the end of its pull."""
 
+AWAY = (ConnectionLost, Timeout, Overloaded, TooMany)
+
 PAUSE_S = 0.5
 """Before another attempt, when the broker is away."""
 
@@ -234,15 +236,19 @@ class Service:
         while True:
             try:
                 await link.run(commands.declare(self.topic, rpc=True))
-            except (ConnectionLost, Timeout, Overloaded, TooMany) as error:
-                if isinstance(error, TooMany) and not error.throttled:
-                    raise
-                LOG.warning("%s: %s; trying again", self.topic, error)
-                await anyio.sleep(PAUSE_S)
+            except AWAY as error:
+                await self._pause(error)
             else:
                 names = ", ".join(".".join(filter(None, name)) for name in self.methods)
                 LOG.info("serving %s/%s (%s)", url.rstrip("/"), self.topic, names)
                 return
+
+    async def _pause(self, error: ZbusError) -> None:
+        """Before another attempt, if there is any use in it."""
+        if isinstance(error, TooMany) and not error.throttled:
+            raise error
+        LOG.warning("%s: %s; trying again", self.topic, error)
+        await anyio.sleep(PAUSE_S)
 
     async def _take(self, link: AsyncLink, url: str, late: list[Delivery]) -> Delivery:
         """The next call. If this is cancelled, the call that was on its way is in `late`."""
@@ -254,11 +260,8 @@ class Service:
                 calls = pull.result()
             except NotFound:
                 await self._declare(link, url)  # the topic was removed
-            except (ConnectionLost, Timeout, Overloaded, TooMany) as error:
-                if isinstance(error, TooMany) and not error.throttled:
-                    raise
-                LOG.warning("%s: %s; trying again", self.topic, error)
-                await anyio.sleep(PAUSE_S)
+            except AWAY as error:
+                await self._pause(error)
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True):
                     late += await self._leave(link, pull)

@@ -43,7 +43,8 @@ class Connection(Generic[AnyExchange]):
 
     def _begin(self) -> None:
         self._exchange = self._make()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0  # threads in `_changed`
         self._driving = False  # a thread reads, or makes a connection, for all
         self._taking = False  # it has bytes that the exchange has not
@@ -62,7 +63,7 @@ class Connection(Generic[AnyExchange]):
         self._begin()
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self.closed = True
             self._exchange.close()
             self._drop()
@@ -75,7 +76,7 @@ class Connection(Generic[AnyExchange]):
             if connection is None:
                 return
             try:
-                with self._changed:
+                with self._lock:
                     data = self._exchange.take() if connection is self._socket else b""
                 if data:
                     connection.send(data, self._options.timeout_s)
@@ -89,7 +90,7 @@ class Connection(Generic[AnyExchange]):
     def drive(self, until_s: float = math.inf) -> None:
         """Do the next thing that brings it forward, within a second, and until then at most. For a
         single thread."""
-        with self._changed:
+        with self._lock:
             self._driving = True
             try:
                 self._drive(time.monotonic(), until_s)
@@ -179,7 +180,7 @@ class Connection(Generic[AnyExchange]):
         return why
 
     def _broke(self, connection: Socket, why: str) -> None:
-        with self._changed:
+        with self._lock:
             if connection is self._socket:
                 self._lose(why)
                 self._changed.notify_all()
@@ -207,7 +208,7 @@ class Link(Connection[RequestTracker]):
 
     def open(self) -> None:
         """Connect, with one attempt for each address. Raises ConnectionLost."""
-        with self._changed:
+        with self._lock:
             errors = []
             for _ in self._exchange.attempts.addresses:
                 error = self._connect(time.monotonic() + self._options.connect_timeout_s)
@@ -229,7 +230,7 @@ class Link(Connection[RequestTracker]):
 
     def give_up(self, call: Call[Any]) -> None:
         """The caller waits no more. The broker learns it with the next request, if not now."""
-        with self._changed:
+        with self._lock:
             self._exchange.give_up(call, ConnectionLost("it was given up", call.sent > 0))
             has_news = self._exchange.has_news
         if has_news:
@@ -237,22 +238,22 @@ class Link(Connection[RequestTracker]):
 
     def last_time(self, call: Call[Any]) -> None:
         """If its answer is lost, or it was not sent yet, it is not sent again."""
-        with self._changed:
+        with self._lock:
             self._exchange.last_time(call)
 
     def take_kept(self, pulling: Pulling) -> list[Delivery]:
         """See `RequestTracker`."""
-        with self._changed:
+        with self._lock:
             return self._exchange.take_kept(pulling)
 
     def put_back(self, pulling: Pulling, deliveries: list[Delivery]) -> None:
         """See `RequestTracker`."""
-        with self._changed:
+        with self._lock:
             self._exchange.put_back(pulling, deliveries)
 
     def submit(self, request: Request[T]) -> Call[T]:
         """Begin a request; it is sent by `flush`, or by a caller that waits."""
-        with self._changed:
+        with self._lock:
             if self.closed:
                 raise ConnectionLost("the client is closed")
             return self._exchange.submit(request, time.monotonic())
@@ -262,7 +263,7 @@ class Link(Connection[RequestTracker]):
         changed, exchange = self._changed, self._exchange
         if exchange.out_count:
             self.flush()  # the thread that was to do it was interrupted
-        with changed:
+        with self._lock:
             while not call.done:
                 now_s = time.monotonic()
                 end_s = call.deadline_s if until_s is None else min(call.deadline_s, until_s)

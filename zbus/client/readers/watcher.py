@@ -16,7 +16,7 @@ from zbus.client.options import Options
 from zbus.client.readers.watching import Watching
 
 
-class _Steps(Unpicklable):
+class WatcherSteps(Unpicklable):
     """What both do alike."""
 
     def __init__(self, core: Watching, connection: AnyConnection) -> None:
@@ -62,7 +62,7 @@ class _Steps(Unpicklable):
         await self._connection.drive(until_s)
 
 
-class AsyncWatcher(_Steps):
+class AsyncWatcher(WatcherSteps):
     """The messages of a topic, one after another. Made by `watch`, and used with `async with`.
     Belongs to one task."""
 
@@ -99,7 +99,7 @@ class AsyncWatcher(_Steps):
         return await self._next()
 
 
-class Watcher(_Steps):
+class Watcher(WatcherSteps):
     """The messages of a topic, one after another. Made by `watch`. Belongs to one thread; `close`
     may be called by another, and ends the loop."""
 
