@@ -29,6 +29,7 @@ from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import (
     CommitDone,
     Journal,
+    JournalDamage,
     JournalFull,
     Lane,
     ReadDone,
@@ -174,6 +175,36 @@ class CrashJournal(MemoryJournal):
     def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         # Small portions: a fetch then ends before what is wanted next.
         super().read(lane, offset, min(bytes_max, 300), done)
+
+
+class SlowJournal(CrashJournal):
+    """Reads are remembered, and answered when `answer` is called, or at once if not `late`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.late = True
+        self.broken = False
+
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
+        self.asked.append(offset)
+
+        def answer() -> None:
+            if self.broken:
+                done(JournalDamage("the disk is odd"))
+            else:
+                super(SlowJournal, self).read(lane, offset, bytes_max, done)
+
+        if self.late:
+            self.waiting.append(answer)
+        else:
+            answer()
+
+    def answer(self, backwards: bool = False) -> None:
+        waiting, self.waiting = self.waiting, []
+        for one in reversed(waiting) if backwards else waiting:
+            one()
 
 
 class Box:

@@ -3,13 +3,11 @@ that no message is skipped or doubled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, SlowJournal, cool, refusal
 from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import GROWS_TO, Found, Size
@@ -18,33 +16,6 @@ from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.limits import Limits
 from zbus.core.topics.outcomes import Peeked
 from zbus.core.verbs.seek import Start
-from zbus.storage.port import JournalDamage, Lane, ReadDone
-
-
-class SlowJournal(CrashJournal):
-    """Reads are answered when told, with at most `bodies` messages, and remembered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[int] = []
-        self.waiting: list[Callable[[], None]] = []
-        self.broken = False
-
-    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
-        self.asked.append(offset)
-
-        def answer() -> None:
-            if self.broken:
-                done(JournalDamage("the disk is odd"))
-            else:
-                super(SlowJournal, self).read(lane, offset, bytes_max, done)
-
-        self.waiting.append(answer)
-
-    def answer(self, backwards: bool = False) -> None:
-        waiting, self.waiting = self.waiting, []
-        for one in reversed(waiting) if backwards else waiting:
-            one()
 
 
 def cold_box(count: int, history_bytes_max: int = 1 << 20) -> tuple[Box, SlowJournal]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.core.followers import Lines, Listener
-from tests.core.support import Box, CrashJournal, Probe
+from tests.core.support import Box, Probe, SlowJournal
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.log import Size
 from zbus.core.model.chunk import Chunk, make_row
@@ -34,22 +34,6 @@ class Put(NamedTuple):
     expires_ms: int
 
 
-class LateJournal(CrashJournal):
-    """Reads answer when they are told to, in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[Any] = []
-
-    def read(self, *wanted: Any) -> None:
-        self.reads.append(wanted)
-
-    def answer(self) -> None:
-        reads, self.reads = self.reads, []
-        for wanted in reads:
-            super().read(*wanted)
-
-
 class Ear:
     """A follower over all its connections."""
 
@@ -67,7 +51,7 @@ class Ear:
 class World:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.journal = LateJournal()
+        self.journal = SlowJournal()
         limits = Limits(cache_bytes_max=3_000, history_bytes_max=6_000)
         self.box = Box(self.journal, limits=limits, segment_bytes_max=2_000)
         durability = self.random.choice(("os", "disk"))
@@ -85,7 +69,7 @@ class World:
             self.journal.answer()
             self.box.turn()
             due_ms = self.box.broker.next_due()
-            busy = self.journal.reads or self.journal.held
+            busy = self.journal.waiting or self.journal.held
             if not busy and (due_ms is None or due_ms > self.box.now_ms):
                 return
         raise AssertionError("it does not come to rest")

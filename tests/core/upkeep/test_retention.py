@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.core.support import (
     Probe,
     PullProbe,
     Remembers,
+    SlowJournal,
     again,
     cool,
     refusal,
@@ -33,32 +33,12 @@ from zbus.core.persistence.retention import (
 from zbus.core.topics.outcomes import Delivered, Peeked, Raw
 from zbus.core.upkeep.retention import CHECKS_PER_TURN_MAX, WORKS_PER_TURN_MAX
 from zbus.core.verbs.seek import Start
-from zbus.storage.port import Lane, ReadDone
+from zbus.storage.port import Lane
 
 LEVELS = pytest.mark.parametrize("durability", ["memory", "os", "disk"])
 
 SEGMENT_BYTES = 19_000
 BODY = bytes(5_000)  # and it is the id, too: two messages fill a segment
-
-
-class LateJournal(CrashJournal):
-    """Reads answer when `answer` is called, with what is there then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.late = False
-        self._asked: list[Callable[[], None]] = []
-
-    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
-        if self.late:
-            self._asked.append(lambda: super(LateJournal, self).read(lane, offset, bytes_max, done))
-        else:
-            super().read(lane, offset, bytes_max, done)
-
-    def answer(self) -> None:
-        self.late = False
-        for ask in self._asked:
-            ask()
 
 
 def box_with(options: TopicOptions, *groups: str, leases: bool = False) -> Box:
@@ -557,7 +537,8 @@ class TestInterplay:
 
     def test_a_read_that_is_overtaken(self) -> None:
         """Storage answers late, and what was asked for is gone by then."""
-        journal = LateJournal()
+        journal = SlowJournal()
+        journal.late = False
         box = Box(journal, segment_bytes_max=SEGMENT_BYTES, limits=Limits(cache_bytes_max=1))
         box.declare("T", "g")
         put(box, 8)
@@ -572,6 +553,7 @@ class TestInterplay:
         box.declare(attrs.evolve(box.topic().options, retention_count=1))
         look(box)
         assert first(box) == 6
+        journal.late = False
         journal.answer()
         box.settle()
         for probe in (peek, browse, read):
