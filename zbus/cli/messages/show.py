@@ -6,13 +6,14 @@ import base64
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from zbus.client import Delivery
 from zbus.client.messages import FRAMING
 from zbus.documents import NOT_JSON
+from zbus.protocol.documents import Message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,30 +35,26 @@ OWN = frozenset(
 """Headers that a message's JSON has as keys of their own."""
 
 
-def as_document(message: Delivery) -> dict[str, Any]:
+def as_document(message: Delivery) -> Message:
     """A message as the broker has it in JSON (docs/reference/zbus.md, Containers)."""
-    document: dict[str, Any] = {
-        "id": message.id,
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        "timestamp": message.timestamp_ms,
-    }
-    labels = {
-        "consume_group": message.group,
-        "tag": message.tag,
-        "key": message.key,
-        "retry": message.retry,
-    }
-    document.update({name: value for name, value in labels.items() if value})
-    document["headers"] = {
-        name: value for name, value in message.headers.items() if name not in OWN
-    }
     try:
-        document["body"] = message.text
+        text, encoded = message.text, None
     except UnicodeDecodeError:
-        document["body_base64"] = base64.b64encode(message.body).decode()
-    return document
+        text, encoded = None, base64.b64encode(message.body).decode()
+    return Message(
+        id=message.id,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp=message.timestamp_ms,
+        consume_group=message.group,
+        tag=message.tag,
+        key=message.key,
+        retry=message.retry,
+        headers={name: value for name, value in message.headers.items() if name not in OWN},
+        body=text,
+        body_base64=encoded,
+    )
 
 
 def as_json(message: Delivery) -> bytes:
