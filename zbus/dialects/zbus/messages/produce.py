@@ -84,8 +84,6 @@ class Produce:
 
     def __init__(self, dialect: Context, params: Params) -> None:
         self.dialect, self.broker, self.params = dialect, dialect.broker, params
-        if not params.topic:
-            raise BadRequest(400, "400: Bad Format, Missing topic")
         self.topic_key, self.settles = params.topic.lower(), Settles.of(dialect, params)
         self.quiet = not params.flag(b"ack")
         if params.misnamed:
