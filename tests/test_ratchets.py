@@ -55,7 +55,6 @@ FIELDS: dict[str, int] = {
     "server.loop.loop.Loop": 24,
     "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,
-    "spark.archive.writer._File": 17,
     "spark.options.Wish": 19,
     "storage.jetstream.client.NatsClient": 18,
     "storage.jetstream.engine.JetStreamJournal": 22,

@@ -31,10 +31,8 @@ from tests.bench.measure import resident_bytes, run_seconds, show
 from tests.process.broker import BrokerProcess
 from zbus.client import connect
 from zbus.spark.archive import Archive
-from zbus.spark.archive.chain import Chains
-from zbus.spark.archive.files import OsArchiveFiles
+from zbus.spark.archive.commit import Committer
 from zbus.spark.archive.job import Job
-from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.tasks import Engine, Threads
 from zbus.spark.source.location import Where
 from zbus.units import parse_bytes
@@ -90,7 +88,7 @@ def archive(where: Where, root: Path, engine: Engine, count: int) -> float:
     job = Job(
         opener=where.open,
         root=str(root),
-        target=ParquetTarget(Chains(OsArchiveFiles(), root, "rates")),
+        target=Committer(str(root)),
         engine=engine,
         topics=("orders",),
         now_ms=lambda: time.time_ns() // 1_000_000,

@@ -29,10 +29,8 @@ import attrs
 
 from tests.bench.measure import show
 from tests.spark.stored import TIME_MS, batch
-from zbus.spark.archive.chain import Chains
-from zbus.spark.archive.files import OsArchiveFiles
+from zbus.spark.archive.commit import Committer
 from zbus.spark.archive.job import Job
-from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.table import Archive
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.logs import Log, Span
@@ -86,8 +84,7 @@ def make(root: Path, count: int, size: int) -> None:
     Job(
         opener=lambda: log,
         root=str(root),
-        files=OsArchiveFiles(),
-        target=ParquetTarget(Chains(OsArchiveFiles(), root)),
+        target=Committer(str(root)),
         engine=Threads(2),
         topics=["orders"],
         pattern=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.mutants.archive import ARCHIVE
 from tests.mutants.core import CORE
 from tests.mutants.costs import COSTS
 from tests.mutants.dialects import DIALECTS
@@ -29,4 +30,5 @@ MUTANTS: Final[list[Mutant]] = [
     *MQCLOUD,
     *SEMQ,
     *PUSHED,
+    *ARCHIVE,
 ]

@@ -11,12 +11,9 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
-from zbus.spark.archive.chain import Chains
-from zbus.spark.archive.files import OsArchiveFiles
+from zbus.spark.archive.commit import Committer
 from zbus.spark.archive.job import Job
-from zbus.spark.archive.sink import ParquetTarget
 from zbus.spark.archive.tasks import Engine, Threads
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import SparkProblem
@@ -49,7 +46,7 @@ def main(broker: str, directory: str, master: str, once: bool) -> None:
         job = Job(
             opener=Where(broker=broker).open,
             root=directory,
-            target=ParquetTarget(Chains(OsArchiveFiles(), Path(directory), "kills")),
+            target=Committer(directory),
             engine=engine,
             pattern=".*",
             shape=SHAPE,

@@ -31,6 +31,8 @@ from random import Random
 from types import TracebackType
 from typing import Final, Self
 
+import pyarrow.dataset as ds
+
 from tests.limits import WAIT_S
 from tests.process.archive_kills import Driver as Archiver
 from tests.process.broker import BrokerProcess
@@ -238,13 +240,13 @@ class Campaign:
         )
         assert verified["messages"] == verified["compared"] == count, verified
         archive = Archive(self.root)
-        table = archive.dataset(archive.files("in")).to_table(columns=["offset"])
+        table = archive.dataset().to_table(columns=["offset"], filter=ds.field("topic") == "in")
         assert table.sort_by("offset")["offset"].to_pylist() == list(range(count))
 
     def _archived(self) -> int:
-        if not (self.root / "_zbus").exists():
+        if not (self.root / "_delta_log").exists():
             return 0
-        return sum(lane.end for lane in Archive(self.root).lanes() if lane.topic == "in")
+        return sum(lane.end for lane in Archive(self.root).lanes(["in"]))
 
     # -- a stream -----------------------------------------------------------------------------
 

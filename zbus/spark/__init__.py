@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -28,9 +29,15 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(ZbusDataSource)
 
 
-def open_archive(spark: SparkSession, path: str | Path) -> DataFrame:
-    """All that is committed in an archive (docs/reference/spark-archive.md), as a table with all
-    columns of a message. Raises Usage, Unverified."""
+def open_archive(
+    spark: SparkSession,
+    path: str | Path,
+    version: int | None = None,
+    topics: Sequence[str] = (),
+) -> DataFrame:
+    """All that is committed in an archive (docs/reference/spark-archive.md), or was in a version of
+    it, or of some topics, as a table with the columns of a message. Raises Usage, Unverified,
+    DataLoss if the files of a version were vacuumed."""
     from zbus.spark.archive.spark import open_archive
 
-    return open_archive(spark, path)
+    return open_archive(spark, path, version, topics)

@@ -1,78 +1,27 @@
-"""An archive on the disk that loses power, of logs in memory."""
+"""An archive in a directory, of logs in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 
 from tests.spark.stored import TIME_MS, MemoryLog
-from zbus.spark.archive.chain import Chains
-from zbus.spark.archive.files import ArchiveFiles
+from zbus.spark.archive import Archive
+from zbus.spark.archive.commit import Committer
 from zbus.spark.archive.job import Job, Report
-from zbus.spark.archive.records import Lane
-from zbus.spark.archive.sink import ParquetTarget
+from zbus.spark.archive.table import LaneFiles
 from zbus.spark.archive.tasks import Threads
+from zbus.spark.archive.verify import Checkup, verify
 from zbus.spark.archive.writer import Shape
-from zbus.testing.disk import Disk, Operation
-from zbus.testing.volume import Volume
 
-ROOT = Path("/archive")
 HERE = Threads(1)
 
 
 class Killed(BaseException):
     """The process is dead: nothing of it happens any more."""
-
-
-class LinkDisk(Disk):
-    """A disk that knows links: a change of names as any other."""
-
-    def __init__(self, volume: Volume | None = None) -> None:
-        super().__init__(volume=volume)
-
-    def link(self, path: Path, target: Path) -> None:
-        self._begin("link", path)
-        source, name = self._volume.parent(path)
-        goal, new_name = self._volume.parent(target)
-        if new_name in goal.names:
-            raise FileExistsError(str(target))
-        self._volume.rename((goal, new_name, source.names[name]))
-
-    def kill(self) -> LinkDisk:
-        return LinkDisk(super().kill()._volume)
-
-    def crash(self, random: Random) -> LinkDisk:
-        return LinkDisk(super().crash(random)._volume)
-
-
-def kill_at(disk: LinkDisk, index: int) -> None:
-    """The process dies before that operation."""
-
-    def fault(operation: Operation) -> None:
-        # What is dead closes its files, and that is no news to the disk.
-        if operation.index == index or (operation.index > index and operation.name != "close"):
-            raise Killed
-
-    disk.faults = fault
-
-
-def changes_of(disk: LinkDisk, work: Callable[[], object]) -> list[int]:
-    """The operations of some work that change the disk."""
-    found: list[int] = []
-
-    def note(operation: Operation) -> None:
-        if operation.name not in ("read", "size", "close", "list"):
-            found.append(operation.index)
-
-    disk.faults = note
-    work()
-    disk.faults = None
-    return found
 
 
 class Clock:
@@ -86,46 +35,41 @@ class Clock:
         return self.time_ms
 
 
-def chains(files: ArchiveFiles, root: Path = ROOT) -> Chains:
-    return Chains(files, root, "run")
-
-
-def job(
-    files: ArchiveFiles,
-    log: MemoryLog,
-    root: Path = ROOT,
-    now: Callable[[], int] | None = None,
-    **more: Any,
-) -> Job:
+def job(root: Path, log: MemoryLog, **more: Any) -> Job:
     more.setdefault("pattern", None if "topics" in more else "(?s).*")
     more.setdefault("engine", HERE)
-    more.setdefault("target", ParquetTarget(chains(files, root)))
+    more.setdefault("target", Committer(str(root)))
     more.setdefault("shape", Shape(file_bytes=400, group_bytes=150))
-    return Job(
-        opener=lambda: log,
-        root=str(root),
-        files=files,
-        now_ms=now or Clock(),
-        **more,
-    )
+    return Job(opener=lambda: log, root=str(root), now_ms=Clock(), **more)
 
 
-def run(files: ArchiveFiles, log: MemoryLog, **more: Any) -> Report:
-    return job(files, log, **more).run()
+def run(root: Path, log: MemoryLog, **more: Any) -> Report:
+    return job(root, log, **more).run()
 
 
-def lane(files: ArchiveFiles, topic: str = "orders", partition: int = 0) -> Lane:
-    return chains(files).lane(topic, partition)
+def check(root: Path, **more: Any) -> Checkup:
+    return verify(Archive(root), HERE, [], **more)
 
 
-def bodies(disk: LinkDisk, topic: str = "orders", partition: int = 0) -> list[tuple[int, bytes]]:
-    """Offsets and bodies of all committed files, as they are read."""
-    found: list[tuple[int, bytes]] = []
-    for file in lane(disk, topic, partition).files:
-        table = pq.read_table(pa.BufferReader(disk.read_file(ROOT / file.path)))
-        assert table.num_rows == file.rows
-        found += zip(table["offset"].to_pylist(), table["body"].to_pylist(), strict=True)
-    return found
+def is_whole(root: Path) -> None:
+    assert check(root).wrong == []
+
+
+def lane(root: Path, topic: str = "orders", partition: int = 0) -> LaneFiles:
+    """Of the newest incarnation."""
+    found = [each for each in Archive(root).lanes() if each.lane[:2] == (topic, partition)]
+    return found[-1]
+
+
+def bodies(root: Path, topic: str = "orders", partition: int = 0) -> list[tuple[int, bytes]]:
+    """Offsets and bodies of all committed files, in order."""
+    if not (root / "_delta_log").exists():
+        return []
+    wanted = (ds.field("topic") == topic) & (ds.field("partition") == partition)
+    columns = ["incarnation", "offset", "body"]
+    table = Archive(root).dataset().to_table(columns=columns, filter=wanted)
+    table = table.sort_by([("incarnation", "ascending"), ("offset", "ascending")])
+    return list(zip(table["offset"].to_pylist(), table["body"].to_pylist(), strict=True))
 
 
 def put_numbers(log: MemoryLog, count: int, topic: str = "orders", **more: Any) -> None:
@@ -136,3 +80,73 @@ def put_numbers(log: MemoryLog, count: int, topic: str = "orders", **more: Any) 
 
 def numbers(count: int, first: int = 0) -> list[tuple[int, bytes]]:
     return [(offset, b"%d" % offset) for offset in range(first, count)]
+
+
+STEPS = {
+    "os": ("fsync",),
+    "zbus.spark.archive.commit": ("sync_log", "require_files"),
+    "deltalake.DeltaTable": ("create_write_transaction", "update_incremental", "delete", "vacuum"),
+    "zbus.spark.archive.verify": ("checksum",),
+    "zbus.spark.archive.upkeep": ("sync_log",),
+    "zbus.spark.archive.writer": ("checksum",),
+}
+"""Calls before and after which a process can die: what becomes durable, and what is committed."""
+
+
+class Steps:
+    """Counts the steps of some work, and can act at one of them: before it, or right after."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.count = 0
+        self.act: Callable[[int], None] = lambda _: None
+        for place, names in STEPS.items():
+            for name in names:
+                monkeypatch.setattr(f"{place}.{name}", self._wrapped(_found(place, name)))
+
+    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            self._step()
+            found = function(*args, **named)
+            self._step()
+            return found
+
+        return call
+
+    def _step(self) -> None:
+        self.count += 1
+        self.act(self.count)
+
+    def of(self, work: Callable[[], object]) -> int:
+        """How many some work has."""
+        self.count = 0
+        work()
+        return self.count
+
+    def at(self, number: int, act: Callable[[], object]) -> None:
+        """From now on, act once: at that step."""
+
+        def once(count: int) -> None:
+            if count == number:
+                self.act = lambda _: None
+                act()
+
+        self.count, self.act = 0, once
+
+    def kill_at(self, number: int) -> None:
+        def die() -> None:
+            raise Killed
+
+        self.at(number, die)
+
+
+def _found(place: str, name: str) -> Callable[..., Any]:
+    from pkgutil import resolve_name
+
+    found: Callable[..., Any] = getattr(resolve_name(place), name)
+    return found
+
+
+def data_files(root: Path) -> set[str]:
+    return {
+        str(path) for path in root.rglob("*") if path.is_file() and "_delta_log" not in path.parts
+    }

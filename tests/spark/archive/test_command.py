@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -107,12 +105,11 @@ LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
         ([*LOCAL, "--topics", "nobody"], 2, "no topic nobody"),
         ([*LOCAL, "--topics", "orders", "--once", "--interval", "1s"], 2, "two things"),
         ([*LOCAL, "--topics", "orders", "--interval", "soon"], 2, "30s, 1h or 7d"),
-        ([*LOCAL, "--topics", "orders", "--until", "yesterday"], 2, "is not a time"),
+        ([*LOCAL, "--topics", "orders", "--until", "yesterday"], 2, "it is like 24h (ago)"),
         ([*LOCAL, "--topics", "orders", "--file-bytes", "many"], 2, "256MiB"),
         ([*LOCAL, "--topics", "orders", "--file-bytes", "0"], 2, "more than 0"),
         ([*LOCAL, "--topics", "orders", "--rate", "fast"], 2, "20MiB/s"),
         ([*LOCAL, "--topics", "orders", "--bloom", "body"], 2, "only id and key"),
-        ([*LOCAL, "--topics", "orders", "--format", "csv"], 2, "csv"),
         ([*LOCAL, "--topics", "orders", "--engine", "x"], 2, "'x'"),
         ([*LOCAL, "--topics", "orders", "--threads", "0"], 2, "threads"),
         ([*LOCAL, "--nonsense"], 2, "nonsense"),
@@ -125,7 +122,7 @@ LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
         (["nonsense"], 2, "nonsense"),
         (["--dry-run", "expire", "@/data", "--before", "2030-01-01"], 2, "--dry-run stands before"),
         (["--dry-run", "vacuum", "@/data", "--older-than", "1h"], 2, "before vacuum"),
-        (["--dry-run", "compact", "@/data", "--engine", "local"], 2, "before compact"),
+        (["--dry-run", "compact", "@/data"], 2, "before compact"),
         (["--broker", "127.0.0.1:1", "verify", "@/data", "--live"], 2, "--broker stands before"),
         (["--to", "@/archive", "info", "@/data"], 2, "--to stands before info"),
         (["--json", "verify", "@/data"], 2, "--json stands before"),
@@ -178,19 +175,18 @@ def test_a_life(place: Place) -> None:
     ]
     assert place.document("info", "@/archive", "--files", "--topics", "orders")[0]["rows"] == COUNT
     assert place.run("info", "@/archive", "--files", "--topics", "nobody")[0] == 2
-    plain = ds.dataset([each.path for each in files], partitioning="hive").to_table()
+    plain = ds.dataset([each.path for each in files]).to_table()
     assert (plain["offset"].to_pylist(), plain["topic"][0].as_py()) == ([*range(COUNT)], "orders")
     (lane,) = place.document("info", "@/archive", "--lag", "--data-dir", "@/data")
     assert (lane["messages"], lane["lag"], lane["gaps"]) == (COUNT, 0, [])
     checked = place.document("verify", "@/archive", "--live", "--data-dir", "@/data")
     assert (checked["compared"], checked["wrong"]) == (COUNT, [])
-    (done,) = place.document("compact", "@/archive", "--engine", "local")
-    assert done["files"] == 1
+    assert place.document("compact", "@/archive") == []  # it is one file
     assert place.document("vacuum", "@/archive")["data"] == []
     (gone,) = place.document("expire", "@/archive", "--before", "2999-01-01")
     assert gone["messages"] == COUNT
-    code, said = place.run("info", "@/archive")
-    assert f"offsets 0 to {COUNT}: expired" in said
+    assert place.run("info", "@/archive") == (0, "")
+    assert place.archived() == (0, "there is nothing new\n")
     removed = place.document("vacuum", "@/archive", "--older-than", "0s", "--force")
     assert len(removed["data"]) == 1
     assert place.document("verify", "@/archive")["messages"] == 0
@@ -221,7 +217,7 @@ def test_of_two_archivers_one_ends_with_4(place: Place) -> None:
     command += ["--rate", "40KiB/s"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as slow:
         try:
-            assert wait_for(lambda: any(place.archive.glob("_zbus/*.json")))
+            assert wait_for(lambda: any(place.archive.glob("_delta_log/*.json")))
             assert place.archived()[0] == 0
             _, said = slow.communicate(timeout=WAIT_S)
         finally:
@@ -263,7 +259,7 @@ def test_retention_that_was_faster_ends_with_3(live: tuple[Place, BrokerProcess]
     code, said = place.run(*here, "--allow-loss")
     assert (code, "offsets 50 to" in said) == (0, True), said
     first, second = Archive(place.archive).files()
-    (gap,) = Archive(place.archive).lanes()[0].gaps
+    ((gap,),) = (lane.gaps for lane in Archive(place.archive).lanes())
     assert (first.end, gap.start, gap.end) == (50, 50, second.start)
     assert place.document("verify", "@/archive")["wrong"] == []
 
@@ -338,33 +334,6 @@ def test_retention_waits_for_the_archive(live: tuple[Place, BrokerProcess]) -> N
     assert place.run("verify", "@/archive")[0] == 0
 
 
-def test_bodies_as_text(live: tuple[Place, BrokerProcess]) -> None:
-    """The columns of other tools; here, all that is read is bytes as before."""
-    place, broker = live
-    url = f"127.0.0.1:{broker.port}"
-    words = ["--broker", url, "--to", "@/archive", "--engine", "local", "--topics", "orders"]
-    bodies = [b'{"n": 1}', b"2", '"\u00fc"'.encode(), b"[null]"]
-    with connect(url) as bus:
-        bus.declare("orders")
-        bus.produce_many("orders", bodies)
-        assert place.run(*words, "--body", "json")[0] == 0
-        [file] = Archive(place.archive).files()
-        assert pq.read_schema(file.path).field("body").type == pa.string()
-        bus.produce_many("orders", [b"{}", b"{no", b"{}"])
-        code, said = place.run(*words, "--body", "json")
-        assert (code, "orders, partition 0: the body at offset 5 is no JSON" in said) == (2, True)
-        assert "--body raw" in said
-        assert place.run(*words)[0] == 0
-    for _ in range(2):
-        found = Archive(place.archive)
-        table = found.dataset(found.files()).to_table(columns=["offset", "body"])
-        assert table.sort_by("offset").column("body").to_pylist() == [*bodies, b"{}", b"{no", b"{}"]
-        assert place.run("verify", "@/archive", "--live", "--broker", url)[0] == 0
-        assert place.run("compact", "@/archive", "--engine", "local")[0] == 0
-    code, said = place.run(*LOCAL, "--topics", "orders", "--format", "delta", "--body", "json")
-    assert (code, "one schema" in said) == (2, True)
-
-
 def test_a_bar_if_somebody_looks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """On stderr, of what reads much; gone when that is done."""
     assert place.archived("--file-bytes", "5KiB")[0] == 0
@@ -383,8 +352,7 @@ def test_a_bar_if_somebody_looks(place: Place, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(progress, "_Bar", Bar)
     monkeypatch.setattr(progress, "_somebody_looks", lambda _: True)
     for command in ("verify", "compact"):
-        words = ["--engine", "local"] if command == "compact" else []
-        assert place.run(command, "@/archive", *words)[0] == 0
+        assert place.run(command, "@/archive")[0] == 0
     files = sum(1 for _ in place.archive.rglob("*.parquet")) - 1
     verified = [("verified, of", files), *[("verified", 1)] * files]
     assert seen == [*verified, ("compacted, of", 1), ("compacted", 1)]

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
-from random import Random
+from errno import ENOSPC
+from os import strerror
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from tests.limits import checked
 from tests.spark.archive.harness import (
     HERE,
-    ROOT,
     Killed,
-    LinkDisk,
+    Steps,
     bodies,
-    chains,
-    changes_of,
+    data_files,
+    is_whole,
     job,
-    kill_at,
-    lane,
     numbers,
     put_numbers,
     run,
 )
 from tests.spark.stored import TIME_MS, MemoryLog
-from zbus.spark.archive import chain
-from zbus.spark.archive.compact import compact
-from zbus.spark.archive.job import local_directory, parse_time_ms
+from zbus.spark.archive import Archive
+from zbus.spark.archive.commit import Committer
 from zbus.spark.archive.plan import LanePlan, choose_topics, tasks_of
-from zbus.spark.archive.records import BEFORE, RETENTION
-from zbus.spark.archive.sink import ParquetTarget
+from zbus.spark.archive.table import BEFORE, RETENTION, local_directory
 from zbus.spark.archive.tasks import Task, slices
-from zbus.spark.archive.vacuum import vacuum
-from zbus.spark.archive.verify import verify
+from zbus.spark.archive.upkeep import compact, vacuum
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import DataLoss, LostRace, SparkProblem, UnknownTopic, Usage
 from zbus.spark.logs import Span
@@ -47,10 +45,6 @@ def log() -> MemoryLog:
     for _ in range(COUNT // 6):
         put_numbers(found, 6)
     return found
-
-
-def is_whole(disk: LinkDisk) -> None:
-    assert verify(chains(disk), HERE, [], files=disk).wrong == []
 
 
 class Growing:
@@ -75,57 +69,53 @@ class Growing:
     ],
 )
 def test_rounds_follow_how_many_workers_there_are(
-    log: MemoryLog, rate: float | None, rounds: list[tuple[int, float | None]]
+    log: MemoryLog, rate: float | None, rounds: list[tuple[int, float | None]], tmp_path: Path
 ) -> None:
     engine = Growing()
     shape = Shape(file_bytes=1, group_bytes=150)
-    assert run(LinkDisk(), log, engine=engine, shape=shape, rate_bytes_s=rate).messages == COUNT
+    assert run(tmp_path, log, engine=engine, shape=shape, rate_bytes_s=rate).messages == COUNT
     assert engine.rounds == rounds
 
 
 # -- what is archived -----------------------------------------------------------------------------
 
 
-def test_all_that_there_is_and_then_what_has_come(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    first = run(disk, log)
+def test_all_that_there_is_and_then_what_has_come(log: MemoryLog, tmp_path: Path) -> None:
+    first = run(tmp_path, log)
     assert (first.messages, first.lanes[0].start, first.lanes[0].end) == (COUNT, 0, COUNT)
     assert first.lanes[0].files > 1
-    assert run(disk, log).lanes == []
+    assert run(tmp_path, log).lanes == []
     put_numbers(log, 10)
-    second = run(disk, log)
+    second = run(tmp_path, log)
     assert (second.messages, second.lanes[0].start) == (10, COUNT)
-    assert bodies(disk) == numbers(COUNT + 10)
-    is_whole(disk)
+    assert bodies(tmp_path) == numbers(COUNT + 10)
+    is_whole(tmp_path)
 
 
-def test_each_partition_has_its_chain(log: MemoryLog) -> None:
+def test_each_partition_has_its_chain(log: MemoryLog, tmp_path: Path) -> None:
     log.put("orders", [b"x"], 1)
     log.stored["empty"], log.incarnations["empty"] = [[]], "1"
-    disk = LinkDisk()
-    run(disk, log)
-    assert list(chains(disk).lanes()) == [("orders", 0), ("orders", 1)]
-    assert bodies(disk, partition=1) == [(0, b"x")]
-    is_whole(disk)
+    run(tmp_path, log)
+    assert [each.lane[:2] for each in Archive(tmp_path).lanes()] == [("orders", 0), ("orders", 1)]
+    assert bodies(tmp_path, partition=1) == [(0, b"x")]
+    is_whole(tmp_path)
 
 
-def test_until_a_time(log: MemoryLog) -> None:
+def test_until_a_time(log: MemoryLog, tmp_path: Path) -> None:
     put_numbers(log, 5, time_ms=TIME_MS + 10)
-    disk = LinkDisk()
-    assert run(disk, log, until_ms=TIME_MS + 10).messages == COUNT
-    assert run(disk, log).messages == 5
-    assert bodies(disk) == numbers(COUNT + 5)
+    assert run(tmp_path, log, until_ms=TIME_MS + 10).messages == COUNT
+    assert run(tmp_path, log).messages == 5
+    assert bodies(tmp_path) == numbers(COUNT + 5)
 
 
-def test_a_dry_run_writes_nothing(log: MemoryLog) -> None:
-    disk = LinkDisk()
+def test_a_dry_run_writes_nothing(log: MemoryLog, tmp_path: Path) -> None:
     log.first["orders", 0] = 6
-    report = job(disk, log).plan()
+    report = job(tmp_path, log).plan()
     assert (report.messages, [gap.end for gap in report.lanes[0].gaps]) == (COUNT - 6, [6])
-    assert disk.list_all() == []
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_many_small_topics_share_tasks() -> None:
+def test_many_small_topics_share_tasks(tmp_path: Path) -> None:
     many = MemoryLog()
     for number in range(30):
         many.put(f"t{number}", [b"x" * 10])
@@ -138,8 +128,7 @@ def test_many_small_topics_share_tasks() -> None:
             asked.append(len(items))
             return map(function, items)
 
-    disk = LinkDisk()
-    assert run(disk, many, engine=Counting(), shape=Shape(file_bytes=600)).messages == 30
+    assert run(tmp_path, many, engine=Counting(), shape=Shape(file_bytes=600)).messages == 30
     assert sum(asked) < 8
 
 
@@ -161,45 +150,47 @@ def test_only_the_topics_that_are_meant(log: MemoryLog) -> None:
     ],
 )
 def test_topics_that_cannot_be(
-    log: MemoryLog, topics: list[str], pattern: str | None, problem: type[Exception], said: str
+    log: MemoryLog,
+    topics: list[str],
+    pattern: str | None,
+    problem: type[Exception],
+    said: str,
+    tmp_path: Path,
 ) -> None:
     with pytest.raises(problem, match=said):
-        run(LinkDisk(), log, topics=topics, pattern=pattern)
+        run(tmp_path, log, topics=topics, pattern=pattern)
 
 
 # -- what is gone ---------------------------------------------------------------------------------
 
 
-def test_what_was_gone_before_there_was_an_archive_is_a_gap(log: MemoryLog) -> None:
+def test_what_was_gone_before_there_was_an_archive_is_a_gap(log: MemoryLog, tmp_path: Path) -> None:
     log.first["orders", 0] = 12
-    disk = LinkDisk()
-    (done,) = run(disk, log).lanes
+    (done,) = run(tmp_path, log).lanes
     assert [(gap.start, gap.end, gap.reason) for gap in done.gaps] == [(0, 12, BEFORE)]
-    assert bodies(disk) == numbers(COUNT, 12)
-    is_whole(disk)
+    assert bodies(tmp_path) == numbers(COUNT, 12)
+    is_whole(tmp_path)
 
 
-def test_the_retention_was_faster(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    run(disk, log)
+def test_the_retention_was_faster(log: MemoryLog, tmp_path: Path) -> None:
+    run(tmp_path, log)
     for _ in range(3):
         put_numbers(log, 6)
     log.first["orders", 0] = COUNT + 12
     with pytest.raises(DataLoss, match=f"{COUNT} to {COUNT + 12}.*--allow-loss"):
-        run(disk, log)
-    (done,) = run(disk, log, allow_loss=True).lanes
+        run(tmp_path, log)
+    (done,) = run(tmp_path, log, allow_loss=True).lanes
     assert [(gap.start, gap.end, gap.reason) for gap in done.gaps] == [(60, 72, RETENTION)]
-    assert bodies(disk) == numbers(COUNT) + numbers(COUNT + 18, COUNT + 12)
-    is_whole(disk)
+    assert bodies(tmp_path) == numbers(COUNT) + numbers(COUNT + 18, COUNT + 12)
+    is_whole(tmp_path)
 
 
-def test_all_of_it_is_gone(log: MemoryLog) -> None:
-    disk = LinkDisk()
+def test_all_of_it_is_gone(log: MemoryLog, tmp_path: Path) -> None:
     log.first["orders", 0] = COUNT
-    (done,) = run(disk, log).lanes
+    (done,) = run(tmp_path, log).lanes
     assert (done.messages, done.end) == (0, COUNT)
-    assert run(disk, log).lanes == []
-    is_whole(disk)
+    assert run(tmp_path, log).lanes == []
+    is_whole(tmp_path)
 
 
 class Overtaken(MemoryLog):
@@ -214,200 +205,222 @@ class Overtaken(MemoryLog):
         return super().raw(span, start, stop)
 
 
-def test_the_retention_is_faster_between_plan_and_read(log: MemoryLog) -> None:
+def test_the_retention_is_faster_between_plan_and_read(log: MemoryLog, tmp_path: Path) -> None:
     overtaken = Overtaken()
     overtaken.stored, overtaken.incarnations = log.stored, log.incarnations
     with pytest.raises(DataLoss):
-        run(LinkDisk(), overtaken)
+        run(tmp_path, overtaken)
     overtaken.first.clear()
     overtaken.times = 3
-    disk = LinkDisk()
-    report = run(disk, overtaken, allow_loss=True)
-    assert bodies(disk) == numbers(COUNT, 18)
+    report = run(tmp_path, overtaken, allow_loss=True)
+    assert bodies(tmp_path) == numbers(COUNT, 18)
     assert report.lanes[0].end == COUNT
-    is_whole(disk)
+    is_whole(tmp_path)
 
 
-def test_damage_is_not_taken_for_retention(log: MemoryLog) -> None:
+def test_damage_is_not_taken_for_retention(log: MemoryLog, tmp_path: Path) -> None:
     """However much loss is allowed, it comes to an end."""
     raw = log.stored["orders"][0][5]
     log.stored["orders"][0][5] = raw[:-1] + bytes([raw[-1] ^ 1])
-    disk = LinkDisk()
     with pytest.raises(DataLoss, match="damaged"):
-        run(disk, log, allow_loss=True, shape=Shape(file_bytes=150))
-    assert bodies(disk) == numbers(len(bodies(disk)))  # what came before is kept
-    is_whole(disk)
+        run(tmp_path, log, allow_loss=True, shape=Shape(file_bytes=150))
+    assert bodies(tmp_path) == numbers(len(bodies(tmp_path)))  # what came before is kept
+    is_whole(tmp_path)
 
 
-def test_a_topic_that_was_made_again(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    run(disk, log)
+def test_a_topic_that_was_made_again(log: MemoryLog, tmp_path: Path) -> None:
+    run(tmp_path, log)
     again = MemoryLog()
     put_numbers(again, 8)
     again.incarnations["orders"] = "2"
-    before = disk.list_all()
+    version = Archive(tmp_path).version
     with pytest.raises(DataLoss, match=f"made again.*behind offset {COUNT} .*--allow-loss"):
-        run(disk, again)
-    assert disk.list_all() == before
-    (done,) = run(disk, again, allow_loss=True).lanes
+        run(tmp_path, again)
+    assert Archive(tmp_path).version == version
+    (done,) = run(tmp_path, again, allow_loss=True).lanes
     assert (done.recreated, done.start, done.end, done.incarnation) == (True, 0, 8, "2")
-    assert bodies(disk) == numbers(COUNT) + numbers(8)
-    found = lane(disk)
-    assert [(era.incarnation, era.position) for era in found.eras] == [("1", 0), ("2", COUNT)]
+    assert bodies(tmp_path) == numbers(COUNT) + numbers(8)
+    lanes = [(each.lane.incarnation, each.end) for each in Archive(tmp_path).lanes()]
+    assert lanes == [("1", COUNT), ("2", 8)]
     put_numbers(again, 2)
-    assert not run(disk, again).lanes[0].recreated
-    is_whole(disk)
+    assert not run(tmp_path, again).lanes[0].recreated
+    is_whole(tmp_path)
 
 
-def test_a_log_that_is_older_than_the_archive(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    run(disk, log)
+def test_a_log_that_is_older_than_the_archive(log: MemoryLog, tmp_path: Path) -> None:
+    run(tmp_path, log)
     del log.stored["orders"][0][-1]
     with pytest.raises(DataLoss, match="older than the archive"):
-        run(disk, log, allow_loss=True)
+        run(tmp_path, log, allow_loss=True)
 
 
 # -- killed ---------------------------------------------------------------------------------------
 
 
-def a_second_run() -> tuple[LinkDisk, Callable[[], object]]:
-    log = MemoryLog()
-    put_numbers(log, 9)
-    log.put("orders", [b"a", b"b"], 1)
-    disk = LinkDisk()
-    run(disk, log)
-    put_numbers(log, 9)
-    put_numbers(log, 9)
-    log.put("orders", [b"c"], 1)
-    return disk, lambda: run(disk, log)
+class SecondRun:
+    """An archive, and what has come since."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = MemoryLog()
+        put_numbers(self.log, 9)
+        self.log.put("orders", [b"a", b"b"], 1)
+        run(root, self.log)
+        put_numbers(self.log, 9)
+        put_numbers(self.log, 9)
+        self.log.put("orders", [b"c"], 1)
+
+    def __call__(self) -> object:
+        return run(self.root, self.log)
+
+    def is_done(self) -> None:
+        assert bodies(self.root) == numbers(27)
+        assert bodies(self.root, partition=1) == [(0, b"a"), (1, b"b"), (2, b"c")]
+        is_whole(self.root)
 
 
-@pytest.mark.parametrize("power", [True, *checked([False])], ids=["power cut", "killed"])
-def test_killed_at_every_operation(power: bool) -> None:
-    for index in changes_of(*a_second_run()):
-        disk, work = a_second_run()
-        kill_at(disk, index)
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+def test_killed_at_every_step(steps: Steps, tmp_path: Path) -> None:
+    count = steps.of(SecondRun(tmp_path / "all"))
+    assert count > 20
+    for number in range(1, count + 1):
+        second = SecondRun(tmp_path / f"{number}")
+        steps.kill_at(number)
         with pytest.raises(Killed):
-            work()
-        left = disk.crash(Random(index)) if power else disk.kill()
-        before = bodies(left)
-        assert before in (numbers(9), numbers(27))
-        assert bodies(left, partition=1) in (
-            [(0, b"a"), (1, b"b")],
-            [(0, b"a"), (1, b"b"), (2, b"c")],
-        )
-        log = MemoryLog()
-        for _ in range(3):
-            put_numbers(log, 9)
-        log.put("orders", [b"a", b"b"], 1)
-        log.put("orders", [b"c"], 1)
-        run(left, log)
-        assert bodies(left) == numbers(27), index
-        assert bodies(left, partition=1) == [(0, b"a"), (1, b"b"), (2, b"c")]
-        is_whole(left)
+            second()
+        assert bodies(second.root) in (numbers(9), numbers(27))
+        second()
+        second.is_done()
         # What was left is found, and nothing else.
-        removed = vacuum(chains(left), 1 << 43)
-        assert removed.foreign == removed.records == []
-        assert bodies(left) == numbers(27)
-        assert vacuum(chains(left), 1 << 43).data == []
+        vacuum(Archive(second.root), 0)
+        second.is_done()
+        assert data_files(second.root) == {file.path for file in Archive(second.root).files()}
 
 
-def test_a_full_disk_says_so(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    disk.capacity_bytes = 3_000
-    with pytest.raises(SparkProblem, match=r"(?i)space"):
-        run(disk, log)
-    disk.capacity_bytes = None
-    run(disk, log)
-    assert bodies(disk) == numbers(COUNT)
+def test_killed_while_it_is_made(steps: Steps, log: MemoryLog, tmp_path: Path) -> None:
+    for number in range(1, steps.of(lambda: run(tmp_path / "all", log)) + 1):
+        steps.kill_at(number)
+        with pytest.raises(Killed):
+            run(tmp_path / f"{number}", log)
+        run(tmp_path / f"{number}", log)
+        assert bodies(tmp_path / f"{number}") == numbers(COUNT)
+
+
+def test_a_full_disk_says_so(steps: Steps, log: MemoryLog, tmp_path: Path) -> None:
+    def fill() -> None:
+        raise OSError(ENOSPC, strerror(ENOSPC))
+
+    steps.at(5, fill)
+    with pytest.raises(SparkProblem, match="No space left"):
+        run(tmp_path, log)
+    run(tmp_path, log)
+    assert bodies(tmp_path) == numbers(COUNT)
+
+
+def test_what_is_committed_is_durable_before(
+    log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, their names and directories; and the log of the table when the run has ended."""
+    durable: set[int] = set()
+    sync, commit = os.fsync, DeltaTable.create_write_transaction
+
+    def note(file: int) -> None:
+        durable.add(os.fstat(file).st_ino)
+        sync(file)
+
+    def require(table: DeltaTable, actions: list[Any], *words: Any, **named: Any) -> None:
+        for action in actions:
+            path = tmp_path / action.path
+            assert {each.stat().st_ino for each in (path, *path.parents[:3])} <= durable
+        commit(table, actions, *words, **named)
+
+    monkeypatch.setattr("os.fsync", note)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", require)
+    run(tmp_path, log)
+    (table_log,) = tmp_path.glob("_delta_log")
+    assert {each.stat().st_ino for each in (table_log, *table_log.glob("*.json"))} <= durable
 
 
 # -- two at a time --------------------------------------------------------------------------------
 
 
-def once_at(disk: LinkDisk, index: int, other: Callable[[], object]) -> None:
-    """At that operation somebody else does something."""
-
-    def fault(operation: object) -> None:
-        if disk.operations > index:
-            disk.faults = None
-            other()
-
-    disk.faults = fault
-
-
-@pytest.fixture
-def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot after every commit."""
-    monkeypatch.setattr(chain, "SNAPSHOT_COMMITS", 1)
-
-
-def others(disk: LinkDisk, log: MemoryLog) -> dict[str, Callable[[], object]]:
+def others(second: SecondRun) -> dict[str, Callable[[], object]]:
     def tidy() -> None:
-        run(disk, log, now=lambda: 1_000)
-        compact(chains(disk), Shape(), HERE, 2_000, [], files=disk)
-        put_numbers(log, 3)
-        run(disk, log, now=lambda: 3_000)
-        compact(chains(disk), Shape(), HERE, 4_000, [], files=disk)
-        vacuum(chains(disk), 1 << 39)  # all records, no files: those have today's times
+        second()
+        compact(Archive(second.root), HERE, 1 << 20, [])
+        vacuum(Archive(second.root), 3_600_000)
 
     return {
-        "archiver": lambda: run(disk, log),
-        "archiver and vacuum": tidy,
-        "compaction": lambda: compact(chains(disk), Shape(), HERE, 1_000, [], files=disk),
+        "archiver": second,
+        "archiver, compaction and vacuum": tidy,
+        "compaction": lambda: compact(Archive(second.root), HERE, 1 << 20, []),
     }
 
 
-@pytest.mark.usefixtures("short_chains")
-@pytest.mark.parametrize("who", ["archiver", "archiver and vacuum", "compaction"])
-def test_somebody_else_at_every_operation(who: str) -> None:
+@pytest.mark.parametrize("who", ["archiver", "archiver, compaction and vacuum", "compaction"])
+def test_somebody_else_at_every_step(steps: Steps, who: str, tmp_path: Path) -> None:
     lost = 0
-    for index in changes_of(*a_second_run_at_old_times()):
-        disk, work = a_second_run_at_old_times()
-        log: MemoryLog = work.log
-        once_at(disk, index, others(disk, log)[who])
+    for number in range(1, steps.of(SecondRun(tmp_path / "all")) + 1):
+        second = SecondRun(tmp_path / f"{number}")
+        steps.at(number, others(second)[who])
         try:
-            work()
+            second()
         except LostRace:
             lost += 1
-        run(disk, log)
-        assert bodies(disk) == numbers(log.spans("orders")[0].end), index
-        is_whole(disk)
+        second()
+        second.is_done()
     assert (lost > 0) is (who != "compaction")
 
 
-class _Work:
-    def __init__(self, disk: LinkDisk, log: MemoryLog) -> None:
-        self.log = log
-        self._disk = disk
+def test_many_at_a_time(log: MemoryLog, tmp_path: Path) -> None:
+    """Of archivers that commit at the same moment one wins, and nothing is there twice."""
+    run(tmp_path, log)
+    ends = []
+    for _ in range(5):
+        put_numbers(log, 6)
+        gate = threading.Barrier(3)
 
-    def __call__(self) -> object:
-        return run(self._disk, self.log, now=lambda: 1 << 41)  # not old enough for the vacuum
+        class Together(Committer):
+            def commit(self, pieces: Any) -> None:
+                gate.wait()  # noqa: B023 - of this round
+                super().commit(pieces)
+
+        def work() -> None:
+            try:
+                run(tmp_path, log, target=Together(str(tmp_path)))
+                ends.append("won")
+            except LostRace:
+                ends.append("lost")
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(ends) == ["lost"] * 10 + ["won"] * 5
+    assert bodies(tmp_path) == numbers(COUNT + 30)
+    is_whole(tmp_path)
 
 
-def a_second_run_at_old_times() -> tuple[LinkDisk, _Work]:
-    log = MemoryLog()
-    put_numbers(log, 4)
-    disk = LinkDisk()
-    run(disk, log, now=lambda: 500)
-    put_numbers(log, 4)
-    return disk, _Work(disk, log)
+def test_archivers_of_different_topics_do_not_disturb_each_other(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    put_numbers(log, 5, "other")
+    run(tmp_path, log, topics=["other"])
 
+    class Late(Committer):
+        def commit(self, pieces: Any) -> None:
+            put_numbers(log, 5, "other")
+            run(tmp_path, log, topics=["other"])
+            super().commit(pieces)
 
-def test_who_remembers_an_old_lane_loses(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    late = ParquetTarget(chains(disk))
-    late.begin(0)
-    assert late.resume("orders", 0) is None
-    run(disk, log)
-    before = disk.list_all()
-    with pytest.raises(LostRace, match="another run has archived from offset 0"):
-        run(disk, log, target=late)
-    assert [path for path in disk.list_all() if "_zbus" in path.parts] == [
-        path for path in before if "_zbus" in path.parts
-    ]
-    run(disk, log, target=late)  # it looks again
-    assert bodies(disk) == numbers(COUNT)
+    run(tmp_path, log, topics=["orders"], target=Late(str(tmp_path)))
+    assert bodies(tmp_path) == numbers(COUNT)
+    assert bodies(tmp_path, "other") == numbers(10)
 
 
 # -- pieces of it ---------------------------------------------------------------------------------
@@ -430,31 +443,7 @@ def test_small_tasks_go_together() -> None:
     assert slices([], 10, 1) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "time_ms"),
-    [
-        ("now", None),
-        ("1700000000000", 1_700_000_000_000),
-        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
-        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
-        ("2023-11-14", 1_699_920_000_000),
-    ],
-)
-def test_times(text: str, time_ms: int | None) -> None:
-    assert parse_time_ms(text) == time_ms
-
-
-def test_what_is_no_time_and_no_directory() -> None:
-    with pytest.raises(Usage, match="not a time"):
-        parse_time_ms("yesterday")
+def test_what_is_no_directory() -> None:
     with pytest.raises(Usage, match="object stores"):
         local_directory("s3://bucket/x")
     assert local_directory("file:///srv/archive") == "/srv/archive"
-
-
-def test_another_format_is_refused(log: MemoryLog) -> None:
-    disk = LinkDisk()
-    run(disk, log)
-    disk.write_file(ROOT / "_zbus/archive.json", b'{"format": 2}')
-    with pytest.raises(Usage, match="newer"):
-        run(disk, log)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
+from deltalake import DeltaTable
 
-from tests.spark.archive.harness import HERE, put_numbers, run
+from tests.spark.archive.harness import check, put_numbers, run
 from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.archive import Archive
-from zbus.spark.archive.chain import Chains
-from zbus.spark.archive.files import OsArchiveFiles
-from zbus.spark.archive.records import Commit, decode, encode, sealed
-from zbus.spark.archive.verify import Checkup, verify
 from zbus.spark.errors import DataLoss, Unverified
 from zbus.spark.logs import Span
-
-FILES = OsArchiveFiles()
 
 
 @pytest.fixture
@@ -36,20 +30,17 @@ def root(tmp_path: Path, log: MemoryLog) -> Path:
     everything = log.stored["orders"][0]
     for count in range(2, 9, 2):
         log.stored["orders"][0] = everything[:count]
-        run(FILES, log, root=root)
+        run(root, log)
     return root
 
 
-def check(root: Path, **more: object) -> Checkup:
-    return verify(Chains(FILES, root), HERE, [], **more)  # type: ignore[arg-type]
-
-
 def commits(root: Path) -> list[Path]:
-    return sorted((root / "_zbus/commits/orders/0").iterdir())
+    """The first one makes the table."""
+    return sorted(root.glob("_delta_log/*.json"))
 
 
 def data(root: Path) -> list[Path]:
-    return sorted(root.glob("topic=*/date=*/*.parquet"))
+    return [Path(file.path) for file in Archive(root).files()]
 
 
 def test_nothing_is_wrong(root: Path, log: MemoryLog) -> None:
@@ -58,50 +49,36 @@ def test_nothing_is_wrong(root: Path, log: MemoryLog) -> None:
     assert check(root, quick=True).wrong == []
 
 
-def rewrite(path: Path, **changes: object) -> None:
-    commit = decode(path.read_bytes(), Commit, path)
-    path.write_bytes(encode(sealed(msgspec.structs.replace(commit, **changes))))
-
-
 def flip(path: Path, at: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[at] ^= 1
     path.write_bytes(raw)
 
 
+def replace(path: Path, other: Path) -> None:
+    path.write_bytes(other.read_bytes().ljust(path.stat().st_size, b"\0"))
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a commit is missing": (lambda root: commits(root)[1].unlink(), "is missing, and there is one"),
-    "a commit has another bit": (
-        lambda root: commits(root)[2].write_text(
-            commits(root)[2].read_text().replace('"end": 36', '"end": 35')
-        ),
-        "checksum",
-    ),
-    "a commit is no JSON": (lambda root: commits(root)[2].write_bytes(b"{"), "cannot be read"),
-    "a commit is empty": (lambda root: commits(root)[2].write_bytes(b""), "cannot be read"),
-    "a commit is of another chain": (
-        lambda root: rewrite(commits(root)[1], run="somebody else"),
-        "does not follow",
-    ),
-    "a commit has a hole": (lambda root: rewrite(commits(root)[-1], files=[]), "nothing for"),
-    "a commit is another one": (
-        lambda root: commits(root)[-1].write_bytes(commits(root)[0].read_bytes()),
-        "belongs",
-    ),
-    "a commit has a later format": (lambda root: rewrite(commits(root)[-1], format=9), "format"),
     "a file is missing": (lambda root: data(root)[1].unlink(), "is missing"),
     "a file is short": (
         lambda root: data(root)[1].write_bytes(data(root)[1].read_bytes()[:-1]),
         "bytes, not",
     ),
     "a file is another one": (
-        lambda root: data(root)[1].write_bytes(
-            data(root)[0].read_bytes().ljust(data(root)[1].stat().st_size, b"\0")
-        ),
+        lambda root: replace(data(root)[1], data(root)[0]),
         "bytes, not|checksum",
     ),
     "a page has another bit": (lambda root: flip(data(root)[0], 60), "checksum"),
     "a footer has another bit": (lambda root: flip(data(root)[0], -9), "checksum"),
+    "another program has removed rows": (
+        lambda root: DeltaTable(root).delete("offset = 7"),
+        "has 11 messages of offsets 0 to 12",
+    ),
+    "another program has removed a day": (
+        lambda root: DeltaTable(root).delete("date = '2027-01-15'"),
+        "",
+    ),
 }
 
 
@@ -110,7 +87,10 @@ def test_damage(root: Path, name: str) -> None:
     damage, said = DAMAGES[name]
     damage(root)
     found = check(root)
-    assert len(found.wrong) == 1, found.wrong
+    assert len(found.wrong) == bool(said), found.wrong
+    if not said:  # nothing is left of the partition
+        assert found.lanes == 0
+        return
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(found.wrong[0])
 
@@ -125,17 +105,21 @@ def test_any_bit_of_a_file(root: Path) -> None:
         path.write_bytes(whole)
 
 
-def test_who_reads_refuses_a_broken_chain(root: Path) -> None:
-    commits(root)[1].unlink()
-    with pytest.raises(Unverified, match="missing"):
+@pytest.mark.parametrize("damage", [b"{", b"nonsense"])
+def test_a_table_whose_log_is_damaged(root: Path, log: MemoryLog, damage: bytes) -> None:
+    """Who reads refuses it, and who archives."""
+    commits(root)[2].write_bytes(damage)
+    with pytest.raises(Unverified, match="cannot be read as a Delta table"):
         Archive(root).files()
-
-
-def test_who_archives_refuses_it_too(root: Path, log: MemoryLog) -> None:
     put_numbers(log, 6)
-    commits(root)[1].unlink()
-    with pytest.raises(Unverified, match="missing"):
-        run(FILES, log, root=root)
+    with pytest.raises(Unverified, match="cannot be read as a Delta table"):
+        run(root, log)
+
+
+def test_a_table_whose_log_has_a_hole(root: Path) -> None:
+    commits(root)[2].unlink()
+    with pytest.raises(Unverified, match="cannot be read as a Delta table"):
+        Archive(root).files()
 
 
 def test_the_log_has_other_messages(root: Path, log: MemoryLog) -> None:

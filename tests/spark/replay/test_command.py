@@ -13,7 +13,6 @@ from tests.spark.archive import harness
 from tests.spark.brokers import job, no_session, require_refused
 from tests.spark.stored import MemoryLog
 from zbus.client import connect
-from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.commands import Common
 
 
@@ -24,7 +23,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = MemoryLog()
     log.put("orders", [b"0", b"1"])
     log.put("pay", [b"paid"])
-    harness.run(OsArchiveFiles(), log, root=place / "archive")
+    harness.run(place / "archive", log)
     return place
 
 
@@ -65,7 +64,7 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--from nowhere --to again", "nowhere"),
         ("--from archive --to again", "the directory of an archive has a slash: ./archive"),
         ("--from ./no --to again", "no"),
-        ("--from ./ --to again", "no archive"),
+        ("--from ./ --to again", "not an archive"),
         ("--from s3://bucket/x --to again", "object stores are not supported"),
         ("--from ./archive --to orders", "orders would be read and written"),
         ("--from ./archive --to {topic}", "orders, pay would be read and written"),

@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 
 from tests.spark.archive import harness
 from tests.spark.stored import TIME_MS, MemoryLog
-from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.commands import Common
 from zbus.spark.commands import spark as group
 from zbus.spark.errors import NoSpark
@@ -40,7 +39,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
         )
     log.put("pay", [b"paid"])
     root = tmp_path_factory.mktemp("command") / "archive"
-    harness.run(OsArchiveFiles(), log, root=root)
+    harness.run(root, log)
     return str(root)
 
 
@@ -112,7 +111,7 @@ def test_what_cannot_be(archive: str, tmp_path: Path, words: str, code: int, tex
     ("words", "code", "text"),
     [
         ("--in {tmp}/no", 2, "no"),
-        ("--in {tmp}", 2, "no archive"),
+        ("--in {tmp}", 2, "not an archive"),
         ("--in s3://bucket/x", 2, "object stores are not supported"),
         ("--in {tmp}/damaged", 5, "damaged"),
     ],
@@ -123,7 +122,7 @@ def test_what_is_no_archive(archive: str, tmp_path: Path, words: str, code: int,
         if file.is_file():
             goal = copy / file.relative_to(archive)
             goal.parent.mkdir(parents=True, exist_ok=True)
-            damaged = "commits" in file.parts
+            damaged = "_delta_log" in file.parts
             goal.write_bytes(b"{" if damaged else file.read_bytes())
     found = run(*(word.format(tmp=tmp_path) for word in words.split()))
     assert (found.exit_code, found.stdout) == (code, ""), found.stderr
@@ -247,7 +246,8 @@ def test_pages(archive: str) -> None:
 def test_a_dry_run(archive: str, tmp_path: Path) -> None:
     words = ("--in", archive, "--id", "id-1", "--topics", "orders", "--dry-run")
     said = msgspec.json.decode(run(*words, "--json").stdout)
-    assert (said["engine"], said["files"], said["live_messages"]) == ("local", 2, 0)
+    assert (said["engine"], said["live_messages"]) == ("local", 0)
+    assert said["files"] >= 2
     assert "id-1" in said["conditions"]
     assert "engine: local\n" in run(*words).stdout
     assert run(*words, "--format", "parquet").exit_code == 0

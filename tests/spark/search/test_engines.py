@@ -13,11 +13,10 @@ from tests.spark.archive import harness
 from tests.spark.search.archived import everything
 from tests.spark.search.messages import TABLE, Meaning, conditions, fill
 from tests.spark.stored import MemoryLog
-from zbus.spark.archive.files import OsArchiveFiles
 from zbus.spark.archive.table import Archive
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import SparkProblem, Usage
-from zbus.spark.search import frame, verdicts
+from zbus.spark.search import frame, query, verdicts
 from zbus.spark.search.conditions import Conditions
 from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.job import Engine, Search, find, plan
@@ -37,12 +36,7 @@ def log() -> MemoryLog:
 def archive(log: MemoryLog, tmp_path_factory: pytest.TempPathFactory) -> str:
     """As the job makes it: some files, some row groups in each."""
     root = tmp_path_factory.mktemp("engines") / "archive"
-    harness.run(
-        OsArchiveFiles(),
-        log,
-        root=root,
-        shape=Shape(file_bytes=6_000, group_bytes=2_000),
-    )
+    harness.run(root, log, shape=Shape(file_bytes=6_000, group_bytes=2_000))
     files = Archive(root).files()
     assert len(files) >= 6
     return str(root)
@@ -66,22 +60,21 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
 
 def test_each_condition_in_the_words_of_spark(spark: Any, log: MemoryLog, archive: str) -> None:
     """All in one query: a column for each."""
-    from pyspark.sql import functions as f
-
     scope = plan(Search(conditions=Conditions(), archive=archive)).scope
-    asked = []
+    asked: list[tuple[str, Any, Meaning]] = []
+    parameters: dict[str, Any] = {}
     for said, meaning in TABLE:
-        columns = frame.columns(conditions(said))
-        if columns and not any(not test.spark for test in verdicts.tests_of(conditions(said))):
-            whole = columns[0]
-            for column in columns[1:]:
-                whole = whole & column
-            asked.append((f.coalesce(whole, f.lit(False)), said, meaning))
+        where, given = query.condition(conditions(said), query.SPARK)
+        if given and not verdicts.tests_of(conditions(said)):
+            for name in sorted(given, reverse=True):  # p10 before p1
+                where = where.replace(f":{name}", f":q{len(asked)}_{name}")
+            parameters |= {f"q{len(asked)}_{name}": value for name, value in given.items()}
+            asked.append((where, said, meaning))
     assert len(asked) >= 20
-    table = frame.messages(spark, scope).select(
-        "topic", "partition", "offset", *(column for column, _, _ in asked)
-    )
-    told = {tuple(row[:3]): row[3:] for row in table.collect()}
+    frame.messages(spark, scope).createOrReplaceTempView("all_of_them")
+    columns = ", ".join(f"coalesce({where}, false)" for where, _, _ in asked)
+    text = f"SELECT m.topic, m.partition, m.offset, {columns} FROM all_of_them m"
+    told = {tuple(row[:3]): row[3:] for row in spark.sql(text, args=parameters).collect()}
     rows = list(everything(log))
     assert len(told) == len(rows)
     for number, (_, said, meaning) in enumerate(asked):
@@ -137,7 +130,7 @@ def test_a_topic_that_was_made_again_and_one_with_a_comma(spark: Any, tmp_path: 
     fill(log, batches=3)
     log.stored["a,b"], log.incarnations["a,b"] = log.stored["pay"], "1"
     root = tmp_path / "archive"
-    harness.run(OsArchiveFiles(), log, root=root)
+    harness.run(root, log)
     found, _ = both(Search(conditions=Conditions(), archive=str(root)), spark)
     assert places(found) == places(list(everything(log)))
 

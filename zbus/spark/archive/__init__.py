@@ -1,9 +1,9 @@
-"""The archive: topics as Parquet files, each offset once (docs/reference/spark-archive.md).
+"""The archive: topics as a table of Delta Lake, each offset once (docs/reference/spark-archive.md).
 
     from zbus.spark.archive import Archive
 
     archive = Archive("/srv/archive")
-    table = archive.dataset(archive.files("orders")).to_table()
+    table = archive.dataset().to_table()
 
 None of this needs Spark, but `open_archive` and the engine of that name.
 """

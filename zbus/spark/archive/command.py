@@ -1,28 +1,29 @@
-"""`zbus spark archive`: topics as Parquet files or a Delta table, and what keeps that in order."""
+"""`zbus spark archive`: topics as a Delta table, and what keeps that in order."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import attrs
 import click
 import msgspec
 from click.core import ParameterSource
 
-from zbus.spark.archive.job import Job, Report, local_directory, parse_time_ms
+from zbus.spark.archive.job import Job, Report
 from zbus.spark.archive.writer import LEVEL
 from zbus.spark.commands import Common, common_options
 from zbus.spark.errors import Unreachable, Unverified, Usage
 from zbus.spark.etl.following import interrupted_by_sigterm
 from zbus.spark.progress import Watched, bar
+from zbus.spark.times import moment_ms
 from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
-    from zbus.spark.archive.chain import Chains
-    from zbus.spark.archive.sink import Target
+    from zbus.spark.archive.table import Archive
     from zbus.spark.archive.tasks import Engine
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -95,31 +96,24 @@ def _engine(common: Common, name: str, threads: int) -> Engine:
     return SparkEngine(common.session)
 
 
-def _chains(directory: str) -> Chains:
-    """Of an archive that is there. Raises Usage."""
+def _open(directory: str) -> Archive:
+    """Raises Usage if it is none."""
     from zbus.spark.archive.table import Archive
 
-    return Archive(directory).chains
+    return Archive(directory)
 
 
 @click.group(invoke_without_command=True)
 @click.option("--to", metavar="DIR", help="Where the archive is; it is made if it is not there.")
 @click.option("--topics", metavar="A,B", help="These topics.")
 @click.option("--pattern", metavar="RE", help="The topics whose whole name matches.")
-@click.option(
-    "--format", "form", type=click.Choice(("parquet", "delta")), default="parquet",
-    show_default=True, help="Parquet files with a chain of commits, or a table of Delta Lake.",
-)  # fmt: skip
 @click.option("--until", default="now", show_default=True, metavar="now|TIME",
-    help="Archive what was stored before that: RFC 3339, or milliseconds since 1970.",
+    help="Archive what was stored before that: 24h (ago), RFC 3339, or epoch milliseconds.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Archive what there is, and end. This is the default.")
 @click.option("--interval", type=DURATION, help="Archive again and again, with such pauses.")
 @click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
     help="Messages of a file, as they are stored; about.",
-)  # fmt: skip
-@click.option("--body", type=click.Choice(("raw", "json")), default="raw", show_default=True,
-    help="Bodies as bytes; or as text, for tools that look into JSON, if all of them are that.",
 )  # fmt: skip
 @click.option("--bloom", default="id,key", show_default=True, metavar="COLUMNS",
     help="Columns with Bloom filters; empty: none.",
@@ -137,7 +131,7 @@ def _chains(directory: str) -> Chains:
 @_engine_options
 @common_options
 def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
-    """Archive topics: each offset once, whatever is killed.
+    """Archive topics as a Delta table: each offset once, whatever is killed.
 
     A second archiver of the same topic loses the race and ends with exit code 4. The archive says
     itself where to go on.
@@ -166,8 +160,6 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
 
 
 def _run(job: Job, common: Common) -> None:
-    import attrs
-
     with bar(common, "archived", of_bytes=True) as progress:
         done = attrs.evolve(job, progress=progress).run()
     _print(done, common)
@@ -189,10 +181,8 @@ def _job(
     to: str,
     topics: str | None,
     pattern: str | None,
-    form: str,
     until: str,
     file_bytes: int,
-    body: str,
     bloom: str,
     level: int,
     rate: int | None,
@@ -203,7 +193,9 @@ def _job(
     once: bool,
     interval: int | None,
 ) -> Job:
+    from zbus.spark.archive.commit import Committer
     from zbus.spark.archive.lock import NoLock, RetentionLock
+    from zbus.spark.archive.table import local_directory
     from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.writer import BLOOM, Shape
 
@@ -212,38 +204,22 @@ def _job(
         raise Usage(f"--bloom {bloom}: only {' and '.join(BLOOM)} can have Bloom filters")
     if file_bytes < 1 or rate == 0:
         raise Usage("--file-bytes and --rate must be more than 0")
-    if body == "json" and form == "delta":
-        raise Usage("--body json is for --format parquet: a table of Delta Lake has one schema")
     root = local_directory(to)
     return Job(
         opener=common.where().open,
         root=root,
-        target=_target(form, root),
+        target=Committer(root),
         # A plan needs no Spark.
         engine=Threads(1) if common.dry_run else _engine(common, engine, threads),
         topics=_names(topics),
         pattern=pattern,
-        until_ms=parse_time_ms(until),
+        until_ms=None if until == "now" else moment_ms(until, "--until"),
         allow_loss=allow_loss,
-        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level, json=body == "json"),
+        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level),
         rate_bytes_s=rate,
         lock=RetentionLock(common.where(), root) if retention_lock else NoLock(),
         now_ms=_now_ms,
     )
-
-
-def _target(form: str, root: str) -> Target:
-    if form == "delta":
-        from zbus.spark.archive.delta import DeltaTarget
-
-        return DeltaTarget(root)
-    from pathlib import Path
-
-    from zbus.spark.archive.chain import Chains
-    from zbus.spark.archive.files import OsArchiveFiles
-    from zbus.spark.archive.sink import ParquetTarget
-
-    return ParquetTarget(Chains(OsArchiveFiles(), Path(root), f"{_now_ms()}"))
 
 
 def _print(report: Report, common: Common, *, planned: bool = False) -> None:
@@ -262,29 +238,29 @@ def _print(report: Report, common: Common, *, planned: bool = False) -> None:
         click.echo("there is nothing new")
 
 
+def _documents(found: list[Any]) -> bytes:
+    return msgspec.json.encode([each._asdict() for each in found])
+
+
 @archive.command()
 @click.argument("directory")
 @_topics_option
-@click.option("--quick", is_flag=True, help="Look at chain and footers alone; read no message.")
+@click.option("--quick", is_flag=True, help="Look at table and footers alone; read no message.")
 @click.option("--live", is_flag=True, help="Compare with the log, as far as it still goes.")
 @_local_engine_option
 @common_options
 def verify(
     common: Common, directory: str, topics: str | None, quick: bool, live: bool, threads: int
 ) -> None:
-    """Read an archive again: chain, files, checksums. Exit code 5 if anything is wrong."""
-    from contextlib import ExitStack
-
-    import attrs
-
+    """Read an archive again: table, files, checksums. Exit code 5 if anything is wrong."""
     from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.verify import verify as check
 
-    chains = _chains(directory)
+    archive = _open(directory)
     with ExitStack() as stack:
         log = stack.enter_context(common.where().open()) if live else None
         engine = Watched(Threads(threads), stack.enter_context(bar(common, "verified")))
-        found = check(chains, engine, _names(topics), quick=quick, log=log)
+        found = check(archive, engine, _names(topics), quick=quick, log=log)
     if common.as_json:
         click.echo(msgspec.json.encode(attrs.asdict(found)))
     else:
@@ -302,33 +278,27 @@ def verify(
 @click.argument("directory")
 @_topics_option
 @click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
-    help="Messages of a file, not compressed; at most.",
+    help="Size of a file; about.",
 )  # fmt: skip
-@_engine_options
+@_local_engine_option
 @common_options
 def compact(
-    common: Common, directory: str, topics: str | None, file_bytes: int, engine: str, threads: int
+    common: Common, directory: str, topics: str | None, file_bytes: int, threads: int
 ) -> None:
     """Make few large files of many small ones. The small ones go when they are vacuumed."""
-    import attrs
-
-    from zbus.spark.archive.compact import compact as merge
     from zbus.spark.archive.tasks import Threads
-    from zbus.spark.archive.writer import Shape
+    from zbus.spark.archive.upkeep import compact as merge
 
-    chains = _chains(directory)
-    doing = Threads(1) if common.dry_run else _engine(common, engine, threads)
     with bar(common, "compacted") as progress:
         found = merge(
-            chains,
-            Shape(file_bytes=file_bytes),
-            Watched(doing, progress),
-            _now_ms(),
+            _open(directory),
+            Watched(Threads(threads), progress),
+            file_bytes,
             _names(topics),
             dry_run=common.dry_run,
         )
     if common.as_json:
-        click.echo(msgspec.json.encode([attrs.asdict(each) for each in found]))
+        click.echo(_documents(found))
         return
     for each in found:
         place = f"{each.topic}, partition {each.partition}"
@@ -340,33 +310,25 @@ def compact(
 @archive.command()
 @click.argument("directory")
 @click.option("--older-than", type=DURATION, default="24h", show_default=True,
-    help="More than any run and any reader takes.",
+    help="More than any run and any reader takes; whole hours, rounded up.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Even if that is less than an hour.")
 @common_options
 def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None:
-    """Remove what no commit names, and what runs that were killed have left."""
-    import attrs
-
-    from zbus.spark.archive.vacuum import AGE_MS_LEAST
-    from zbus.spark.archive.vacuum import vacuum as remove
+    """Remove files that the table does not need, and what runs that were killed have left."""
+    from zbus.spark.archive.upkeep import AGE_MS_LEAST
+    from zbus.spark.archive.upkeep import vacuum as remove
 
     if older_than < AGE_MS_LEAST and not force:
         raise Usage(
             "--older-than is less than 1h: what an archiver has just written might be removed;"
             " --force if none runs"
         )
-    found = remove(_chains(directory), _now_ms() - older_than, dry_run=common.dry_run)
+    found = remove(_open(directory), older_than, dry_run=common.dry_run)
     if common.as_json:
-        click.echo(msgspec.json.encode(attrs.asdict(found)))
+        click.echo(msgspec.json.encode({"data": found}))
         return
-    removed = "would be removed" if common.dry_run else "removed"
-    click.echo(
-        f"{len(found.data)} files, {len(found.records)} records and {len(found.unfinished)}"
-        f" unfinished files {removed}"
-    )
-    if found.foreign:
-        click.echo(f"{len(found.foreign)} files are not of zbus, and stay", err=True)
+    click.echo(f"{len(found)} files {'would be removed' if common.dry_run else 'removed'}")
 
 
 @archive.command()
@@ -377,17 +339,15 @@ def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None
 @common_options
 def info(common: Common, directory: str, topics: str | None, lag: bool, files: bool) -> None:
     """Say what is archived: messages, files, times, gaps."""
-    from contextlib import ExitStack
-
     if files:
         _print_files(directory, _names(topics), common)
         return
-    from zbus.spark.archive.info import info as ask
+    from zbus.spark.archive.upkeep import info as ask
 
-    chains = _chains(directory)
+    archive = _open(directory)
     with ExitStack() as stack:
         log = stack.enter_context(common.where().open()) if lag else None
-        found = ask(chains, _names(topics), log)
+        found = ask(archive, _names(topics), log)
     if common.as_json:
         click.echo(msgspec.json.encode(found))
         return
@@ -402,12 +362,9 @@ def info(common: Common, directory: str, topics: str | None, lag: bool, files: b
 
 
 def _print_files(directory: str, topics: list[str], common: Common) -> None:
-    from zbus.spark.archive.table import Archive
-
-    opened = Archive(directory)
-    found = [file for topic in topics or opened.topics() for file in opened.files(topic)]
+    found = _open(directory).files(*topics)
     if common.as_json:
-        click.echo(msgspec.json.encode([file._asdict() for file in found]))
+        click.echo(_documents(found))
         return
     for file in found:
         click.echo(file.path)
@@ -420,15 +377,15 @@ def _print_files(directory: str, topics: list[str], common: Common) -> None:
 @common_options
 def expire(common: Common, directory: str, topics: str | None, before: str) -> None:
     """Take old days out. Their files go when they are vacuumed."""
-    from zbus.spark.archive.expire import expire as take_out
+    from zbus.spark.archive.upkeep import expire as take_out
 
     try:
         day = date.fromisoformat(before).isoformat()
     except ValueError:
         raise Usage(f"--before {before!r} is not a day of the form YYYY-MM-DD") from None
-    found = take_out(_chains(directory), day, _now_ms(), _names(topics), dry_run=common.dry_run)
+    found = take_out(_open(directory), day, _names(topics), dry_run=common.dry_run)
     if common.as_json:
-        click.echo(msgspec.json.encode([each._asdict() for each in found]))
+        click.echo(_documents(found))
         return
     for each in found:
         click.echo(

@@ -7,24 +7,16 @@ last commit, and `vacuum` removes them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
-import msgspec
 
-from zbus.spark.archive import layout as names
-from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
-from zbus.spark.archive.layout import Attempt
+from zbus.spark.archive.commit import Committer, Piece
 from zbus.spark.archive.lock import Lock, NoLock
 from zbus.spark.archive.plan import LanePlan, choose_topics, plan_lane, tasks_of
-from zbus.spark.archive.records import Gap
-from zbus.spark.archive.sink import Piece, Target
+from zbus.spark.archive.table import Gap, Lane
 from zbus.spark.archive.tasks import (
     SLICES_PER_WORKER,
     Done,
@@ -36,13 +28,10 @@ from zbus.spark.archive.tasks import (
     slices,
 )
 from zbus.spark.archive.writer import Shape
-from zbus.spark.errors import DataLoss, SparkProblem, Usage
+from zbus.spark.errors import DataLoss, SparkProblem
 from zbus.spark.logs import Log, Span
 from zbus.storage.local.files import reason
 from zbus.storage.port import JournalError
-
-NOW = "now"
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Progress(Protocol):
@@ -92,7 +81,7 @@ class Report:
         lanes = [
             {
                 **attrs.asdict(lane, recurse=False),
-                "gaps": [msgspec.structs.asdict(gap) for gap in lane.gaps],
+                "gaps": [gap._asdict() for gap in lane.gaps],
             }
             for lane in self.lanes
         ]
@@ -107,11 +96,11 @@ class Report:
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """What is archived, where to, and how. `files` is for tests; None: those of the system."""
+    """What is archived, where to, and how."""
 
     opener: Opener
     root: str
-    target: Target
+    target: Committer
     engine: Engine
     topics: Sequence[str] = ()
     pattern: str | None = None
@@ -121,7 +110,6 @@ class Job:
     rate_bytes_s: float | None = None
     progress: Progress = attrs.Factory(Silence)
     lock: Lock = attrs.Factory(NoLock)
-    files: ArchiveFiles | None = None
     now_ms: Callable[[], int]
 
     def plan(self) -> Report:
@@ -139,7 +127,7 @@ class Job:
                 for topic in choose_topics(log, self.topics, self.pattern):
                     self.lock.hold(topic)
                 plans = self._plans(log, self.lock)
-                self.target.begin(begun_ms)  # nothing is made for what cannot be
+                self.target.begin()  # nothing is made for what cannot be
                 self.progress.begin(sum(plan.bytes for plan in plans))
                 while plans:
                     lost = self._work(plans, report)
@@ -170,7 +158,6 @@ class Job:
             resume,
             until_ms=self.until_ms,
             allow_loss=self.allow_loss,
-            now_ms=self.now_ms(),
         )
 
     def _again(self, log: Log, plan: LanePlan, done: Done) -> LanePlan:
@@ -190,33 +177,23 @@ class Job:
         self, plans: list[LanePlan], report: dict[tuple[str, int], LaneReport]
     ) -> list[tuple[LanePlan, Done]]:
         """Do all of it. Gives the partitions of which something was lost, if that is allowed."""
-        shape = attrs.evolve(self.shape, flat=self.target.flat)
-        tasks = [task for plan in plans for task in tasks_of(plan, shape.file_bytes)]
-        made = slices(tasks, shape.file_bytes, self.engine.workers)
-        setting = Setting(
-            opener=self.opener,
-            root=self.root,
-            run=Attempt.begun(self.now_ms()).text,
-            shape=shape,
-        )
-        lanes = {_key(plan): _Progressing(plan) for plan in plans}
+        size = self.shape.file_bytes
+        tasks = [task for plan in plans for task in tasks_of(plan, size)]
+        made = slices(tasks, size, self.engine.workers)
+        setting = Setting(opener=self.opener, root=self.root, shape=self.shape)
+        lanes = {plan.lane: _Progressing(plan) for plan in plans}
         while True:
             some, made = self._round(made)
             rate = None if self.rate_bytes_s is None else self.rate_bytes_s / max(1, len(some))
             of_round = attrs.evolve(setting, rate_bytes_s=rate)
-            function = partial(archive_slice, setting=of_round, files=self.files)
-            for dones in self.engine.each(function, some):
+            for dones in self.engine.each(partial(archive_slice, setting=of_round), some):
                 for done in dones:
-                    lanes[done.task.span.topic, done.task.span.partition].add(done)
+                    lanes[Lane(*done.task.span[:3])].add(done)
                     self.progress.advance(done.task.bytes if done.problem is None else 0)
-            for lane in lanes.values():
-                self._commit(lane, report)
+            self._commit(lanes.values(), report)
             self._raise_first(lanes.values())
             if not made:
                 break
-        files = self.files or OsArchiveFiles()
-        with suppress(OSError):  # it was not made, or something is left
-            files.remove(Path(self.root) / names.UNFINISHED / setting.run)
         return [(lane.plan, lane.lost) for lane in lanes.values() if lane.lost is not None]
 
     def _round(self, made: list[list[Task]]) -> tuple[list[list[Task]], list[list[Task]]]:
@@ -225,21 +202,25 @@ class Job:
         size = self.engine.workers * (SLICES_PER_WORKER if self.rate_bytes_s is None else 1)
         return made[:size], made[size:]
 
-    def _commit(self, lane: _Progressing, report: dict[tuple[str, int], LaneReport]) -> None:
-        piece = lane.piece(self.now_ms())
-        if piece is None:
+    def _commit(
+        self, lanes: Iterable[_Progressing], report: dict[tuple[str, int], LaneReport]
+    ) -> None:
+        pieces = [(lane.plan, piece) for lane in lanes if (piece := lane.piece()) is not None]
+        if not pieces:
             return
-        self.target.commit(piece)
-        self.lock.move(piece.span.topic, piece.span.partition, piece.end)
-        row = report.get(_key(lane.plan))
-        if row is None or row.incarnation != piece.span.incarnation:
-            row = report[_key(lane.plan)] = LaneReport(*piece.span[:3], piece.start, piece.end)
-            row.recreated = lane.plan.recreated is not None
-        row.end = piece.end
-        row.messages += sum(file.rows for file in piece.files)
-        row.files += len(piece.files)
-        row.bytes += sum(file.bytes for file in piece.files)
-        row.gaps += piece.gaps
+        self.target.commit([piece for _, piece in pieces])
+        for plan, piece in pieces:
+            topic, partition, incarnation = piece.lane
+            self.lock.move(topic, partition, piece.end)
+            row = report.get((topic, partition))
+            if row is None or row.incarnation != incarnation:
+                row = report[topic, partition] = LaneReport(*piece.lane, piece.start, piece.end)
+                row.recreated = plan.recreated is not None
+            row.end = piece.end
+            row.messages += sum(file.rows for file in piece.files)
+            row.files += len(piece.files)
+            row.bytes += sum(file.bytes for file in piece.files)
+            row.gaps += piece.gaps
 
     def _raise_first(self, lanes: Iterable[_Progressing]) -> None:
         for lane in lanes:
@@ -265,7 +246,7 @@ class _Progressing:
         elif self.lost is None or done.task.start < self.lost.task.start:
             self.lost = done
 
-    def piece(self, time_ms: int) -> Piece | None:
+    def piece(self) -> Piece | None:
         """What follows on what is committed; None: nothing yet."""
         files, gaps, start = [], self._gaps, self._at
         while self._read in self._done:
@@ -275,16 +256,12 @@ class _Progressing:
         if self._read == start:
             return None
         self._at, self._gaps = self._read, []
-        return Piece(self.plan.span, start, self._at, files, gaps, time_ms)
-
-
-def _key(plan: LanePlan) -> tuple[str, int]:
-    return plan.span.topic, plan.span.partition
+        return Piece(self.plan.lane, start, self._at, files, gaps)
 
 
 def _planned(plan: LanePlan) -> LaneReport:
     return LaneReport(
-        *plan.span[:3],
+        *plan.lane,
         plan.start,
         plan.stop,
         messages=plan.messages,
@@ -292,29 +269,3 @@ def _planned(plan: LanePlan) -> LaneReport:
         gaps=plan.gaps,
         recreated=plan.recreated is not None,
     )
-
-
-def local_directory(text: str) -> str:
-    """A directory as people write it, perhaps as a URI. Raises Usage."""
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
-    elif _URI.match(text):
-        raise Usage(f"{text}: an archive is a directory; object stores are not supported")
-    return str(Path(text).expanduser().absolute())
-
-
-def parse_time_ms(text: str) -> int | None:
-    """`now` (None: all there is), RFC 3339, a date, or milliseconds since 1970. Raises Usage."""
-    if text == NOW:
-        return None
-    if text.isdecimal():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise Usage(
-            f"{text!r} is not a time: use now, 2026-11-23T10:00:00Z or milliseconds since 1970"
-        ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1_000)

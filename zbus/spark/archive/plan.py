@@ -12,18 +12,10 @@ from itertools import pairwise
 
 import attrs
 
-from zbus.spark.archive.records import BEFORE, RETENTION, Gap
+from zbus.spark.archive.table import BEFORE, RETENTION, Gap, Lane, Resume
 from zbus.spark.archive.tasks import Task
 from zbus.spark.errors import DataLoss, Usage
 from zbus.spark.logs import Log, Span
-
-
-@attrs.frozen
-class Resume:
-    """Where an archive of a partition ends."""
-
-    incarnation: str
-    end: int
 
 
 @attrs.frozen
@@ -36,6 +28,10 @@ class LanePlan:
     stop: int
     gaps: list[Gap]
     recreated: Resume | None = None  # another topic of this name ended so
+
+    @property
+    def lane(self) -> Lane:
+        return Lane(*self.span[:3])
 
     @property
     def messages(self) -> int:
@@ -68,7 +64,6 @@ def plan_lane(
     *,
     until_ms: int | None,
     allow_loss: bool,
-    now_ms: int,
 ) -> LanePlan:
     """Raises DataLoss."""
     known = resume is not None and resume.incarnation == span.incarnation
@@ -93,7 +88,7 @@ def plan_lane(
                 " they were archived; --allow-loss records that and goes on"
             )
         reason = BEFORE if resume is None else RETENTION
-        gaps.append(Gap(span.incarnation, start, span.first, reason, now_ms))
+        gaps.append(Gap(start, span.first, reason))
     first = max(start, span.first)
     stop = span.end if until_ms is None else log.offset_at(span, until_ms)
     return LanePlan(

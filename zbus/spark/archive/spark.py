@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from zbus.spark.archive.layout import topic_name, topic_of
-from zbus.spark.archive.table import Archive, ArchiveFile, End
-from zbus.spark.errors import SparkProblem, problem_in
-from zbus.spark.source.columns import DDL, NAMES
+from zbus.spark.archive.table import Archive
+from zbus.spark.errors import DataLoss, SparkProblem, problem_in
+from zbus.spark.source.columns import DDL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,47 +66,24 @@ def _last_line(error: Exception) -> str:
 
 
 def open_archive(
-    spark: SparkSession, path: str | Path, ends: Sequence[End] | None = None
+    spark: SparkSession,
+    path: str | Path,
+    version: int | None = None,
+    topics: Sequence[str] = (),
 ) -> DataFrame:
-    """All that is committed, or was by these `ends`, as a table with all columns of a message.
-    Raises Usage, Unverified."""
-    archive = Archive(path)
-    if ends is None:
-        return _open(spark, archive, archive.files())
-    stops = {end[:3]: end.end for end in ends}
-    whole: list[ArchiveFile] = []
-    cut: list[DataFrame] = []
-    for file in archive.files():
-        stop = stops.get((file.topic, file.partition, file.incarnation), 0)
-        if file.end <= stop:
-            whole.append(file)
-        elif file.start < stop:  # it was compacted with what is behind
-            cut.append(_open(spark, archive, [file]).where(f"offset < {stop}"))
-    return reduce(lambda one, other: one.unionByName(other), [_open(spark, archive, whole), *cut])
+    """All messages of an archive, or of a version of it, or of some topics, as a table with the
+    columns of a message. Raises Usage, Unverified, DataLoss if a version was vacuumed."""
+    paths = [file.path for file in Archive(path, version).files(*topics)]
+    gone = next((path for path in paths if version is not None and not os.path.exists(path)), None)
+    if gone is not None:
+        raise DataLoss(f"version {version} of {path} was vacuumed: {gone} is not there any more")
+    return open_files(spark, paths)
 
 
-def _open(spark: SparkSession, archive: Archive, found: Sequence[ArchiveFile]) -> DataFrame:
-    named: list[ArchiveFile] = []  # the path says the topic
-    others: dict[str, list[ArchiveFile]] = {}
-    for file in found:
-        if topic_of(topic_name(file.topic)) is None:
-            others.setdefault(file.topic, []).append(file)
-        else:
-            named.append(file)
-    tables = [_read(spark, archive, named)] if named else []
-    tables += [_with_topic(_read(spark, archive, files), files) for files in others.values()]
-    if not tables:
+def open_files(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """The messages in some files of an archive. Spark needs nothing for it: they are Parquet."""
+    if not paths:
         return spark.createDataFrame([], DDL)
-    return reduce(lambda one, other: one.unionByName(other), tables)
-
-
-def _read(spark: SparkSession, archive: Archive, files: list[ArchiveFile]) -> DataFrame:
-    reader = spark.read.schema(DDL).option("basePath", str(archive.path))
-    reader = reader.option("__globPaths__", "false")  # a directory may be called [x]
-    return reader.parquet(*(file.path for file in files)).select(*NAMES)
-
-
-def _with_topic(table: DataFrame, files: list[ArchiveFile]) -> DataFrame:
-    from pyspark.sql import functions
-
-    return table.withColumn("topic", functions.lit(files[0].topic)).select(*NAMES)
+    # Nothing of a path is a pattern, one may be called [x], or a column.
+    reader = spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true")
+    return reader.schema(DDL).parquet(*paths)

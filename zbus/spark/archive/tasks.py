@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import attrs
-import msgspec
-import pyarrow as pa
 
-from zbus.spark.archive.files import ArchiveFiles, OsArchiveFiles
-from zbus.spark.archive.records import FileRecord
-from zbus.spark.archive.writer import COLUMNS, Shape, write_files
-from zbus.spark.errors import SparkProblem, Usage
+from zbus.spark.archive.table import ArchiveFile
+from zbus.spark.archive.writer import Shape, write_files
+from zbus.spark.errors import SparkProblem
 from zbus.spark.logs import Log, Span
 from zbus.spark.source.arrows import record_batches
 
@@ -48,7 +45,6 @@ class Setting:
 
     opener: Opener
     root: str
-    run: str
     shape: Shape
     rate_bytes_s: float | None = None  # of each task
 
@@ -58,7 +54,7 @@ class Done:
     """What became of a task: files, or a problem."""
 
     task: Task
-    files: list[FileRecord] = attrs.Factory(list)
+    files: list[ArchiveFile] = attrs.Factory(list)
     problem: SparkProblem | None = None
 
 
@@ -91,53 +87,19 @@ class Threads:
             yield from pool.map(function, items)
 
 
-def archive_slice(
-    tasks: list[Task], setting: Setting, files: ArchiveFiles | None = None
-) -> list[Done]:
+def archive_slice(tasks: list[Task], setting: Setting) -> list[Done]:
     """Do some tasks, one after another, with one connection."""
     done: list[Done] = []
     try:
         with setting.opener() as log:
             for task in tasks:
-                done.append(archive_task(log, task, setting, files or OsArchiveFiles()))
-                if done[-1].problem is not None:
-                    break
+                raw = _throttled(log.raw(task.span, task.start, task.stop), setting.rate_bytes_s)
+                batches = record_batches(raw, task.span, task.start, task.stop)
+                files = write_files(Path(setting.root), setting.shape, task.span, batches)
+                done.append(Done(task, files))
     except SparkProblem as problem:
         done.append(Done(tasks[len(done)], problem=problem))
     return done
-
-
-def archive_task(log: Log, task: Task, setting: Setting, files: ArchiveFiles) -> Done:
-    """Do one."""
-    span = task.span
-    raw = _throttled(log.raw(span, task.start, task.stop), setting.rate_bytes_s)
-    batches: Iterator[pa.RecordBatch] = record_batches(raw, span, task.start, task.stop, COLUMNS)
-    if setting.shape.json:
-        batches = require_json(batches, span)
-    now_ms = time.time_ns() // 1_000_000
-    try:
-        records = write_files(
-            files, Path(setting.root), setting.run, setting.shape, span, batches, now_ms
-        )
-    except SparkProblem as problem:
-        return Done(task, problem=problem)
-    return Done(task, records)
-
-
-def require_json(batches: Iterable[pa.RecordBatch], span: Span) -> Iterator[pa.RecordBatch]:
-    """The batches. Raises Usage at a body that is no JSON."""
-    decode = msgspec.json.Decoder().decode
-    for batch in batches:
-        for at, body in enumerate(batch.column("body")):
-            try:
-                decode(body.as_buffer())
-            except (ValueError, RecursionError) as error:  # bad UTF-8, too
-                place = f"{span.topic}, partition {span.partition}"
-                raise Usage(
-                    f"{place}: the body at offset {batch.column('offset')[at]} is no JSON"
-                    f" ({error}): archive this topic with --body raw"
-                ) from None
-        yield batch
 
 
 def _throttled(

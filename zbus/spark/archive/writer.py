@@ -3,11 +3,13 @@
 A file has the messages of one UTC day, one after another. Row groups have some ten MiB, which is
 what a search reads at least. Columns that a search looks at have statistics for each page, ids and
 keys Bloom filters; tags and keys repeat and have dictionaries; bodies have neither. Pages have
-checksums. Who writes fewer bytes than a row group keeps no more than that in memory.
+checksums, and the name of a file has that of all of it. Who writes fewer bytes than a row group
+keeps no more than that in memory.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,27 +21,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from zbus import __version__
-from zbus.spark.archive import layout as names
-from zbus.spark.archive.files import ArchiveFiles, Out
-from zbus.spark.archive.layout import Attempt
-from zbus.spark.archive.records import FileRecord
+from zbus.spark.archive.commit import sync
+from zbus.spark.archive.table import COLUMNS, FILE_SCHEMA, ArchiveFile, Lane
 from zbus.spark.logs import Span
-from zbus.spark.source.columns import NAMES, arrow_schema
-from zbus.storage.local.files import make_directories
-
-COLUMNS: Final = tuple(name for name in NAMES if name != "topic")
-"""Of a file: its path says the topic."""
 
 GROUP_BYTES: Final = 32 << 20
 FILE_BYTES: Final = 256 << 20
 BLOOM: Final = ("id", "key")
 LEVEL: Final = 3
+FALSE_POSITIVES: Final = 0.01
 
 _DAY_US: Final = 86_400 * 1_000_000
-_DICTIONARY: Final = ["tag", "key"]
-_STATISTICS: Final = ["partition", "offset", "timestamp", "id", "tag", "key", "deliver_at"]
-_FALSE_POSITIVES: Final = 0.01
+_PIECE_BYTES: Final = 1 << 20
+_DICTIONARY: Final = ["topic", "partition", "incarnation", "tag", "key"]
+_STATISTICS: Final = [name for name in COLUMNS if name not in ("headers", "body")]
 
 
 @attrs.frozen
@@ -50,22 +45,14 @@ class Shape:
     group_bytes: int = GROUP_BYTES
     bloom: tuple[str, ...] = BLOOM
     level: int = LEVEL  # of zstd; 1 is half again as quick, for files that are some percent larger
-    json: bool = False  # bodies are text, which all of them have to be
-    flat: bool = False  # paths without the topic and the date, for tables that say them elsewhere
 
 
 def write_files(
-    files: ArchiveFiles,
-    root: Path,
-    run: str,
-    shape: Shape,
-    span: Span,
-    batches: Iterable[pa.RecordBatch],
-    time_ms: int,
-) -> list[FileRecord]:
-    """Write these batches, which have COLUMNS and follow one another, to as many files as it takes.
-    All are durable, under names that no reader knows before there is a commit."""
-    written: list[FileRecord] = []
+    root: Path, shape: Shape, span: Span, batches: Iterable[pa.RecordBatch]
+) -> list[ArchiveFile]:
+    """Write these batches, which are messages that follow one another, to as many files as it
+    takes. All are durable, and belong to the archive when they are committed."""
+    written: list[ArchiveFile] = []
     file: _File | None = None
     try:
         for day, batch in _days(batches):
@@ -73,14 +60,13 @@ def write_files(
                 written.append(file.finish())
                 file = None
             if file is None:
-                file = _File(files, root, run, shape, span, day, time_ms)
+                file = _File(root, shape, span, day)
             file.add(batch)
         if file is not None:
             written.append(file.finish())
-    except BaseException:
+    finally:
         if file is not None:
-            file.abandon()
-        raise
+            file.out.close()
     return written
 
 
@@ -89,71 +75,48 @@ def _days(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBat
     for batch in batches:
         if not batch.num_rows:
             continue
-        days = _micros(batch.column("timestamp")) // _DAY_US
+        days = _micros(batch) // _DAY_US
         cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), batch.num_rows]
         for first, end in pairwise(cuts):
             yield int(days[first]), batch.slice(first, end - first)
 
 
-def _micros(times: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = times.cast(pa.int64()).to_numpy()
-    return found
-
-
-def body_crc(bodies: pa.Array, crc: int = 0) -> int:
-    """CRC-32 of bodies, one after another, going on from that of those before."""
-    if not len(bodies):
-        return crc
-    _, offsets, data = bodies.buffers()
-    if data is None:
-        return crc
-    ends = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
-    return crc32(memoryview(data)[int(ends[0]) : int(ends[-1])], crc)
+def _micros(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    times: np.ndarray[tuple[int], np.dtype[np.int64]]
+    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    return times
 
 
 class _File:
-    """One that is being written."""
+    """One that is being written. What is left of one that was not finished is vacuumed one day."""
 
-    def __init__(
-        self,
-        files: ArchiveFiles,
-        root: Path,
-        run: str,
-        shape: Shape,
-        span: Span,
-        day: int,
-        time_ms: int,
-    ) -> None:
+    def __init__(self, root: Path, shape: Shape, span: Span, day: int) -> None:
         self.day = day
         self.bytes = 0
-        self._files = files
-        self._root = root
         self._shape = shape
-        self._span = span
-        self._attempt = Attempt.begun(time_ms)
-        self._unfinished = root / names.UNFINISHED / run / f"{self._attempt.text}{names.SUFFIX}"
+        self._lane = Lane(span.topic, span.partition, span.incarnation)
+        self._date = str(np.datetime64(day, "D"))
+        self._folder = root / f"lane={self._lane.digest}" / f"date={self._date}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._attempt = os.urandom(6).hex()
+        self.out = open(self._folder / f"{self._attempt}.part", "xb")  # noqa: SIM115 - see finish
+        self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
-        self._writer: pq.ParquetWriter | None = None
-        self._crc = 0
-        self._rows = 0
         self._start: int | None = None
-        self._min_us = self._max_us = 0
-        make_directories(files, self._unfinished.parent)
-        self._out = Out(files, self._unfinished)
+        self._rows = 0
+        self._times: list[int] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        times = _micros(batch.column("timestamp"))
-        least, most = int(times.min()), int(times.max())
         if self._start is None:
             self._start = batch.column("offset")[0].as_py()
-            self._min_us, self._max_us = least, most
-        self._min_us, self._max_us = min(self._min_us, least), max(self._max_us, most)
-        self._crc = body_crc(batch.column("body"), self._crc)
+        times = _micros(batch)
+        bounds = [*self._times, int(times.min()), int(times.max())]
+        self._times = [min(bounds), max(bounds)]
         self._rows += batch.num_rows
-        self._held.append(batch)
         size = batch.nbytes
         self.bytes += size
+        self._held.append(batch)
         self._held_bytes += size
         if self._held_bytes >= self._shape.group_bytes:
             self._flush()
@@ -162,75 +125,56 @@ class _File:
         if not self._held:
             return
         table = pa.Table.from_batches(self._held)
-        if self._shape.json:
-            body = table.schema.get_field_index("body")
-            table = table.set_column(body, "body", table.column("body").cast(pa.string()))
+        incarnation = pa.repeat(pa.scalar(self._lane.incarnation, pa.string()), table.num_rows)
+        table = table.append_column("incarnation", incarnation)
         if self._writer is None:
-            self._writer = _parquet(self._out, self._shape, table.num_rows)
+            self._writer = _parquet(self.out, self._shape, table.num_rows)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._held.clear()
         self._held_bytes = 0
 
-    def finish(self) -> FileRecord:
+    def finish(self) -> ArchiveFile:
         """Give the file its name."""
         assert self._start is not None
         self._flush()
         assert self._writer is not None
-        end = self._start + self._rows
-        self._writer.add_key_value_metadata(
-            {
-                "zbus.topic": self._span.topic.encode("utf-8", "surrogatepass"),
-                "zbus.partition": str(self._span.partition),
-                "zbus.incarnation": self._span.incarnation,
-                "zbus.start": str(self._start),
-                "zbus.end": str(end),
-                "zbus.rows": str(self._rows),
-                "zbus.crc": str(self._crc),
-                "zbus.version": __version__,
-            }
-        )
         self._writer.close()
-        self._out.sync()
-        size = self._out.tell()
-        self._out.release()
-        date = str(np.datetime64(self.day, "D"))
-        path = names.data_path(
-            self._span, date, self._start, end, self._attempt, flat=self._shape.flat
-        )
-        make_directories(self._files, (self._root / path).parent)
-        self._files.rename(self._unfinished, self._root / path)
-        self._files.sync_directory((self._root / path).parent)
-        return FileRecord(
-            path=path,
-            incarnation=self._span.incarnation,
+        self.out.flush()
+        os.fsync(self.out.fileno())
+        size = self.out.tell()
+        self.out.close()
+        part = Path(self.out.name)
+        end = self._start + self._rows
+        name = f"{self._start:020}-{end:020}-{checksum(part):08x}-{self._attempt}.parquet"
+        path = part.rename(self._folder / name)
+        for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
+            sync(folder)
+        return ArchiveFile(
+            path=str(path),
+            **self._lane._asdict(),
             start=self._start,
             end=end,
-            date=date,
-            min_time_ms=self._min_us // 1_000,
-            max_time_ms=self._max_us // 1_000,
+            rows=self._rows,
+            date=self._date,
+            min_time_ms=self._times[0] // 1_000,
+            max_time_ms=self._times[1] // 1_000,
             bytes=size,
-            content_bytes=self.bytes,
-            crc=self._crc,
-            file_crc=self._out.crc,
         )
 
-    def abandon(self) -> None:
-        """Let go of it. What is left is vacuumed one day."""
-        self._out.release()
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file."""
+    crc = 0
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            crc = crc32(piece, crc)
+    return crc
 
 
-def file_schema(json: bool) -> pa.Schema:
-    """Of a file, whose bodies are text or bytes."""
-    schema = arrow_schema(COLUMNS)
-    if json:
-        schema = schema.set(schema.get_field_index("body"), pa.field("body", pa.string()))
-    return schema
-
-
-def _parquet(out: Out, shape: Shape, rows: int) -> pq.ParquetWriter:
+def _parquet(out: object, shape: Shape, rows: int) -> pq.ParquetWriter:
     return pq.ParquetWriter(
-        pa.PythonFile(out, mode="w"),
-        file_schema(shape.json),
+        out,
+        FILE_SCHEMA,
         compression="zstd",
         compression_level=shape.level,
         use_dictionary=_DICTIONARY,
@@ -239,6 +183,6 @@ def _parquet(out: Out, shape: Shape, rows: int) -> pq.ParquetWriter:
         write_page_checksum=True,
         sorting_columns=[pq.SortingColumn(COLUMNS.index("offset"))],
         bloom_filter_options={
-            name: {"ndv": max(1, rows), "fpp": _FALSE_POSITIVES} for name in shape.bloom
+            name: {"ndv": max(1, rows), "fpp": FALSE_POSITIVES} for name in shape.bloom
         },
     )

@@ -96,7 +96,7 @@ def search(common: Common, **given: Any) -> None:  # noqa: ANN401 - the options 
     _check_output(common, given)
     planned = plan(wanted)
     to_topic = given["to_topic"]
-    if to_topic in {lane.topic for lane in planned.scope.lanes}:
+    if to_topic in planned.scope.topics:
         raise Usage(f"--to-topic {to_topic}: it is searched itself; name others with --topics")
     if common.dry_run:
         _print_plan(planned.document(wanted.conditions), common)

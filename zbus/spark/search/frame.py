@@ -1,9 +1,5 @@
-"""The engine of Spark: the conditions as expressions of columns, so that Spark reads of an archive
-what it has to, on as many machines as it has.
-
-Values are literals of the expressions and never a part of a text. What Spark's words would do
-differently (`verdicts`) is done by the same functions as in the local engine, on Arrow columns.
-"""
+"""The engine of Spark: the same query, on as many machines as it has. What SQL does not say is
+asked of the same functions as in the local engine, on Arrow columns."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -18,19 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zbus.spark.archive.spark import open_files
 from zbus.spark.errors import SparkProblem, Usage, problem_in
 from zbus.spark.io import where_options
 from zbus.spark.search.conditions import Conditions
-from zbus.spark.search.cursor import ORDER
-from zbus.spark.search.results import (
-    HEAD_BYTES,
-    Body,
-    result_schema,
-)
-from zbus.spark.search.scope import ArchivedFile, Scope
-from zbus.spark.search.verdicts import Test, columns_of, moment, tests_of, verdict_of
+from zbus.spark.search.query import IN_ORDER, SPARK, columns, condition
+from zbus.spark.search.results import Body, result_schema
+from zbus.spark.search.scope import Scope
+from zbus.spark.search.verdicts import Test, tests_of
 from zbus.spark.session import without_a_log
-from zbus.spark.source.columns import DDL, NAMES, arrow_schema
+from zbus.spark.source.columns import arrow_schema
 from zbus.spark.source.location import Where
 from zbus.spark.source.planning import Part
 
@@ -44,6 +38,7 @@ BATCH_ROWS: Final = 1_000
 
 _FORMAT: Final = "zbus"
 _MINE: Final = ("pyspark", "py4j")
+_VIEW: Final = "zbus_messages"
 
 
 def search(
@@ -52,10 +47,10 @@ def search(
     """Results in order: one more than `limit`, if there are that many. Raises Usage, DataLoss."""
     try:
         with without_a_log():
-            found = select(messages(spark, scope), conditions)
-        found = _results(found, body).orderBy(*ORDER)
-        if limit is not None:
-            found = found.limit(limit + 1)
+            found = select(spark, messages(spark, scope), conditions)
+            query = f"SELECT {columns(body, SPARK)} FROM {_VIEW} m {IN_ORDER}"
+            with _named(found):
+                found = spark.sql(query if limit is None else f"{query} LIMIT {limit + 1}")
         if limit is None or limit > AT_ONCE_MAX:
             yield from _one_after_another(found, body)
             return
@@ -66,31 +61,22 @@ def search(
     yield from table.combine_chunks().to_batches()
 
 
+@contextmanager
+def _named(table: DataFrame) -> Iterator[None]:
+    """A query finds the table by its name; what has been asked stays what it is."""
+    table.createOrReplaceTempView(_VIEW)
+    try:
+        yield
+    finally:
+        table.sparkSession.catalog.dropTempView(_VIEW)
+
+
 def messages(spark: SparkSession, scope: Scope) -> DataFrame:
     """All that a search looks at, as one table with the columns of messages."""
-    tables = [_archived(spark, files) for files in _by_topic(scope.files)]
+    tables = [open_files(spark, [file.path for file in scope.files])]
     if scope.parts and scope.where is not None:
         tables.append(_live(spark, scope.where, scope.parts))
-    if not tables:
-        return spark.createDataFrame([], DDL)
     return reduce(lambda one, other: one.unionByName(other), tables)
-
-
-def _by_topic(files: Sequence[ArchivedFile]) -> list[list[ArchivedFile]]:
-    found: dict[str, list[ArchivedFile]] = {}
-    for file in files:
-        found.setdefault(file.topic, []).append(file)
-    return list(found.values())
-
-
-def _archived(spark: SparkSession, files: Sequence[ArchivedFile]) -> DataFrame:
-    from pyspark.sql import functions
-
-    schema = DDL.removeprefix("topic string, ")  # which the files do not have
-    reader = spark.read.schema(schema).option("__globPaths__", "false")
-    topic = functions.lit(files[0].topic)
-    table = reader.parquet(*(file.path for file in files))
-    return table.withColumn("topic", topic).select(*NAMES)
 
 
 def _live(spark: SparkSession, where: Where, parts: Sequence[Part]) -> DataFrame:
@@ -124,68 +110,30 @@ def _whole(where: Where, parts: Sequence[Part]) -> list[Part]:
     return found
 
 
-# -- conditions -----------------------------------------------------------------------------------
-
-
-def select(table: DataFrame, conditions: Conditions) -> DataFrame:
+def select(spark: SparkSession, table: DataFrame, conditions: Conditions) -> DataFrame:
     """The messages for which all are true."""
     from pyspark.sql import functions
 
-    for column in columns(conditions):
-        table = table.filter(column)
     if conditions.where is not None:
         table = table.filter(functions.expr(conditions.where))
-    rest = [test for test in tests_of(conditions) if not test.spark]
-    return table.filter(_by_arrow(rest)) if rest else table
-
-
-def columns(conditions: Conditions) -> list[Column]:
-    """Those that Spark has words for."""
-    from pyspark.sql import functions as f
-
-    found = [
-        f.col(name).isin(*map(f.lit, values))
-        for name, values in (
-            ("id", conditions.ids),
-            ("key", conditions.keys),
-            ("tag", conditions.tags),
-        )
-        if values
-    ]
-    if conditions.since_ms is not None:
-        found.append(f.col("timestamp") >= f.lit(moment(conditions.since_ms)))
-    if conditions.until_ms is not None:
-        found.append(f.col("timestamp") < f.lit(moment(conditions.until_ms)))
-    if conditions.after is not None:
-        cursor = conditions.after
-        values = (cursor.topic, cursor.partition, moment(cursor.time_ms), cursor.offset)
-        found.append(_behind(list(zip(ORDER, values, strict=True))))
-    found += [
-        f.try_element_at(f.col("headers"), f.lit(name)) == f.lit(value)
-        for name, value in conditions.headers
-    ]
-    found += [f.contains(f.col("body"), f.lit(bytearray(text))) for text in conditions.contains]
-    return found
-
-
-def _behind(place: Sequence[tuple[str, Any]]) -> Column:
-    from pyspark.sql import functions as f
-
-    (name, value), *rest = place
-    further = f.col(name) > f.lit(value)
-    return further | ((f.col(name) == f.lit(value)) & _behind(rest)) if rest else further
+    where, parameters = condition(conditions, SPARK)
+    with _named(table):
+        table = spark.sql(f"SELECT * FROM {_VIEW} m WHERE {where}", args=parameters)
+    tests = tests_of(conditions)
+    return table.filter(_by_arrow(tests)) if tests else table
 
 
 def _by_arrow(tests: Sequence[Test]) -> Column:
     """Those that Spark has no words for, in one go."""
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-    schema = arrow_schema(columns_of(tests))
+    schema = arrow_schema(list(dict.fromkeys(test.column for test in tests)))
 
     def true_for(*arrays: pa.Array) -> pa.Array:
-        columns = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return reduce(pc.and_, (verdict_of(batch, test) for test in tests))
+        given = {
+            field.name: array.cast(field.type) for array, field in zip(arrays, schema, strict=True)
+        }
+        return reduce(pc.and_, (test.verdict(given[test.column]) for test in tests))
 
     with warnings.catch_warnings():  # hints instead of the kind would need pandas
         warnings.simplefilter("ignore")
@@ -194,18 +142,6 @@ def _by_arrow(tests: Sequence[Test]) -> Column:
 
 
 # -- results --------------------------------------------------------------------------------------
-
-
-def _results(found: DataFrame, body: Body) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    size = f.octet_length("body").cast("long").alias("size")
-    bodies = {
-        Body.NONE: [],
-        Body.HEAD: [f.substring("body", 1, HEAD_BYTES).alias("body")],
-        Body.FULL: [f.col("body")],
-    }
-    return found.select(*NAMES[:8], size, *bodies[body])
 
 
 def _one_after_another(found: DataFrame, body: Body) -> Iterator[pa.RecordBatch]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import pyarrow as pa
 
+from zbus.spark.archive.table import Archive
 from zbus.spark.errors import Usage
 from zbus.spark.search.conditions import Conditions, describe
 from zbus.spark.search.results import LIMIT, Body, Page
-from zbus.spark.search.scope import ArchivedFile, Scope, Topics, find_scope
+from zbus.spark.search.scope import Scope, Topics, find_scope
 from zbus.spark.source.location import Where
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def plan(search: Search) -> Plan:
     """Raises Usage, UnknownTopic, Unreachable, Unverified."""
     if search.engine is Engine.LOCAL and search.conditions.where is not None:
         raise Usage("--where is SQL: it needs --engine spark")
-    files = None if search.archive is None else archived_files(search.archive)
+    files = None if search.archive is None else Archive(search.archive).files()
     scope = find_scope(files, search.where, search.topics, search.conditions)
     return Plan(scope, engine_of(search, scope))
 
@@ -84,14 +85,6 @@ def engine_of(search: Search, scope: Scope) -> Engine:
     return Engine.LOCAL if is_small or search.conditions.is_look_up else Engine.SPARK
 
 
-def archived_files(path: str) -> Sequence[ArchivedFile]:
-    """Those that are committed."""
-    from zbus.spark.archive.table import Archive
-
-    files: Sequence[ArchivedFile] = Archive(path).files()
-    return files
-
-
 def find(search: Search, plan: Plan, session: Callable[[], SparkSession]) -> Page:
     """The results; a session of Spark is asked for only if it is needed."""
     return Page(_found(search, plan, session), search.limit)
@@ -103,7 +96,7 @@ def _found(
     if plan.engine is Engine.LOCAL:
         from zbus.spark.search import local
 
-        return local.search(plan.scope, search.conditions, search.body)
+        return local.search(plan.scope, search.conditions, search.body, search.limit)
     from zbus.spark.search import frame
 
     return frame.search(session(), plan.scope, search.conditions, search.body, search.limit)

@@ -3,7 +3,7 @@ of its body as was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -53,22 +53,6 @@ def result_schema(body: Body) -> pa.Schema:
     )
 
 
-def source_names(body: Body) -> list[str]:
-    """The columns of messages that results are made of."""
-    return [*_COLUMNS[:-2], "body"]
-
-
-def as_results(batch: pa.RecordBatch, body: Body) -> pa.RecordBatch:
-    """Of messages."""
-    bodies = batch.column("body")
-    made = {"size": pc.cast(pc.binary_length(bodies), pa.int64()), "body": bodies}
-    if body is Body.HEAD:
-        made["body"] = pc.binary_slice(bodies, 0, HEAD_BYTES)
-    schema = result_schema(body)
-    columns = [made[name] if name in made else batch.column(name) for name in schema.names]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def shortened(results: pa.RecordBatch, body: Body) -> pa.RecordBatch:
     """Results with whole bodies, with less of them."""
     if body is Body.FULL:
@@ -109,8 +93,3 @@ def place_of(batch: pa.RecordBatch, row: int) -> Cursor:
     topic, partition, time, offset = (batch.column(name)[row] for name in ORDER)
     time_ms = time.cast(pa.int64()).as_py() // 1_000
     return Cursor(topic.as_py(), partition.as_py(), time_ms, offset.as_py())
-
-
-def joined(batches: Sequence[pa.RecordBatch], body: Body) -> pa.Table:
-    """One table."""
-    return pa.Table.from_batches(batches, result_schema(body))

@@ -7,11 +7,12 @@ tail. So nothing is found twice, and what is stored while the search runs is not
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zbus.spark.archive.table import ArchiveFile
 from zbus.spark.errors import UnknownTopic, Usage
 from zbus.spark.logs import Log, Span
 from zbus.spark.search.conditions import Conditions
@@ -19,48 +20,13 @@ from zbus.spark.source.location import Where
 from zbus.spark.source.planning import Part
 
 
-class ArchivedFile(Protocol):
-    """What the archive knows of a file (`archive.table.ArchiveFile`)."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def incarnation(self) -> str: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def min_time_ms(self) -> int: ...
-    @property
-    def max_time_ms(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-
-
-class Lane(NamedTuple):
-    """What is searched of a partition, in this order."""
-
-    topic: str
-    partition: int
-    files: tuple[ArchivedFile, ...] = ()
-    live: Part | None = None
-
-
 class Scope(NamedTuple):
-    """All of it, in order."""
+    """All of it; files in order of topic, partition and time."""
 
-    lanes: tuple[Lane, ...]
-    where: Where | None = None  # of the live parts
+    files: tuple[ArchiveFile, ...] = ()
+    parts: tuple[Part, ...] = ()  # of the log: none is empty
+    where: Where | None = None  # of the parts
     notes: tuple[str, ...] = ()  # what the reader of the results has to know
-
-    @property
-    def files(self) -> list[ArchivedFile]:
-        return [file for lane in self.lanes for file in lane.files]
 
     @property
     def bytes(self) -> int:
@@ -72,8 +38,8 @@ class Scope(NamedTuple):
         )
 
     @property
-    def parts(self) -> list[Part]:
-        return [lane.live for lane in self.lanes if lane.live is not None]
+    def topics(self) -> set[str]:
+        return {file.topic for file in self.files} | {part.span.topic for part in self.parts}
 
 
 class Topics(NamedTuple):
@@ -106,7 +72,7 @@ def whole_matches(names: Sequence[str], pattern: str) -> list[str]:
 
 
 def find_scope(
-    files: Sequence[ArchivedFile] | None,
+    files: Sequence[ArchiveFile] | None,
     where: Where | None,
     topics: Topics,
     conditions: Conditions,
@@ -115,11 +81,10 @@ def find_scope(
     UnknownTopic, Unreachable."""
     if files is None and where is None:
         raise Usage("missing source: an archive, a log, or both")
+    there = {file.topic for file in files or ()}
     if where is None:
-        names = topics.of(file.topic for file in files or ())
-        return Scope(tuple(_lanes(files or (), names, [], conditions)))
+        return Scope(_chosen(files or (), topics.of(there), conditions))
     with where.open() as log:
-        there = {file.topic for file in files or ()}
         live = set(log.topics()) if topics.pattern or not topics.names else set(topics.names)
         names = topics.of(there | live)
         spans = [
@@ -127,7 +92,17 @@ def find_scope(
         ]
         parts, notes = _tails(files or (), spans)
         parts = [_within(log, part, conditions) for part in parts]
-    return Scope(tuple(_lanes(files or (), names, parts, conditions)), where, tuple(notes))
+    kept = tuple(part for part in parts if part.start < part.stop)
+    return Scope(_chosen(files or (), names, conditions), kept, where, tuple(notes))
+
+
+def _chosen(
+    files: Sequence[ArchiveFile], topics: Sequence[str], conditions: Conditions
+) -> tuple[ArchiveFile, ...]:
+    wanted = set(topics)
+    found = [file for file in files if file.topic in wanted and _can_have(file, conditions)]
+    found.sort(key=lambda file: (file.topic, file.partition, file.min_time_ms, file.start))
+    return tuple(found)
 
 
 def _spans(log: Log, topic: str, archived: bool) -> list[Span]:
@@ -140,7 +115,7 @@ def _spans(log: Log, topic: str, archived: bool) -> list[Span]:
         raise
 
 
-def _tails(files: Sequence[ArchivedFile], spans: Sequence[Span]) -> tuple[list[Part], list[str]]:
+def _tails(files: Sequence[ArchiveFile], spans: Sequence[Span]) -> tuple[list[Part], list[str]]:
     """What there is behind the archive's end, and what is in neither."""
     ends: dict[tuple[str, int, str], int] = {}
     for file in files:
@@ -158,8 +133,10 @@ def _tails(files: Sequence[ArchivedFile], spans: Sequence[Span]) -> tuple[list[P
 
 
 def _within(log: Log, part: Part, conditions: Conditions) -> Part:
-    """The part of it that conditions of time leave."""
+    """The part of it that conditions of time, and the pages before, leave."""
     start, stop = part.start, part.stop
+    if conditions.after is not None and part.span[:2] < conditions.after[:2]:
+        start = stop
     if start < stop and conditions.since_ms is not None:
         start = max(start, log.offset_at(part.span, conditions.since_ms))
     if start < stop and conditions.until_ms is not None:
@@ -167,37 +144,11 @@ def _within(log: Log, part: Part, conditions: Conditions) -> Part:
     return part._replace(start=start, stop=max(start, stop))
 
 
-def _lanes(
-    files: Sequence[ArchivedFile],
-    topics: Sequence[str],
-    parts: Sequence[Part],
-    conditions: Conditions,
-) -> list[Lane]:
-    live = {(part.span.topic, part.span.partition): part for part in parts}
-    archived: dict[tuple[str, int], list[ArchivedFile]] = {}
-    wanted = set(topics)
-    for file in files:
-        if file.topic in wanted and _can_have(file, conditions):
-            archived.setdefault((file.topic, file.partition), []).append(file)
-    found = []
-    for place in sorted(archived.keys() | live.keys()):
-        if conditions.after is not None and place < conditions.after[:2]:
-            continue
-        there = sorted(archived.get(place, ()), key=lambda file: (file.min_time_ms, file.start))
-        part = live.get(place)
-        part = part if part is not None and part.start < part.stop else None
-        if there or part is not None:
-            found.append(Lane(*place, tuple(there), part))
-    return found
-
-
-def _can_have(file: ArchivedFile, conditions: Conditions) -> bool:
-    """By what its name says: it is not opened for this."""
+def _can_have(file: ArchiveFile, conditions: Conditions) -> bool:
+    """By what the table says of it: it is not opened for this."""
     if conditions.since_ms is not None and file.max_time_ms < conditions.since_ms:
         return False
     if conditions.until_ms is not None and file.min_time_ms >= conditions.until_ms:
         return False
     after = conditions.after
-    if after is None or (file.topic, file.partition) != after[:2]:
-        return True
-    return file.max_time_ms >= after.time_ms
+    return after is None or (file.topic, file.partition, file.max_time_ms) >= after[:3]

@@ -1,71 +1,53 @@
-"""The conditions, as functions of Arrow columns that say of each message whether it is true.
+"""Conditions that SQL does not say as they are meant here, as functions of a column of Arrow that
+say of each message whether they are true. DuckDB and Spark both call them.
 
-The local engine uses all of them. Spark has its own words for those that compare columns, and calls
-these functions for what its words would do differently: regular expressions here are RE2's, whose
-time is bounded by pattern and text, so no pattern can make a search hang; a path into JSON, a
-filter of tags and a text in a body mean the same in both engines because it is the same code.
-
-What is null fulfils nothing.
+Regular expressions are RE2's, whose time is bounded by pattern and text, so no pattern can make a
+search hang. A path into JSON and a filter of tags mean the same everywhere because it is the same
+code. What is null fulfils nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from functools import reduce
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from zbus.spark.search.conditions import Conditions
-from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.json_path import Matcher
-from zbus.spark.source.columns import arrow_schema
 
-Verdict = Callable[..., pa.Array]
-"""Of arrays, one for each column of the test: an array of true and false."""
-
-TIME: Final = arrow_schema(["timestamp"]).field(0).type
-
+Verdict = Callable[[pa.Array], pa.Array]
+"""Of a column: an array of true and false."""
 
 LITERAL_BYTES_MAX: Final = 256
 """Of a text that is looked for as an expression."""
 
 
 class Test(NamedTuple):
-    """A condition."""
+    """A condition of a column."""
 
-    columns: tuple[str, ...]
+    column: str
     verdict: Verdict
-    spark: bool
-    """Spark has words of its own for it."""
 
 
 def tests_of(conditions: Conditions) -> list[Test]:
-    """Cheap ones first: later ones see only what the former let pass."""
+    """Cheap ones first. What SQL says, too, is not among them."""
     tests = []
-    for column, values in (
-        ("id", conditions.ids),
-        ("key", conditions.keys),
-        ("tag", conditions.tags),
-    ):
-        if values:
-            tests.append(Test((column,), one_of(values), True))
-    times = (conditions.since_ms, conditions.until_ms)
-    if times != (None, None):
-        tests.append(Test(("timestamp",), between(*times), True))
-    if conditions.after is not None:
-        columns = ("topic", "partition", "timestamp", "offset")
-        tests.append(Test(columns, behind(conditions.after), True))
     if conditions.tag_filter:
-        tests.append(Test(("tag",), tag_passes(conditions.tag_filter), False))
-    tests += [Test(("headers",), header_is(*each), True) for each in conditions.headers]
-    tests += [Test(("body",), contains(text), True) for text in conditions.contains]
+        tests.append(Test("tag", tag_passes(conditions.tag_filter)))
     if conditions.regex is not None:
-        tests.append(Test(("body",), matches(conditions.regex), False))
-    tests += [Test(("body",), has_json(each.path, each.equals), False) for each in conditions.json]
+        tests.append(Test("body", matches(conditions.regex)))
+    tests += [Test("body", has_json(each.path, each.equals)) for each in conditions.json]
     return tests
+
+
+def prefilter(conditions: Conditions) -> list[Test]:
+    """Some of what SQL says, for messages that are in Arrow already: it is dear to give them to
+    DuckDB only to have them refused."""
+    columns = (("id", conditions.ids), ("key", conditions.keys), ("tag", conditions.tags))
+    tests = [Test(name, one_of(values)) for name, values in columns if values]
+    return tests + [Test("body", contains(text)) for text in conditions.contains]
 
 
 def passed(batch: pa.RecordBatch, tests: Sequence[Test]) -> pa.RecordBatch:
@@ -73,88 +55,17 @@ def passed(batch: pa.RecordBatch, tests: Sequence[Test]) -> pa.RecordBatch:
     for test in tests:
         if not batch.num_rows:
             break
-        batch = batch.filter(verdict_of(batch, test))
+        batch = batch.filter(test.verdict(batch.column(test.column)))
     return batch
-
-
-def verdict_of(batch: pa.RecordBatch, test: Test) -> pa.Array:
-    """One for each message."""
-    return test.verdict(*(batch.column(name) for name in test.columns))
-
-
-def columns_of(tests: Sequence[Test]) -> list[str]:
-    """All that are looked at."""
-    return list(dict.fromkeys(column for test in tests for column in test.columns))
-
-
-def _sure(verdicts: pa.Array) -> pa.Array:
-    return pc.fill_null(verdicts, False)
-
-
-def moment(time_ms: int) -> datetime:
-    """As a value of the column `timestamp`."""
-    return datetime.fromtimestamp(time_ms / 1_000, UTC)
-
-
-def time_scalar(time_ms: int) -> pa.Scalar:
-    """The same for Arrow."""
-    return pa.scalar(1_000 * time_ms, pa.int64()).cast(TIME)
-
-
-# -- columns that are compared --------------------------------------------------------------------
 
 
 def one_of(values: Sequence[str]) -> Verdict:
     known = pa.array(values, pa.string())
-
-    def verdict(column: pa.Array) -> pa.Array:
-        if len(known) == 1:
-            return _sure(pc.equal(column, known[0]))
-        return pc.is_in(column, value_set=known)
-
-    return verdict
+    return lambda column: pc.is_in(column, value_set=known)
 
 
-def between(since_ms: int | None, until_ms: int | None) -> Verdict:
-    def verdict(times: pa.Array) -> pa.Array:
-        found = pc.is_valid(times)
-        if since_ms is not None:
-            found = pc.and_(found, _sure(pc.greater_equal(times, time_scalar(since_ms))))
-        if until_ms is not None:
-            found = pc.and_(found, _sure(pc.less(times, time_scalar(until_ms))))
-        return found
-
-    return verdict
-
-
-def behind(cursor: Cursor) -> Verdict:
-    place = (
-        pa.scalar(cursor.topic, pa.string()),
-        pa.scalar(cursor.partition, pa.int32()),
-        time_scalar(cursor.time_ms),
-        pa.scalar(cursor.offset, pa.int64()),
-    )
-
-    def verdict(*columns: pa.Array) -> pa.Array:
-        pairs = list(zip(columns, place, strict=True))[::-1]
-
-        def further(found: pa.Array, pair: tuple[pa.Array, pa.Scalar]) -> pa.Array:
-            column, value = pair
-            same = pc.and_(pc.equal(column, value), found)
-            return pc.or_(pc.greater(column, value), same)
-
-        last = pc.greater(pairs[0][0], pairs[0][1])
-        return _sure(reduce(further, pairs[1:], last))
-
-    return verdict
-
-
-def header_is(name: str, value: str) -> Verdict:
-    def verdict(headers: pa.Array) -> pa.Array:
-        values = pc.map_lookup(headers, pa.scalar(name, pa.string()), "first")
-        return _sure(pc.equal(values, pa.scalar(value, pa.string())))
-
-    return verdict
+def _sure(verdicts: pa.Array) -> pa.Array:
+    return pc.fill_null(verdicts, False)
 
 
 # -- tags -----------------------------------------------------------------------------------------
