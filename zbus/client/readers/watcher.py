@@ -40,12 +40,16 @@ class WatcherSteps(Unpicklable):
             if self._core.error is not None:
                 raise self._core.error
 
-    async def _next(self) -> Delivery | None:
+    def _ready(self) -> Delivery | None:
+        """The next message, if it is here already."""
         require_own("watch", self._parent)
+        return None if self._connection.closed else self._core.step()
+
+    async def _next(self) -> Delivery | None:
         core, connection = self._core, self._connection
         until_s: float | None = None
         while not connection.closed:
-            delivery = core.step()
+            delivery = self._ready()
             if delivery is not None:
                 return delivery
             if until_s is None:
@@ -144,7 +148,7 @@ class Watcher(WatcherSteps):
     def next(self) -> Delivery | None:
         """The next message; None when `timeout_ms` is over, or the watch is closed."""
         try:
-            return self._blocking.finish(self._next())
+            return self._ready() or self._blocking.finish(self._next())
         except Exception:
             self.close()
             raise
