@@ -20,7 +20,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.limits import TEST_S, time_limit
+from tests.limits import TEST_S, examples, time_limit
 
 pytest_plugins = ["zbus.testing.fixtures"]
 
@@ -41,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     that is started from there: what a test ends by it would go on for ever."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    hypothesis.settings.register_profile("any machine", deadline=None)  # slow ones, too: see TEST_S
+    # No limit for an example, see TEST_S, and the usual number of them.
+    hypothesis.settings.register_profile("any machine", examples(100, deadline=None))
     hypothesis.settings.load_profile("any machine")
     config.stash[STDERR] = os.dup(2)  # now, before the output of tests is captured
     # Hundreds of programs are started, and each would compile all of zbus for itself.

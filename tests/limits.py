@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+if TYPE_CHECKING:
+    from hypothesis import settings
 
 SLOWNESS: Final = 5  # a machine that is so many times slower than a usual one keeps all limits
 WAIT_S: Final = 12.0 * SLOWNESS  # for the next thing that a program, a thread or a peer does
 TEST_S: Final = 60.0 * SLOWNESS  # for each step of a test: what it sets up, itself, and the rest
+
+
+WHOLE: Final = "ZBUS_WHOLE" in os.environ  # `make check`, and tests in which a bug is planted
+
+
+def examples(count: int, **more: Any) -> settings:
+    """How many examples hypothesis tries: `count` in whole tests, a third of them in `make test`,
+    for which each test has time."""
+    from hypothesis import settings  # programs of tests have limits, too, and no use for it
+
+    return settings(max_examples=count if WHOLE else max(count // 3, 10), **more)
 
 
 def checked(values: Iterable[object]) -> list[Any]:

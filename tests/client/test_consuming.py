@@ -6,10 +6,11 @@ import random
 from functools import partial
 from typing import Any, TypeVar
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.client.peer import NEVER, Joined
+from tests.limits import examples
 from zbus.client import commands
 from zbus.client.links.request_tracker import Call
 from zbus.client.links.shared import Turns
@@ -266,7 +267,7 @@ cuts = st.lists(
 
 
 @given(cuts, st.integers(0, 2**32), st.integers(1, 120), st.sampled_from([1, 3, 30, None]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_message_is_lost(
     breaks: list[tuple[int, int]], seed: int, count: int, batch: int | None
 ) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.client.peer import NEVER, Joined, stored_bodies
+from tests.limits import examples
 from zbus.client import commands, errors
 from zbus.client.links.request_tracker import RequestTracker
 from zbus.client.messages import Message
@@ -32,7 +33,7 @@ def declared() -> World:
 
 
 @given(cuts, st.lists(st.binary(max_size=40), min_size=1, max_size=12))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_no_produce_is_lost_or_stored_twice(
     breaks: list[tuple[int, int]], bodies: list[bytes]
 ) -> None:
@@ -46,7 +47,7 @@ def test_no_produce_is_lost_or_stored_twice(
 
 
 @given(cuts, st.lists(st.lists(st.binary(max_size=9), min_size=1, max_size=5), max_size=5))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_batch_is_lost_or_stored_twice(
     breaks: list[tuple[int, int]], batches: list[list[bytes]]
 ) -> None:

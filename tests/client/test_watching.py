@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.client.peer import Joined
+from tests.limits import examples
 from zbus.client import (
     ConnectionLost,
     Forbidden,
@@ -187,7 +188,7 @@ def test_filter_and_partition() -> None:
     assert [(m.body, m.partition, m.tag) for m in watched.seen] == [(b"yes", 1, "eu.de")]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     breaks=st.lists(st.integers(0, 900), max_size=8),
     bodies=st.lists(st.text(max_size=40), max_size=12),

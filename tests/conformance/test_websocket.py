@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.dialogue import World, cmd, declared, http, ok, put
@@ -17,6 +17,7 @@ from tests.conformance.websocket_client import (
     read_http,
     upgraded,
 )
+from tests.limits import examples
 from tests.wire.websocket_frames import frame
 from zbus.testing.world import HeldJournal
 from zbus.wire.limits import WireLimits
@@ -418,7 +419,7 @@ def everything(pieces: list[bytes]) -> list[bytes]:
 WHOLE = everything([handshake(), *(frame(2, request) for request in REQUESTS)])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_no_split_and_no_fragmentation_changes_a_dialogue(data: st.DataObject) -> None:
     stream = handshake()

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.core.broker_model import Book, GroupRecord, PutRecord, TopicRecord, fate_of
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges, refusal
+from tests.limits import examples
 from tests.records import records_of
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import GroupOptions, TopicOptions
@@ -628,12 +629,8 @@ class BrokerMachine(RuleBasedStateMachine):
         return isinstance(answer, Empty) and answer.reason in nothing
 
 
-BrokerMachine.TestCase.settings = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=80,
-    stateful_step_count=50,
-    suppress_health_check=[HealthCheck.too_slow],
+BrokerMachine.TestCase.settings = examples(
+    80, derandomize=True, stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
 )
 TestBroker = BrokerMachine.TestCase
 

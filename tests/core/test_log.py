@@ -4,10 +4,11 @@ that no message is skipped or doubled."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, SlowJournal, cool, refusal
+from tests.limits import examples
 from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import GROWS_TO, Found, Size
@@ -306,7 +307,7 @@ def test_what_is_read_twice_is_at_hand_once() -> None:
 
 
 @pytest.mark.parametrize("lease", [False, True])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_pace_any_number_of_groups(lease: bool, data: st.DataObject) -> None:
     """Every group gets every message once, in order, while others put, read and are slow."""
@@ -412,7 +413,7 @@ def test_readers_far_apart_do_not_take_it_from_each_other() -> None:
     assert box.broker._memory.replayed_bytes <= limit
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_a_place_by_time(data: st.DataObject) -> None:
     """The first message put at or after a time, some of the log at hand and some not."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, same_state
+from tests.limits import examples
 from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import (
@@ -382,7 +383,7 @@ def test_partitions_that_were_created_in_part(there: set[int]) -> None:
 
 
 @given(st.fixed_dictionaries({index: st.integers(0, 3) for index in range(3)}))
-@settings(deadline=None, derandomize=True, max_examples=64)
+@examples(64, derandomize=True)
 def test_a_group_that_was_declared_in_part(kept: dict[int, int]) -> None:
     box = new_box()
     box.declare(TopicOptions("T", partitions=3), "old")

@@ -7,9 +7,10 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from tests.storage import version_1
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
@@ -387,7 +388,7 @@ def test_a_flip_in_a_large_batch_is_noticed() -> None:
         assert walk.ending is Ending.DAMAGED
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=60))
 def test_overwriting_never_yields_a_wrong_batch(position: int, garbage: bytes) -> None:
     log = a_log()

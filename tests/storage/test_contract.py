@@ -9,10 +9,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from examples.sqlite_engine import SqliteJournal
+from tests.limits import examples
 from tests.storage.damage import AtOnce
 from tests.storage.support import Loop
 from zbus.storage.format.batch import iterate
@@ -156,7 +157,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_engines_agree(steps: list[tuple[str, int, bool]], tmp_path_factory: object) -> None:
     """The same calls leave the same lane, whatever the engine, restarts included."""

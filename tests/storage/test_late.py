@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.limits import examples
 from zbus.storage.format.batch import Kind, read_header
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal, JournalError, Lane, OpenDone, StoredLane, Verdict, Verdicts
@@ -327,7 +327,7 @@ class LateMachine(RuleBasedStateMachine):
 
 
 TestLate = LateMachine.TestCase
-TestLate.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestLate.settings = examples(200, stateful_step_count=60)
 
 
 def test_a_store_that_is_full_is_a_verdict() -> None:

@@ -9,9 +9,10 @@ from random import Random
 
 import h11
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from tests.wire import head_fuzz
 from tests.wire.head_fuzz import ALL_LIMITS, carefully, make, quickly, spoil
 from zbus.wire.errors import WireError
@@ -24,7 +25,7 @@ spoilt = st.lists(seeds, min_size=4, max_size=16)
 
 
 @given(plausible, spoilt, st.sampled_from(ALL_LIMITS), st.booleans(), seeds)
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_memos_never_change_a_verdict(
     raws: list[bytes], changes: list[int], limits: WireLimits, contained: bool, order: int
 ) -> None:
@@ -56,7 +57,7 @@ def h11_reads(raw: bytes) -> h11.Request | None:
 
 @given(st.lists(seeds.map(lambda seed: spoil(Random(seed), make(Random(seed)), DEFAULT_LIMITS))))
 @example([b"GET / HTTP/1.1\r\nHost: a\r\nConnection: a\r\nConnection: b"])
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_what_is_accepted_is_what_h11_reads(raws: list[bytes]) -> None:
     heads = Heads()
     for raw in raws * 2:

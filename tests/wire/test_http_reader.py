@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import HttpReader
 from zbus.wire.limits import WireLimits
@@ -259,7 +260,7 @@ def test_many_pipelined_requests() -> None:
     st.lists(st.sampled_from([row[1] for row in GOOD + BAD] + [AB[:9], b"\r", b"\n"]), max_size=4),
     st.lists(st.integers(1, 60), min_size=1, max_size=8),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_no_split_changes_the_outcome(streams: list[bytes], sizes: list[int]) -> None:
     data = b"".join(streams)
     pieces: list[bytes] = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from tests.wire.head_fuzz import make, said, spoil
 from tests.wire.test_http_reader import BAD, CHUNKED, EXPECT, GET, GOOD, HOST, LAST, LIMITS, NEXT
 from zbus.wire.heads import heads as heads_module
@@ -147,7 +148,7 @@ def connections(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(st.lists(connections(), min_size=1, max_size=4), st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_what_others_sent_before_changes_nothing(
     received: list[list[bytes]], random: Random
 ) -> None:

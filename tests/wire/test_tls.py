@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.authority import client_context, server_context
+from tests.limits import examples
 from zbus.wire.tls import TlsStream, principal_of
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -115,7 +116,7 @@ sizes = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     pieces=sizes,
     requests=st.lists(st.integers(1, 70_000), max_size=5),
@@ -210,7 +211,6 @@ def test_what_is_neither_tls_nor_http_gets_no_answer(context: ssl.SSLContext, fi
     assert not server.speaks
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_do_harm(context: ssl.SSLContext, data: bytes) -> None:
     server = TlsStream(context)
@@ -220,7 +220,6 @@ def test_no_bytes_do_harm(context: ssl.SSLContext, data: bytes) -> None:
     server.close()
 
 
-@settings(deadline=None)
 @given(position=st.integers(0, 10_000), flip=st.integers(1, 255), flight=st.integers(0, 2))
 def test_a_byte_that_was_changed_on_the_way(
     context: ssl.SSLContext, position: int, flip: int, flight: int

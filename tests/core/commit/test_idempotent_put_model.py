@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe
+from tests.limits import examples
 from tests.records import records_of
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.dedup.window import KEY_MS
@@ -219,7 +220,7 @@ def many_snapshots() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("partitions", "dedupe_ms"), [(1, 0), (1, 100), (3, 0), (3, 100)])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps=st.lists(STEPS, min_size=20, max_size=60))
 def test_puts_are_what_the_dictionary_says(
     partitions: int, dedupe_ms: int, steps: list[tuple[object, ...]]

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 
 from tests.core.cursor.armed import MOVERS, ArmedBacklog
 from tests.core.cursor.backlog_model import BacklogModel, OneMessage
+from tests.limits import examples
 from zbus.core.cursor import due_queue as overdue
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.journal import apply, changes, snapshot
@@ -338,9 +339,7 @@ class BacklogMachine(RuleBasedStateMachine):
         ), "an acknowledgement below the cursor costs something"
 
 
-BacklogMachine.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=50, stateful_step_count=40
-)
+BacklogMachine.TestCase.settings = examples(50, derandomize=True, stateful_step_count=40)
 TestBacklog = BacklogMachine.TestCase
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, refusal
+from tests.limits import examples
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.dedup import active_ids
 from zbus.core.dedup.active_ids import ActiveIds
@@ -362,7 +363,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     partitions=st.sampled_from([1, 3]),
     kept_ms=st.sampled_from([0, KEPT_MS]),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, refusal
+from tests.limits import examples
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import expiry as expiring
 from zbus.core.delivery.expiry import LEASED_MS, MOMENT_MS
@@ -204,7 +205,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.sampled_from([400, 64 << 20]), st.lists(STEPS, max_size=25))
 def test_model(segment_bytes_max: int, steps: list[tuple[str, object]]) -> None:
     """Soon after its time a message is finished, unless it is leased; and not before."""

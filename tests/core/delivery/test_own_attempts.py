@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool
+from tests.limits import examples
 from zbus.core.cursor.leases import SETTLE_MS
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import Found
@@ -165,7 +166,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.sampled_from([0, 1, 2, 3]), min_size=5, max_size=5),
     st.sampled_from([0, 1, 2]),

@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, refusal
+from tests.limits import examples
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery.retries import ATTEMPTS_MAX, BACKOFF_MS_MAX, pause_ms
 from zbus.core.model.errors import Refusal
@@ -574,6 +574,4 @@ class Retrying(RuleBasedStateMachine):
 
 
 TestRetrying = Retrying.TestCase
-TestRetrying.settings = settings(
-    deadline=None, derandomize=True, max_examples=60, stateful_step_count=40
-)
+TestRetrying.settings = examples(60, derandomize=True, stateful_step_count=40)

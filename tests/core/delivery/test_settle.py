@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal
+from tests.limits import examples
 from zbus.core.cursor.journal import snapshot
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.storage.format.batch import Batch, Kind
@@ -121,7 +122,7 @@ RANGES = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@examples(300, derandomize=True)
 @given(
     before=st.sampled_from([0, 4, 8]),
     taken=st.integers(0, 12),

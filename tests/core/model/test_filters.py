@@ -6,9 +6,10 @@ import gc
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from zbus.core.model import filters
 from zbus.core.model.filters import FILTER_BYTES_MAX, compile_filter
 
@@ -99,7 +100,7 @@ def _plainly(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 
 @given(st.text("ab.*#;", max_size=12), st.lists(st.text("ab.*#", max_size=8), max_size=8))
-@settings(deadline=None, derandomize=True, max_examples=1000)
+@examples(1000, derandomize=True)
 def test_agrees_with_the_plain_matcher(text: str, tags: list[str]) -> None:
     match = compile_filter(text)
     for tag in [*tags, *tags]:  # the second time the memo answers

@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from zbus.core.timing import deadlines as module
 from zbus.core.timing.deadlines import Deadlines
 
@@ -48,7 +49,7 @@ class Model:
 
 
 @given(STEPS)
-@settings(deadline=None, derandomize=True, max_examples=400)
+@examples(400, derandomize=True)
 def test_agrees_with_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
     deadlines: Deadlines = Deadlines()
     model = Model()
@@ -79,7 +80,7 @@ def test_agrees_with_a_sorted_list(steps: list[tuple[str, int, int]]) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(deadline=None, derandomize=True, max_examples=10)
+@settings(max_examples=10, derandomize=True)
 def test_in_order_after_a_large_heap_was_compacted(seed: int) -> None:
     random = Random(seed)
     deadlines: Deadlines = Deadlines()

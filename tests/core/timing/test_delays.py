@@ -9,10 +9,10 @@ from array import array
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.limits import examples
 from zbus.core.timing.delays import DUE_MS_MAX, NOTHING, PAGE, AllDelays, Columns, Delays
 
 OFFSETS = st.one_of(
@@ -140,9 +140,7 @@ class DelaysMachine(RuleBasedStateMachine):
         assert copy.deepcopy(self.delays).pop_due(1 << 60, 1 << 60) == wanted
 
 
-DelaysMachine.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=100, stateful_step_count=40
-)
+DelaysMachine.TestCase.settings = examples(100, derandomize=True, stateful_step_count=40)
 TestDelays = DelaysMachine.TestCase
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from zbus.core.model.containment import Containment, Fault
 from zbus.core.model.errors import InDoubt
 from zbus.core.timing.timers import Timer, Timers
@@ -127,7 +128,7 @@ REACTIONS = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(steps=STEPS, react=REACTIONS)
 def test_items_are_called_when_they_are_due(
     steps: list[tuple[str, int, str, int]],
@@ -147,7 +148,7 @@ def test_items_are_called_when_they_are_due(
         pair.compare()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     moves=st.lists(st.integers(0, 10**6), min_size=300, max_size=1_500),
     gone=st.lists(st.integers(0, 99), max_size=60),

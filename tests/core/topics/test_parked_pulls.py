@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.support import Box, CrashJournal, PullProbe, Reader
+from tests.limits import examples
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.pull_options import PullOptions
 from zbus.core.topics.parked_pulls import ParkedPulls
@@ -174,7 +175,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@examples(300, derandomize=True)
 @given(steps=STEPS)
 def test_nobody_is_forgotten_and_who_came_first_is_first(steps: list[tuple[str, int, int]]) -> None:
     box, wishes = boxed(), list[Wish]()

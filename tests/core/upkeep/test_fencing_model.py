@@ -10,11 +10,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.core.support import Probe, PullProbe, ranges
 from tests.core.upkeep.test_fencing import LEASED, LateBox
+from tests.limits import examples
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.core.model.message import Message
@@ -211,7 +212,7 @@ def test_worlds(seed: int) -> None:
     world(seed)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(
     durability=st.sampled_from(("os", "disk")),
     seed=st.integers(0, 1 << 32),

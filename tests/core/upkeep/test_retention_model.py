@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, ranges
+from tests.limits import examples
 from tests.records import records_of
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.log import Size
@@ -260,7 +260,5 @@ def unreported(group: Group) -> int:
     return sum(backlog.unreported for backlog in group.backlogs)
 
 
-RetentionMachine.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=60, stateful_step_count=40
-)
+RetentionMachine.TestCase.settings = examples(60, derandomize=True, stateful_step_count=40)
 TestRetention = RetentionMachine.TestCase

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges, same_state
+from tests.limits import examples
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.dispositions import Disposition
@@ -156,4 +156,4 @@ class SingleMachine(RuleBasedStateMachine):
 
 
 TestSingleModel = SingleMachine.TestCase
-TestSingleModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSingleModel.settings = examples(60, stateful_step_count=30)

@@ -7,9 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import examples
 from zbus.dialects.zbus.messages.cron import TIMES
 
 CHANGES = [
@@ -126,7 +127,7 @@ FIELDS = st.sampled_from(["*", "*/20", "*/7", "0", "30", "15,45", "10-50/10", "0
 HOURS = st.sampled_from(["*", "*/2", "0", "1", "2", "1,2", "0-23", "23", "*/5"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     change=st.sampled_from(CHANGES),
     minute=FIELDS,
