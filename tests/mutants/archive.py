@@ -76,7 +76,7 @@ ARCHIVE: list[Mutant] = [
             "compaction-over-a-gap",
             "last.date, last.end) == (",
             "last.date, file.start) == (",
-            f"{UPKEEP}TestUpkeep",
+            f"{UPKEEP}test_files_with_a_gap_between_them_stay_two",
         ),
         (
             "compaction-copies-damage",

@@ -184,6 +184,19 @@ def test_days_of_small_files_become_one_each(tmp_path: Path) -> None:
         assert {each.compression for each in columns.values()} == {"ZSTD"}
 
 
+def test_files_with_a_gap_between_them_stay_two(tmp_path: Path) -> None:
+    log = MemoryLog()
+    put_numbers(log, 4)
+    run(tmp_path, log)
+    put_numbers(log, 4)
+    put_numbers(log, 4)
+    log.first["orders", 0] = 8  # retention was faster
+    run(tmp_path, log, allow_loss=True)
+    assert WORK["compact"](tmp_path) == []
+    assert [(file.start, file.end) for file in lane(tmp_path).files] == [(0, 4), (8, 12)]
+    is_whole(tmp_path)
+
+
 def test_only_these_topics(tmp_path: Path) -> None:
     log = MemoryLog()
     for _ in range(2):
