@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from zbus.spark.archive.job import Progress, Silence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from zbus.spark.archive.tasks import Engine
@@ -15,6 +13,22 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Progress(Protocol):
+    """Receives reports of progress."""
+
+    def begin(self, total: int) -> None: ...
+
+    def advance(self, done: int) -> None: ...
+
+
+class Silence:
+    """Reports no progress."""
+
+    def begin(self, total: int) -> None: ...
+
+    def advance(self, done: int) -> None: ...
 
 
 class _Bar:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -30,24 +30,9 @@ from zbus.spark.archive.tasks import (
 from zbus.spark.archive.writer import Shape
 from zbus.spark.errors import DataLoss, SparkProblem
 from zbus.spark.logs import Log, Span
+from zbus.spark.progress import Progress, Silence
 from zbus.storage.local.files import reason
 from zbus.storage.port import JournalError
-
-
-class Progress(Protocol):
-    """Receives reports of progress."""
-
-    def begin(self, total: int) -> None: ...
-
-    def advance(self, done: int) -> None: ...
-
-
-class Silence:
-    """Reports no progress."""
-
-    def begin(self, total: int) -> None: ...
-
-    def advance(self, done: int) -> None: ...
 
 
 @attrs.define
