@@ -6,6 +6,7 @@ from zbus.dialects.registry import DIALECTS
 from zbus.dialects.zbus.dialect import COMMANDS
 from zbus.dialects.zbus.inspect.message_admin import Order
 from zbus.dialects.zbus.messages.consume import Consume
+from zbus.dialects.zbus.replies import Answered
 from zbus.edge.proxies import ForClient
 from zbus.edge.rights import Guarded
 from zbus.edge.shape_plans import OfShape
@@ -25,7 +26,7 @@ def name_of(plan: object) -> str:
         plan = plan.plan
     if type(plan) is Guarded:
         plan = plan.passed()
-    if isinstance(plan, Order):
+    if isinstance(plan, Order | Answered):  # one plan of several commands
         return plan.command
     kind = type(plan)
     # `zbus.dialects.camellia.pulls` is camellia's, `zbus.edge.pages` is of the pages.

@@ -217,6 +217,10 @@ class Answered:
         self._params = params
         self._quiet = quiet
 
+    @property
+    def command(self) -> str:
+        return self._params.cmd.decode()
+
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         self._answer(NativeReply(self._dialect, self._params, peer, id, self._quiet))
 
