@@ -430,6 +430,21 @@ def test_what_is_overdue_keeps_its_place() -> None:
     assert backlog.next_wake() == 0
 
 
+def test_what_is_not_written_yet_is_looked_behind_as_far_as_the_cursor_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not further: each message would cost as much as all that wait at the end."""
+    backlog = Backlog(10)
+    for offset in range(5):
+        backlog.put_end(offset, 1_000)
+    backlog.put_front(20)
+    waiting = backlog.ready.in_line
+    looked = iter(waiting.items())
+    monkeypatch.setattr(type(waiting), "items", lambda _: looked)
+    assert backlog.next(15) == 10
+    assert len(list(looked)) == 4
+
+
 @pytest.mark.usefixtures("lots_of_two")
 def test_what_is_overdue_follows_the_end_of_a_log_that_was_cut() -> None:
     backlog = Backlog()

@@ -117,15 +117,6 @@ class Tick:
             partition.changed.append(group)
             self.touch(partition)
 
-    def lengthen(self, leased: dict[tuple[Group, int], list[int]], ms: int) -> None:
-        """The leases of these offsets, by group and partition, end that much later."""
-        for (group, index), offsets in leased.items():
-            try:
-                if group.backlogs[index].lengthen(offsets, ms):
-                    self.change(group.topic.partitions[index], group)
-            except Exception as error:
-                self.faults.quarantine(group, error)
-
     def touch(self, partition: Partition) -> None:
         if not partition.touched:
             partition.touched = True

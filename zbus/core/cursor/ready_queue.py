@@ -46,8 +46,12 @@ class ReadyQueue:
             return None
         if offset < end:
             return offset
-        first = islice(self.in_line.items(), UNWRITTEN_MAX)
-        return next((o for (rank, _), o in first if o < end and rank <= reached), None)
+        for (rank, _), offset in islice(self.in_line.items(), UNWRITTEN_MAX):
+            if rank > reached:
+                return None
+            if offset < end:
+                return offset
+        return None
 
     def insert(self, offset: int, rank: int) -> None:
         self._serial += 1
