@@ -102,8 +102,14 @@ BACKLOGS: list[Mutant] = [
         ),
         (
             "cursor-goes-first",
-            "        if rank > reached:",
-            "        if rank >= reached:",
+            "        if rank > reached:\n            return None",
+            "        if rank >= reached:\n            return None",
+            BACKLOG,
+        ),
+        (
+            "looks-behind-all-that-wait",
+            "            if rank > reached:\n                return None",
+            "            if rank > reached:\n                continue",
             BACKLOG,
         ),
         (
@@ -363,7 +369,7 @@ WRITING: list[Mutant] = [
         ),
         (
             "message-of-another-time",
-            "            chunk.time_ms = staged.time_ms\n",
+            "                new.time_ms = staged.time_ms\n",
             "",
             "core/verbs/test_puts.py core/commit/test_tick.py core/commit/test_idempotent_put_model.py",
         ),

@@ -106,6 +106,33 @@ def test_what_goes_along_is_refused_with_its_ticket(box: Box) -> None:
     assert (again.offset, again.fine) == (0, True)
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["the first of its turn", "not the first"])
+def test_a_message_that_cannot_be_added_is_not_counted(
+    before: int, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of the program. Those behind it would be at offsets that the log does not have:
+    acknowledged, and lost."""
+    tickets = [put(box, b"before") for _ in range(before)]
+    doomed = Probe()
+
+    def fail(*row: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Chunk, "add", fail)
+        with pytest.raises(MemoryError):
+            put(box, b"doomed", doomed)
+    box.settle()
+    tickets += [put(box, b"behind"), put(box, b"too")]
+    box.settle()
+    tickets.append(put(box, b"later"))
+    box.settle()
+    assert box.take() == [*[b"before"] * before, b"behind", b"too", b"later"]
+    assert [ticket.offset for ticket in tickets] == list(range(before + 3))
+    assert not doomed.answers
+    assert doomed not in box.partition().puts
+
+
 def test_the_limits_are_those_of_every_verb(box: Box) -> None:
     partition, large = box.partition(), bytes(101)
     probes = [Probe() for _ in range(5)]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from zbus.core.model.chunk import Chunk
+from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.ticket import Parts, Ticket
@@ -78,26 +78,34 @@ class Tick:
             return self._retried_ms + RETRY_MS if self.behind else None
         return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
-    def stage(
-        self, partition: Partition, ticket: Ticket, count: int, chunk: Chunk | None = None
-    ) -> Chunk:
-        """Put that many messages, all or none; the ticket settles when they are durable. They are
-        those of a chunk, which is given away, or are to be added to the one that this gives."""
-        staged = partition.staged
-        if staged is None:
-            self.awaited = True
-            self.put_ms = self.now_ms
-            self.touch(partition)
-            partition.staged = staged = Chunk() if chunk is None else chunk
-            staged.first, staged.time_ms = partition.end, self.now_ms
-        elif chunk is not None:
-            chunk.time_ms = staged.time_ms
-            staged.extend(chunk)
+    def stage(self, partition: Partition, ticket: Ticket, new: Chunk | Row) -> None:
+        """Put one message, or those of a chunk, which is given away: all or none. The ticket
+        settles when they are durable. It counts what is there: if adding it fails, nothing is."""
+        staged, count = partition.staged, 1
+        if isinstance(new, tuple):
+            if staged is None:
+                self._begin(partition, Chunk.single(new))
+            else:
+                staged.add(*new)
+        else:
+            count = len(new.bodies)
+            if staged is None:
+                self._begin(partition, new)
+            else:
+                new.time_ms = staged.time_ms
+                staged.extend(new)
         partition.puts.append(ticket)
         partition.last = ticket
         ticket.offset = partition.end
         partition.end += count
-        return staged
+
+    def _begin(self, partition: Partition, chunk: Chunk) -> None:
+        """The first messages of this turn."""
+        self.awaited = True
+        self.put_ms = self.now_ms
+        self.touch(partition)
+        chunk.first, chunk.time_ms = partition.end, self.now_ms
+        partition.staged = chunk
 
     def join(self, partition: Partition, offset: int, ticket: Ticket) -> None:
         """Settle the ticket as a put that went to this offset: with Stored when it is durable."""

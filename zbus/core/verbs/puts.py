@@ -97,7 +97,7 @@ class Puts:
         ):
             self.put_all(partition, ticket, Chunk.single(row), options)
         else:
-            self._tick.stage(partition, ticket, 1).add(*row)
+            self._tick.stage(partition, ticket, row)
 
     def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
         """Put one more message under the ticket of the one before, so that they end together.
@@ -151,7 +151,7 @@ class Puts:
         if found is not None:
             self.recognition.record(partition, found)
         first, due = partition.end, new.due
-        self._tick.stage(partition, part, len(new.bodies), new)
+        self._tick.stage(partition, part, new)
         if options.place is PutPlace.FRONT:
             self._put_in_front(partition, first, due)
         elif options.place is PutPlace.DUE and due is not None:
