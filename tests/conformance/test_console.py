@@ -30,6 +30,16 @@ def test_a_browser_at_the_bare_address_is_led_to_it(access: Access | None) -> No
             assert (reply.status, reply.headers["location"]) == (302, "/_console/")
 
 
+def test_who_follows_nothing_is_told_where_to_begin() -> None:
+    client = served()
+    reply = client.request(http("/", "user-agent: curl/8.5.0", "accept: */*"))
+    assert reply.headers["content-type"] == "text/plain"
+    for target in re.findall(r"curl '?HOST(\S+?)'? ", reply.body.decode()):
+        asked = http(target) if "?" in target else http(target, body=b"hello", method="POST")
+        last = ok(client, asked)
+    assert last.body == b"hello"
+
+
 def test_its_page_runs_and_loads_nothing_but_its_files() -> None:
     client = served(Access([]))
     reply = ok(client, http("/_console/", *TYPED))

@@ -86,6 +86,7 @@ class VerbRequest(PlainHead, Generic[ContextT]):
 
     call: ClassVar[Callable[..., Call[Any]]]
     verbs: ClassVar[Verbs]
+    form_methods: ClassVar[tuple[bytes, ...]] = ANY  # whose bodies may be forms
     # Texts of refusals: no verb is at the path, or none for the method.
     wrong_path: ClassVar[str]
     wrong_method: ClassVar[str]
@@ -100,7 +101,8 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         self._verb = verb = self._find(tuple(segments))
         self.operation = "" if verb is None else verb.operation
         self._is_document = verb is not None and verb.document
-        is_form = not self._is_document and media_type_of(head.fields) in FORMS
+        may_be_form = not self.form_methods or head.method in self.form_methods
+        is_form = may_be_form and not self._is_document and media_type_of(head.fields) in FORMS
         self._form_type = head.fields.get(b"content-type", b"") if is_form else b""
 
     def _find(self, segments: tuple[bytes, ...]) -> Verb | None:

@@ -179,6 +179,16 @@ def test_paths_and_methods(method: str, path: str, status: int) -> None:
     assert found["path"] == path.partition("?")[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "body"), [(FORM, b"topic=T"), parts({"topic": "T"})], ids=["form", "parts"]
+)
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_form_is_the_body_of_a_post_alone(method: str, line: str, body: bytes) -> None:
+    """As the original's servlets read it: another body is passed over."""
+    asked = http(QUEUE + "getTopicInfo", line, body=body, method=method)
+    refused(WorldTalk(), asked, 400 if method == "GET" else 405)
+
+
 def test_the_methods_that_are_allowed() -> None:
     reply = WorldTalk().request(http(QUEUE + "sendMsg"))
     assert reply.headers["allow"] == "POST"

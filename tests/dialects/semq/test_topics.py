@@ -253,6 +253,20 @@ def test_nobody_forges_a_message_of_another_node() -> None:
     assert not came.keys() & {"void", "expires", "fixed", "app_key"}
 
 
+@pytest.mark.parametrize("name", ["host", "cache-control", "skips"])
+def test_lines_that_would_be_those_of_the_delivery_itself_are_left_out(name: str) -> None:
+    """A frame, or the reply to a `semq_poll`, has its own; and what a stream skips is said by who
+    numbers it."""
+    platform = Platform()
+    branch = platform.node(B)
+    branch.hello()
+    lines = ["kept: 1"] if name == "host" else ["kept: 1", f"{name}: 1"]
+    platform.world.connect().request(http(f"/semq.{B}", *lines, body=b"m", method="POST"))
+    came = branch.take_one("semq_deliver").headers
+    assert came["kept"] == "1"
+    assert came.get(name) == ("no-store" if name == "cache-control" else None)
+
+
 def test_mailboxes_have_epochs_of_their_own() -> None:
     """Also those that were made in the same moment, and those of a restored directory, where other
     messages have the same places."""

@@ -302,7 +302,7 @@ COMMANDS: dict[str, Command] = {
         _answer("The version.", "text/plain"), reads=True),
     "home": Command(
         "To the console.", "server", _ROOT, None, Groups.NONE,
-        {302: Answer("The console is there.", ("location",))}, reads=True),
+        {302: Answer("The console is there.", ("location",), ("text/plain",))}, reads=True),
     "icon": Command(
         "The icon of the broker.", "server", (ICON,), None, Groups.NONE,
         _answer("The icon.", "image/svg+xml"), reads=True),

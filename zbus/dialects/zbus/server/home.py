@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from zbus.dialects.zbus.replies import NativeReply
+from zbus.dialects.zbus.replies import TEXT, NativeReply
+
+HOME = b"""\
+This is zbus, a message broker. Its console is at /_console/, and all that can be asked of it is in
+/_openapi.json. In a shell, with this address for HOST:
+
+  curl 'HOST/MyTopic?cmd=declare'                # make a topic
+  curl HOST/MyTopic -d hello                     # put a message
+  curl 'HOST/MyTopic?cmd=consume&timeout=1000'   # take it
+"""
 
 ICON = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
@@ -12,8 +21,8 @@ ICON = (
 
 
 def home(reply: NativeReply) -> None:
-    """`/`."""
-    reply.respond(302, b"location: /_console/\r\n")
+    """`/`. Programs that follow nothing, such as curl, show what there is to know."""
+    reply.respond(302, b"location: /_console/\r\n" + TEXT, HOME)
 
 
 def icon(reply: NativeReply) -> None:
