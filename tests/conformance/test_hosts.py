@@ -27,7 +27,7 @@ def hostless(target: str, *lines: str) -> bytes:
     ("target", "status"),
     [
         ("/?cmd=ping", 200),
-        ("/", 200),
+        ("/", 302),
         ("/server", 404),  # a topic that is not there
         ("/T?body=x", 200),
         ("/T?cmd=query", 200),

@@ -453,7 +453,7 @@ class OpenSsl:
         self.process.communicate()
 
 
-PING = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+PAGE = b"GET /_console/ HTTP/1.1\r\nhost: localhost\r\n\r\n"
 HANDSHAKE_DONE = b"Verify return code"
 
 
@@ -461,7 +461,7 @@ HANDSHAKE_DONE = b"Verify return code"
 def test_a_client_that_wants_small_records(broker: TlsBroker) -> None:
     with OpenSsl(broker.port, "-maxfraglen", "512") as client:
         client.wait_for(HANDSHAKE_DONE)
-        client.say(PING)
+        client.say(PAGE)
         client.wait_for(b"</html>")
 
 
@@ -473,7 +473,7 @@ def test_a_client_that_changes_its_keys(broker: TlsBroker) -> None:
             client.said = b""
             client.say(b"K\n")  # and asks for new ones of the broker
             client.wait_for(b"KEYUPDATE\n")
-            client.say(PING)
+            client.say(PAGE)
             client.wait_for(b"</html>")
 
 
