@@ -208,10 +208,11 @@ class Produce:
         """The same, of what is all decided. Neighbours in the log whose replies are alike have one
         ticket."""
         id, kind, puts = row[0], self.kind, partition.last
+        before = None if id or self.multiplexed else peer.turns or peer.together
         if (
             type(puts) is Puts
             and puts.kind is kind
-            and (id or self.multiplexed or (peer.turns or peer.together) in (None, puts))
+            and (before is None or before is puts)
             and self.broker.put_along(partition, puts, row)
         ):
             puts.peers.append(peer)  # as `add` does, without a call
@@ -223,7 +224,7 @@ class Produce:
                 peer.together = puts
             return
         ticket: Ticket
-        if kind is None or not (id or self.multiplexed or not (peer.turns or peer.together)):
+        if kind is None or before:
             ticket = PutReply(self.dialect, self.params, peer, id, self.quiet)
         else:
             ticket = Puts(self, kind, peer, id)
