@@ -153,6 +153,19 @@ def test_the_limits_are_those_of_every_verb(box: Box) -> None:
     assert [len(message.body) for message in stored(box)] == [100]
 
 
+def test_what_can_never_be_put_is_told_so_whatever_else_refuses_it() -> None:
+    box = Box(CrashJournal(), limits=Limits(message_bytes_max=9, topic_messages_per_s=2))
+    box.declare("T", "g")
+    box.settle()
+    box.broker.refuse_puts(BrokerError(Refusal.FULL, "full"), None)
+    assert refusal(put(box, bytes(10))).refusal is Refusal.TOO_LARGE
+    assert refusal(put(box, b"fits")).refusal is Refusal.FULL
+    box.broker.refuse_puts(None, None)
+    assert put(box, b"second").open
+    assert refusal(put(box, b"third")).refusal is Refusal.THROTTLED
+    assert refusal(put(box, bytes(10))).refusal is Refusal.TOO_LARGE
+
+
 @pytest.mark.parametrize("durability", ["memory", "os"])
 def test_nothing_is_put_while_the_broker_refuses(durability: str) -> None:
     box = Box(CrashJournal())
