@@ -133,6 +133,27 @@ def test_a_message_that_cannot_be_added_is_not_counted(
     assert doomed not in box.partition().puts
 
 
+def test_a_key_is_not_remembered_of_what_cannot_be_added(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the same put again would be acknowledged, and stored nowhere."""
+    row = make_row(b"", b"", b"again", once=b"k")
+    put(box, b"before")
+
+    def fail(*other: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Chunk, "extend", fail)
+        with pytest.raises(MemoryError):
+            box.broker.put(box.partition(), Probe(), row)
+    ticket = Probe()
+    box.broker.put(box.partition(), ticket, row)
+    box.settle()
+    assert isinstance(ticket.answers[0], Stored)
+    assert box.take() == [b"before", b"again"]
+
+
 def test_the_limits_are_those_of_every_verb(box: Box) -> None:
     partition, large = box.partition(), bytes(101)
     probes = [Probe() for _ in range(5)]

@@ -71,19 +71,19 @@ class Recognition:
             return _by_ids(topic, chunk, self._tick.now_ms)
         return None
 
-    def record(self, partition: Partition, found: Recognised) -> None:
-        """Remember what is new of it, which is put at the end of the partition."""
-        chunk, end = found.new, partition.end
+    def record(self, partition: Partition, found: Recognised, first: int) -> None:
+        """Remember what is new of it, which was put at this offset and behind it."""
+        chunk = found.new
         if found.name:
-            entry = Original(found.name, end, len(chunk), self._tick.now_ms, found.digest)
+            entry = Original(found.name, first, len(chunk), self._tick.now_ms, found.digest)
             self._remember(partition, entry)
             return
         if partition.topic.options.dedupe_ms > 0:
-            chunk.first, chunk.time_ms = end, self._tick.now_ms
+            chunk.first, chunk.time_ms = first, self._tick.now_ms
             partition.originals.note(chunk, True)
             self._remind_of_first(partition)
         if partition.ids is not None:
-            for offset, id in enumerate(chunk.ids, end):
+            for offset, id in enumerate(chunk.ids, first):
                 if id:
                     partition.ids.stage(id_name(id), offset)
 

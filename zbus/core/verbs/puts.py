@@ -4,7 +4,7 @@
     check      how many messages, how large they are, how many a second the topic takes
     recognise  what was stored before (`zbus.core.commit.recognition`)
     refuse     what is new: the disk is full, the log ends elsewhere, too many ids are in use
-    record     keys and ids, and the messages in the chunk of this turn
+    record     the messages in the chunk of this turn, and their keys and ids
     place      in front of what is ready, or beside the log until it is due
     answer     when all of it is durable, what is new and what was there before
 
@@ -148,10 +148,10 @@ class Puts:
             part = self._join(partition, ticket, len(chunk.bodies), found)
         if not new.bodies:
             return
-        if found is not None:
-            self.recognition.record(partition, found)
         first, due = partition.end, new.due
         self._tick.stage(partition, part, new)
+        if found is not None:  # not before it is there: what is recognised is acknowledged
+            self.recognition.record(partition, found, first)
         if options.place is PutPlace.FRONT:
             self._put_in_front(partition, first, due)
         elif options.place is PutPlace.DUE and due is not None:
