@@ -71,7 +71,10 @@ class Socket:
 
 class TlsSocket(Socket):
     """One thread may send while another receives, which `ssl.SSLSocket` does not allow: a lock is
-    held while it works, but not while the network is waited for."""
+    held while it works, but not while the network is waited for.
+
+    OpenSSL cannot change keys while a record is half sent: a peer that asks for new ones then (TLS
+    1.3; brokers never do) ends the connection with "bad length", and it is made again."""
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
         super().__init__(connection)
