@@ -153,7 +153,7 @@ PARTS_OF_THE_CORE = {
     "_fencing",
     "_following",
     "_memory",
-    "_put_and_ack",
+    "_completions",
     "_puts",
     "_retention",
     "_standbys",

@@ -917,7 +917,7 @@ RETRIED: list[Mutant] = [
         "zbus/core/broker.py",
         (
             "dies-before-it-is-settled",
-            "            if self._put_and_ack.found:  #",
+            "            if self._completions.found:  #",
             "            if False:  #",
             "core/patterns/test_dead_letters.py",
         ),

@@ -75,15 +75,15 @@ PUSHED: list[Mutant] = [
     *mutants_of(
         "zbus/core/patterns/schedules.py",
         (
-            "schedule-without-a-key",
-            "chunk.tag_of(at), key, once=once)",
-            "chunk.tag_of(at), key)",
-            SCHEDULES,
+            "schedule-goes-on-by-itself",
+            "self._completions.put_leased(into, due, occurrence, [source])",
+            "self._puts.put_all(into, due, occurrence)\n        self.give_back(due, next_ms)",
+            "core/patterns/test_schedules.py",
         ),
         (
             "schedule-ends-when-the-disk-is-full",
-            "now_ms + AGAIN_MS)\n            return\n        if due",
-            "now_ms + 9**15)\n            return\n        if due",
+            "now_ms + AGAIN_MS)\n        elif due",
+            "now_ms + 9**15)\n        elif due",
             SCHEDULES,
         ),
         (

@@ -4,34 +4,52 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, mutants_of
 
-SETTLING = "core/patterns/test_put_and_ack.py"
+SETTLING = "core/patterns/test_completions.py"
 
 SETTLED: list[Mutant] = [
     *mutants_of(
         "zbus/core/persistence/storage.py",
         (
-            "settlement-behind-its-messages",
-            "            if change is not None and (change.settlements or change.settled):\n",
+            "completion-behind-its-messages",
+            "            if change is not None and (change.completions or change.completed):\n",
             "            if False:\n",
             SETTLING,
         ),
     ),
     *mutants_of(
-        "zbus/core/topics/pending_acks.py",
+        "zbus/core/topics/open_completions.py",
         (
-            "settlement-without-its-messages",
-            "            if settlement.end <= end:\n",
+            "completion-without-its-messages",
+            "            if completion.end <= end:\n",
             "            if True:\n",
             SETTLING,
         ),
     ),
     *mutants_of(
-        "zbus/core/patterns/put_and_ack.py",
+        "zbus/core/patterns/completions.py",
         (
             "dead-letter-twice",
-            "            known.add(settlement)\n",
+            "            known.add(completion)\n",
             "",
             "core/patterns/test_dead_letters.py",
+        ),
+        (
+            "delayed-again-after-it-was-fired",
+            "return backlog.attempts.get(offset, 0) == self.attempts - (not leased)",
+            "return True",
+            SETTLING,
+        ),
+        (
+            "not-delayed-when-its-lease-was-lost",
+            " - (not leased)",
+            "",
+            SETTLING,
+        ),
+        (
+            "not-delayed-when-it-was-held",
+            "if not self.due_ms or offset in backlog.leased.settling:",
+            "if not self.due_ms:",
+            "core/patterns/test_completions_fenced.py",
         ),
     ),
     *mutants_of(

@@ -14,9 +14,9 @@ import attrs
 from zbus.cli import main
 from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
-from zbus.core.cursor.state import Entries, EntryState, GroupChange, Origin, Settlement
+from zbus.core.cursor.state import Completion, Entries, EntryState, GroupChange, Origin
 from zbus.core.persistence import replay
-from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.open_completions import OpenCompletions
 from zbus.storage.local.files import OsFiles
 
 
@@ -87,10 +87,10 @@ def impatient() -> None:
 def forget_settlements() -> None:
     """A restart does not know what was stored along with an ack that was not written yet."""
 
-    def nothing(stored: Iterable[Settlement], end: int) -> None:
+    def nothing(stored: Iterable[Completion], end: int) -> None:
         pass
 
-    PendingAcks.found = nothing  # type: ignore[method-assign]
+    OpenCompletions.found = nothing  # type: ignore[method-assign]
 
 
 def half_moves() -> None:

@@ -116,7 +116,7 @@ def state(change: StateChange) -> Any:
     plain = attrs.asdict(attrs.evolve(change, originals=()), recurse=True)
     assert not change.ids
     del plain["ids"], plain["expiries"]
-    for later in ("incarnation", "number", "emptied", "purges", "settlements", "settled"):
+    for later in ("incarnation", "number", "emptied", "purges", "completions", "completed"):
         assert not plain.pop(later)
     for group, known in zip(plain["groups"], change.groups, strict=True):
         del group["delayed"]

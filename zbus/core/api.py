@@ -50,7 +50,7 @@ from zbus.core.model.webhook import SECRETS_MAX as PUSH_SECRETS_MAX
 from zbus.core.model.webhook import TIMEOUT_MS_MAX as PUSH_TIMEOUT_MS_MAX
 from zbus.core.model.webhook import TIMEOUT_MS_MIN as PUSH_TIMEOUT_MS_MIN
 from zbus.core.model.webhook import Push, PushState
-from zbus.core.patterns.put_and_ack import Source
+from zbus.core.patterns.completions import Source
 from zbus.core.patterns.schedules import CRON as CRON_LINE
 from zbus.core.patterns.schedules import CRON_BYTES_MAX, ZONE_BYTES_MAX
 from zbus.core.patterns.schedules import PREFIX as SCHEDULES_PREFIX

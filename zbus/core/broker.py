@@ -30,8 +30,8 @@ from zbus.core.model.limits import DEFAULT_LIMITS, Limits
 from zbus.core.model.pull_options import ONE, PullOptions
 from zbus.core.model.request_clock import RequestClock
 from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.patterns.completions import Completions
 from zbus.core.patterns.dead_letters import DeadLetters
-from zbus.core.patterns.put_and_ack import PutAndAck
 from zbus.core.patterns.redrive import Redriver
 from zbus.core.patterns.schedules import Schedules
 from zbus.core.patterns.transactions import Transactions
@@ -94,9 +94,9 @@ class Broker:
         self._tick = runs.tick
         self._retention = Retention(storage, runs, timers)
         self._puts = puts = Puts(runs, timers, limits)
-        self._put_and_ack = PutAndAck(self.topics, runs, puts, timers)
+        self._completions = Completions(self.topics, runs, puts, timers)
         self._standbys = Standbys(dispatch.pulls, timers, limits.waiting_max, self.register)
-        DeadLetters(self.topics, runs, self._put_and_ack, timers)
+        DeadLetters(self.topics, runs, self._completions, timers)
         self._bind(storage, ids)
         self._fencing = Fencing(
             self, dispatch.pulls, dispatch.wake, storage, self._retention, self.changes, timers
@@ -105,13 +105,13 @@ class Broker:
             self.topics,
             storage,
             runs,
-            self._put_and_ack,
+            self._completions,
             timers,
             self.declare,
             self.remove_topic,
             limits.txn_ttl_ms,
         )
-        self.schedules = Schedules(self, runs, puts)
+        self.schedules = Schedules(self, runs, puts, self._completions)
 
     def _bind(self, storage: Storage, ids: Iterator[bytes]) -> None:
         """Verbs that are those of a part: to call them costs no step more."""
@@ -119,7 +119,7 @@ class Broker:
         self.new_id: Callable[[], bytes] = ids.__next__
         # Putting.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
-        self.put_and_ack = self._put_and_ack.put
+        self.put_and_ack = self._completions.put
         self.refuse_puts = puts.refuse
         self.put_refusal, self.too_large = puts.refusal, puts.too_large
         # Settling deliveries, of many as one change.
@@ -164,7 +164,7 @@ class Broker:
             self.adopt,
             self._standbys.admit,
         ).declare
-        self.redrive = Redriver(runs, self._put_and_ack, self.timers).redrive
+        self.redrive = Redriver(runs, self._completions, self.timers).redrive
         self.expel = runs.following.expel
 
     # -- the turn -------------------------------------------------------------------------
@@ -179,16 +179,16 @@ class Broker:
         if heap and heap[0][0] <= self.now_ms:
             self._tick.forgotten = 0
             self._retention.begin()
-            if self._put_and_ack.found:  # what is settled must not die, too, as its lease is over
-                self._put_and_ack.recover()
+            if self._completions.found:  # what is settled must not die, too, as its lease is over
+                self._completions.recover()
             self.timers.run(self.now_ms)
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
         if self.faults.doubt is not None:
             raise self.faults.doubt
-        if self._put_and_ack.found:
-            self._put_and_ack.recover()
+        if self._completions.found:
+            self._completions.recover()
         tick, following = self._tick, self._runs.following
         due_ms = tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
@@ -262,7 +262,7 @@ class Broker:
         """It was read from storage, at the start or again."""
         partition.log = Log(partition, self._memory)
         partition.recovered = partition.end
-        self._put_and_ack.found.append(partition)
+        self._completions.found.append(partition)
         self._puts.recognition.remind(partition)
         self._dispatch.expiry.arm(partition)
         if partition.topic_changed or not self._storage.holds(partition):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.core.patterns.test_put_and_ack import crashes
+from tests.core.patterns.test_completions import crashes
 from tests.core.support import Box, CrashJournal, Probe, again, cool, ranges
 from tests.core.upkeep.test_fencing import LateBox
 from zbus.core.cursor.state import GroupOptions, TopicOptions

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.core.patterns.test_put_and_ack import crashes
+from tests.core.patterns.test_completions import crashes
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, refusal
 from tests.core.upkeep.test_fencing import LateBox
 from zbus.core.cursor.state import GroupOptions, TopicOptions
@@ -223,7 +223,7 @@ def test_a_crash_leaves_each_in_one_place(synced: int, attempts_max: int) -> Non
         assert sorted([body for bodies in found for body in bodies]) == [b"0", b"1"]
         assert found[0] in ([], [b"0"])
         assert found[1] in ([], [b"1"])
-        assert again(after).topic("Dead").partitions[0].settlements is None
+        assert again(after).topic("Dead").partitions[0].completions is None
 
 
 @pytest.mark.parametrize("fate", [Verdict.LOST, Verdict.CONFLICT])

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.core.patterns.test_put_and_ack import crashes
+from tests.core.patterns.test_completions import crashes
 from tests.core.support import Box, CrashJournal, Probe, again, refusal
 from tests.limits import checked
 from zbus.core.cursor.state import GroupOptions, TopicOptions

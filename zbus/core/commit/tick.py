@@ -277,12 +277,12 @@ class Tick:
         """Nothing of what this tick gathered for the partition is written."""
         self.behind.pop(partition, None)
         puts, confirms = partition.puts, partition.confirms
-        settlements = partition.settlements
-        if settlements is not None:
-            settlements.truncate(partition.written)
+        completions = partition.completions
+        if completions is not None:
+            completions.truncate(partition.written)
         partition.reset(partition.first, partition.written)
         partition.visible = partition.first
-        partition.settlements = settlements  # what they settle is held until it was read again
+        partition.completions = completions  # what they settle is held until it was read again
         for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
             ticket.settle(why)
 
@@ -317,8 +317,8 @@ class Tick:
         partition.originals.truncate(first)
         if partition.expiries is not None:
             partition.expiries.truncate(first)
-        if partition.settlements is not None:
-            partition.settlements.truncate(first)
+        if partition.completions is not None:
+            partition.completions.truncate(first)
         partition.purged_to = min(partition.purged_to, first)
         for number, place in partition.purges.items():
             partition.purges[number] = min(place, first)

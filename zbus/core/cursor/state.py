@@ -230,9 +230,9 @@ class GroupChange:
 
 
 @attrs.frozen
-class Settlement:
-    """Deliveries of some group that are settled by what is put here
-    (`zbus.core.patterns.put_and_ack`)."""
+class Completion:
+    """What becomes of deliveries of some group once messages are stored here
+    (`zbus.core.patterns.completions`)."""
 
     number: int  # of its partition
     end: int  # it counts if the messages before this offset are here
@@ -243,6 +243,8 @@ class Settlement:
     partition: int
     ranges: tuple[tuple[int, int], ...]  # offsets: the first, and the one after the last
     dead: bool = False  # they are dead-lettered, not done
+    due_ms: int = 0  # they are given back until then, not done; 0 = they are done
+    attempts: int = 0  # with `due_ms`: how often each had been delivered
 
 
 @attrs.define  # as good as frozen: frozen ones take twice as long to make
@@ -260,9 +262,9 @@ class StateChange:
     number: int = 0  # the last one given to a decision; in partition 0
     emptied: tuple[int, ...] = ()  # likewise: a decision's number, then each partition's first
     purges: tuple[tuple[int, int], ...] = ()  # numbers of such decisions, and what is first here
-    # What is put here settles elsewhere, and numbers of what is settled.
-    settlements: tuple[Settlement, ...] = ()
-    settled: tuple[int, ...] = ()
+    # What is to be completed elsewhere, and the numbers of what is.
+    completions: tuple[Completion, ...] = ()
+    completed: tuple[int, ...] = ()
 
     def truncated(self, end: int) -> StateChange:
         """The same, knowing nothing of offsets from `end` on."""
@@ -286,5 +288,5 @@ class StateChange:
             ids=self.ids.truncated(end),
             expiries=self.expiries.truncated(end),
             purges=purges,
-            settlements=tuple([one for one in self.settlements if one.end <= end]),
+            completions=tuple([one for one in self.completions if one.end <= end]),
         )

@@ -2,7 +2,7 @@
 
 A message that is dead for its group stays leased, to no client, until it is stored there: with what
 it was put with, and with lines that say where it comes from and why it is dead. To store it and to
-finish it is one step, also across a crash (`zbus.core.patterns.put_and_ack`). Where that is not
+finish it is one step, also across a crash (`zbus.core.patterns.completions`). Where that is not
 possible now (the topic is gone, the disk is full, a partition is read again) it is tried again each
 second, and nothing is lost meanwhile.
 
@@ -21,7 +21,7 @@ from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.ticket import Silent
-from zbus.core.patterns.put_and_ack import PutAndAck, Source
+from zbus.core.patterns.completions import Completions, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Group, Topic
 
@@ -56,12 +56,12 @@ class DeadLetters:
         self,
         topics: dict[str, Topic],
         runs: RunQueue,
-        settling: PutAndAck,
+        completions: Completions,
         timers: Timers,
     ) -> None:
         self._topics = topics
         self._tick = runs.tick
-        self._settling = settling
+        self._completions = completions
         self._again = timers.timer(self._store, lambda dying: dying.group)
         # By group, partition and offset. A message may die twice, if its partition was read again
         # before it was stored: the last time counts.
@@ -127,7 +127,7 @@ class DeadLetters:
         chunk = _with_lines(dying, *found, backlog.attempts.get(offset, 1))
         partition = target.partition_for(chunk.key_of(0))
         source = Source(group, group.topic.partitions[index], [range(offset, offset + 1)], True)
-        self._settling.put_leased(partition, _Stored(self, dying), chunk, [source])
+        self._completions.put_leased(partition, _Stored(self, dying), chunk, [source])
 
 
 class _Stored(Silent):

@@ -1,7 +1,7 @@
 """Dead messages go back to where they come from, or to another topic.
 
 Each is leased to no client, read, put without the lines that say why it died, and acknowledged
-in the same step (`zbus.core.patterns.put_and_ack`). Such a lease is no attempt. Those that cannot
+in the same step (`zbus.core.patterns.completions`). Such a lease is no attempt. Those that cannot
 go back, because the topic is gone or is not for the caller, are ready again when the others are
 done. This many are moved in a turn, and no more: the rest goes on with the next one.
 """
@@ -19,8 +19,8 @@ from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.patterns.completions import Completions, Source
 from zbus.core.patterns.dead_letters import origin_of, without_lines
-from zbus.core.patterns.put_and_ack import PutAndAck, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -36,9 +36,9 @@ Target = Callable[[str], Topic | None]
 
 
 class Redriver:
-    def __init__(self, runs: RunQueue, settling: PutAndAck, timers: Timers) -> None:
+    def __init__(self, runs: RunQueue, completions: Completions, timers: Timers) -> None:
         self.runs = runs
-        self.settling = settling
+        self.completions = completions
         self.timer = timers.timer(_Job.go_on, lambda job: job.group)
 
     def redrive(
@@ -179,7 +179,7 @@ class _Job:
         copy = Chunk.single(make_row(id, headers, chunk.bodies[at], chunk.tag_of(at), key))
         into = topic.partition_for(key)
         source = Source(self.group, partition, [range(offset, offset + 1)])
-        put = self._redriving.settling.put_leased
+        put = self._redriving.completions.put_leased
         put(into, _Put(self, partition, offset), copy, [source])
 
     def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:

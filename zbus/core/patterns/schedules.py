@@ -3,15 +3,14 @@
     cron.<topic>    schedules: messages with lines that say when, delayed until the next time
 
 What reads that topic is in here. When a schedule is due, an occurrence of it is put into <topic>,
-and then the schedule is given back until its next time. So it is listed, cancelled and moved like
-any other delayed message, lives as long as it is not finished, and needs nothing remembered
-elsewhere.
+and the schedule is given back until its next time: both or neither, also across a crash
+(`zbus.core.patterns.completions`). So it is listed, cancelled and moved like any other delayed
+message, lives as long as it is not finished, and needs nothing remembered elsewhere.
 
-An occurrence is put with an idempotency key that names the schedule and the time. A crash after it
-was put and before the schedule was given back has it put once more, and that is recognised. The
-time is the last one that has passed: of those that a broker was not there for, the last one comes,
-and only that. Who gives a schedule another time (`fire`, `reschedule`) has an occurrence for just
-that time. What is due at a time that the expression does not name is known by that.
+The time of an occurrence is the last one that has passed: of those that a broker was not there for,
+the last one comes, and only that. A schedule that is given another time (`fire`, `reschedule`) has
+an occurrence for just that time. What is due at a time that the expression does not name is known
+by that.
 
 Tests: `tests/conformance/test_schedules.py`.
 """
@@ -30,6 +29,7 @@ from zbus.core.model.containment import Containment
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.pull_options import ENDLESS, PullOptions
 from zbus.core.model.ticket import Opening, Silent, Ticket
+from zbus.core.patterns.completions import Completions, Source
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Delivered
 from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
@@ -82,10 +82,13 @@ class Broker(Protocol):
 
 
 class Schedules:
-    def __init__(self, broker: Broker, runs: RunQueue, puts: Puts) -> None:
+    def __init__(
+        self, broker: Broker, runs: RunQueue, puts: Puts, completions: Completions
+    ) -> None:
         self._broker = broker
         self._runs = runs
         self._puts = puts
+        self._completions = completions
         self._again = broker.timers.timer(self._keep, lambda topic: topic)
         self.times: Times | None = None  # a dialect that takes schedules brings it
         self.session = Session(b"schedules", "schedules")
@@ -165,22 +168,23 @@ class Schedules:
         if time_ms is None or target is None or target.options.calls:
             self.finish(due)  # its target is gone, or cannot take it
             return
-        place = partition.index, due.at
         # Without `cron`: a consumer that passes its lines on would make another schedule.
         id = chunk.id_of(at, partition.index)
         headers = without_lines(chunk.headers[at])
         headers += b"cron_id: %b\r\ncron_time: %d\r\n" % (id, time_ms)
-        made_ms = group.topic.options.created_ms
-        once = b"cron-%d-%d-%d-%d" % (made_ms, *place, time_ms)
         key = chunk.key_of(at)
-        found = make_row(b"", headers, chunk.bodies[at], chunk.tag_of(at), key, once=once)
-        # Always the same one, or what was put before is not recognised.
-        known = target.partitions
+        occurrence = Chunk.single(make_row(b"", headers, chunk.bodies[at], chunk.tag_of(at), key))
+        known = target.partitions  # always the same one: they come in order
         into = target.partition_for(key) if key else known[due.at % len(known)]
         if into.fenced is not None:
             self.give_back(due, now_ms + AGAIN_MS)
-        else:
-            self._puts.put(into, due, found)
+            return
+        assert self.times is not None
+        next_ms = self.times.next_ms(due.cron, due.zone, now_ms) or 0  # 0 = it ends with this one
+        attempts = group.backlogs[partition.index].attempts.get(due.at, 0)
+        place = [range(due.at, due.at + 1)]
+        source = Source(group, partition, place, due_ms=next_ms, attempts=attempts)
+        self._completions.put_leased(into, due, occurrence, [source])
 
     def _time_of(self, due: _Due, chunk: Chunk, at: int) -> int | None:
         """What its occurrence stands for: the last time that the expression names, or the one that
@@ -197,18 +201,10 @@ class Schedules:
 
     def occurred(self, due: _Due, outcome: Outcome) -> None:
         """An occurrence is stored, or it cannot be now."""
-        now_ms = self._runs.tick.now_ms
         if isinstance(outcome, BrokerError):
-            self.give_back(due, now_ms + AGAIN_MS)
-            return
-        if due.group.moved is not None:
+            self.give_back(due, self._runs.tick.now_ms + AGAIN_MS)
+        elif due.group.moved is not None:
             due.group.moved.pop(due.at, None)
-        assert self.times is not None
-        next_ms = self.times.next_ms(due.cron, due.zone, now_ms)
-        if next_ms is None:
-            self.finish(due)
-        else:
-            self.give_back(due, next_ms)
 
     def give_back(self, due: _Due, due_ms: int) -> None:
         if due.alive:

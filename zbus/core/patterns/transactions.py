@@ -8,7 +8,7 @@ Staging is a put into the first topic. A commit is one message in the second, th
 names the batch and the offsets that belong to it, and finishes the decision before it in the same
 write. When that is durable it is decided, whatever ends in between: then the messages are put
 where they belong, some at a time, each portion finished in the first topic by the same step
-(`zbus.core.patterns.put_and_ack`), and what was staged before and not named is dropped. So nothing
+(`zbus.core.patterns.completions`), and what was staged before and not named is dropped. So nothing
 has to be remembered elsewhere: a start finds the decision, and which of its messages are not moved
 yet.
 
@@ -32,7 +32,7 @@ from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
 from zbus.core.model.limits import DELAY_MS_MAX
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Opening, Silent, Ticket
-from zbus.core.patterns.put_and_ack import PutAndAck, Source
+from zbus.core.patterns.completions import Completions, Source
 from zbus.core.patterns.transaction_expiry import Lapsing
 from zbus.core.patterns.transaction_log import (
     GROUP,
@@ -72,7 +72,7 @@ class Transactions:
         topics: dict[str, Topic],
         storage: Storage,
         runs: RunQueue,
-        settling: PutAndAck,
+        completions: Completions,
         timers: Timers,
         declare: Callable[..., None],
         remove: Callable[[Ticket, Topic], None],
@@ -81,7 +81,7 @@ class Transactions:
         self._topics = topics
         self._storage = storage
         self._runs = runs
-        self._settling = settling
+        self._completions = completions
         self._declare = declare
         self._remove = remove
         self._apps: dict[str, Producer] = {}
@@ -385,7 +385,7 @@ class Transactions:
         sources: Sequence[Source],
         done: Callable[[object], None],
     ) -> None:
-        self._settling.put_leased(into, _Called(done), chunk, sources)
+        self._completions.put_leased(into, _Called(done), chunk, sources)
 
     def _drop_others(self, app: Producer, decided: Decision) -> Task:
         """What was staged before and is not of this batch: attempts that were given up."""

@@ -26,7 +26,7 @@ from zbus.core.cursor.state import Origin
 from zbus.core.dedup.active_ids import ActiveIds
 from zbus.core.dedup.window import KEY_MS, DedupWindow
 from zbus.core.timing.delays import Delays
-from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.recovered import RecoveredState
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.storage.format.batch import (
@@ -132,7 +132,7 @@ class Replay(RecoveredState):
         partition.originals = self.originals
         partition.keep_ids(self.ids if partition.topic.options.dedupe_live else None)
         partition.expiries = self.expiries or None
-        partition.settlements = PendingAcks.found(self.settlements.values(), self.end)
+        partition.completions = OpenCompletions.found(self.completions.values(), self.end)
         # A crash while several lanes were changed leaves some behind: they follow now.
         partition.topic_changed = self.topic != partition.topic.options
         state = partition.stored

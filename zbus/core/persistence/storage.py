@@ -129,9 +129,9 @@ def _failed(partitions: Sequence[Partition], verdicts: Verdicts) -> Failed:
 
 
 def _apart(change: StateChange) -> tuple[StateChange, StateChange | None]:
-    """What a change says of settlements, and all else if there is more."""
-    own = StateChange(settlements=change.settlements, settled=change.settled)
-    rest = attrs.evolve(change, settlements=(), settled=())
+    """What a change says of completions, and all else if there is more."""
+    own = StateChange(completions=change.completions, completed=change.completed)
+    rest = attrs.evolve(change, completions=(), completed=())
     return own, None if rest == StateChange() else rest
 
 
@@ -184,7 +184,7 @@ class Storage:
         batches: list[Batch] = []
         crc = state.last_crc
         if chunk is not None:
-            if change is not None and (change.settlements or change.settled):
+            if change is not None and (change.completions or change.completed):
                 # Before the messages: those of a torn write must not be there without it.
                 own, change = _apart(change)
                 batches.append(

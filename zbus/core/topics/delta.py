@@ -13,7 +13,7 @@ from zbus.core.cursor.state import GroupChange, StateChange
 from zbus.core.dedup.entries import NO_IDS
 from zbus.core.dedup.window import KEY_MS
 from zbus.core.timing.delays import NOTHING
-from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.topic import Partition
 
 
@@ -22,7 +22,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     if partition.expiries is not None:  # a message that every group is done with needs none
         partition.expiries.fall_off(max(partition.first, partition.finished() or 0))
     partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
-    topic, index, known = partition.topic, partition.index, partition.settlements
+    topic, index, known = partition.topic, partition.index, partition.completions
     groups = []
     for group in topic.groups.values():
         backlog = group.backlogs[index]
@@ -47,7 +47,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
         number=0 if index else topic.number,
         emptied=() if index else topic.emptied,
         purges=tuple(partition.purges.items()),
-        settlements=() if known is None else tuple(known.open.values()),
+        completions=() if known is None else tuple(known.open.values()),
     )
 
 
@@ -57,8 +57,8 @@ def _purged_to(partition: Partition) -> int:
     return 0 if undecided else partition.purged_to
 
 
-def _has_news(settlements: PendingAcks) -> bool:
-    return bool(settlements.fresh or settlements.settled)
+def _has_news(completions: OpenCompletions) -> bool:
+    return bool(completions.fresh or completions.closed)
 
 
 def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
@@ -68,7 +68,7 @@ def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
         or partition.removed_groups
         or partition.topic_changed
         or _purged_to(partition) > partition.first
-        or (partition.settlements is not None and _has_news(partition.settlements))
+        or (partition.completions is not None and _has_news(partition.completions))
     ):
         return None
     index, known = partition.index, partition.topic
@@ -102,8 +102,8 @@ def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
     first = _purged_to(partition) if _purged_to(partition) > partition.first else 0
     purges = tuple(partition.purges.items()) if partition.topic_changed else ()
     partition.topic_changed = False
-    settlements, settled = (
-        ((), ()) if partition.settlements is None else partition.settlements.take()
+    completions, completed = (
+        ((), ()) if partition.completions is None else partition.completions.take()
     )
     return StateChange(
         topic,
@@ -112,6 +112,6 @@ def take_changes(partition: Partition, now_ms: int = 0) -> StateChange | None:
         number=known.number if decides else 0,
         emptied=known.emptied if decides else (),
         purges=purges,
-        settlements=settlements,
-        settled=settled,
+        completions=completions,
+        completed=completed,
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import (
+    Completion,
     GroupChange,
     GroupOptions,
     Origin,
-    Settlement,
     StateChange,
     TopicOptions,
 )
@@ -31,7 +31,7 @@ class RecoveredState:
         self.number = 0  # the highest of a decision that is spoken of
         self.emptied: tuple[int, ...] = ()
         self.purges: dict[int, int] = {}
-        self.settlements: dict[int, Settlement] = {}
+        self.completions: dict[int, Completion] = {}
         self.forgotten = 0  # messages below it are no more
         # By name and incarnation. Partition 0 has one of each name; the others have
         # those, too, of which they cannot know whether they are the past or the future.
@@ -50,7 +50,7 @@ class RecoveredState:
             self.backlogs.clear()
             self.origins.clear()
             self.purges.clear()
-            self.settlements.clear()
+            self.completions.clear()
             self.incarnation, self.number, self.emptied = change.incarnation, 0, ()
         self.topic = change.topic or self.topic
         if change.first > self.forgotten:
@@ -61,9 +61,9 @@ class RecoveredState:
         self.number = max(self.number, change.number, *[number for number, _ in change.purges])
         self.emptied = change.emptied or self.emptied
         self.purges.update(change.purges)
-        self.settlements.update({one.number: one for one in change.settlements})
-        for number in change.settled:
-            self.settlements.pop(number, None)
+        self.completions.update({one.number: one for one in change.completions})
+        for number in change.completed:
+            self.completions.pop(number, None)
         for group in change.groups:
             key = group.name.lower()
             if group.removed:

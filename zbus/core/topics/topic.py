@@ -31,8 +31,8 @@ from zbus.core.model.ticket import Ticket
 from zbus.core.model.webhook import PushState
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.calls import Call, Routed
+from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
-from zbus.core.topics.pending_acks import PendingAcks
 from zbus.core.topics.stored import StoredLog
 from zbus.core.topics.views import Progress
 
@@ -367,6 +367,7 @@ class Partition:
 
     __slots__ = (
         "changed",
+        "completions",
         "confirms",
         "end",
         "epoch",
@@ -386,7 +387,6 @@ class Partition:
         "recovered",
         "removed",
         "removed_groups",
-        "settlements",
         "staged",
         "stored",
         "topic",
@@ -418,7 +418,7 @@ class Partition:
         self.originals = DedupWindow()  # what must not be stored again
         self.keep_ids(None if self.ids is None else ActiveIds())
         self.expiries: Delays | None = None  # when messages expire, if some do
-        self.settlements: PendingAcks | None = None  # of deliveries, by what was put here
+        self.completions: OpenCompletions | None = None  # of deliveries, by what was put here
         # This tick.
         self.staged: Chunk | None = None
         self.last: Ticket | None = None  # of what is staged: more may be put along with it

@@ -47,10 +47,10 @@ import msgspec
 
 from zbus.core.cursor.state import (
     NO_ENTRIES,
+    Completion,
     GroupChange,
     GroupOptions,
     Origin,
-    Settlement,
     StateChange,
     TopicOptions,
 )
@@ -115,7 +115,7 @@ class _StoredGroup(msgspec.Struct, omit_defaults=True):
     origin: Origin | None = None
 
 
-class _StoredSettlement(msgspec.Struct, array_like=True):
+class _StoredCompletion(msgspec.Struct, array_like=True):
     number: _Natural
     end: _Natural
     topic: str
@@ -125,6 +125,8 @@ class _StoredSettlement(msgspec.Struct, array_like=True):
     partition: _Natural
     ranges: tuple[tuple[_Natural, _Natural], ...]
     dead: bool = False
+    due_ms: _Natural = 0
+    attempts: _Natural = 0
 
 
 class _StoredChange(msgspec.Struct, omit_defaults=True):
@@ -139,8 +141,8 @@ class _StoredChange(msgspec.Struct, omit_defaults=True):
     number: _Natural = 0
     emptied: tuple[_Natural, ...] = ()
     purges: tuple[tuple[_Natural, _Natural], ...] = ()
-    settlements: tuple[_StoredSettlement, ...] = ()
-    settled: tuple[_Natural, ...] = ()
+    completions: tuple[_StoredCompletion, ...] = msgspec.field(default=(), name="settlements")
+    completed: tuple[_Natural, ...] = msgspec.field(default=(), name="settled")
 
 
 _from_json = msgspec.json.Decoder(_StoredChange).decode
@@ -149,7 +151,7 @@ _from_json = msgspec.json.Decoder(_StoredChange).decode
 def encode_change(change: StateChange) -> bytes:
     """Make the payload of a STATE or CHECKPOINT batch."""
     vectors = change.originals or change.ids or change.expiries
-    more = change.first or vectors or change.settlements or change.settled
+    more = change.first or vectors or change.completions or change.completed
     if change.topic is None and len(change.groups) == 1 and not more:
         group = change.groups[0]
         rest = group.removed or group.reset or group.entries or group.delayed or group.fates
@@ -182,8 +184,8 @@ def _encode_any(change: StateChange) -> bytes:
             change.number,
             change.emptied,
             change.purges,
-            tuple([_StoredSettlement(*attrs.astuple(one)) for one in change.settlements]),
-            change.settled,
+            tuple([_StoredCompletion(*attrs.astuple(one)) for one in change.completions]),
+            change.completed,
         )
     )
     parts: list[Part] = [_LENGTH.pack(len(text)), text, PADDING[len(text) + 4 & 7]]
@@ -299,8 +301,8 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
         stored.number,
         stored.emptied,
         stored.purges,
-        tuple([Settlement(*msgspec.structs.astuple(one)) for one in stored.settlements]),
-        stored.settled,
+        tuple([Completion(*msgspec.structs.astuple(one)) for one in stored.completions]),
+        stored.completed,
     )
 
 

@@ -11,29 +11,30 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
 from zbus.core.model.message_state import MessageState
-from zbus.core.patterns.put_and_ack import Source
+from zbus.core.patterns.completions import Source
 from zbus.storage.port import Lane, Verdict
 
 SOURCE: Lane = ("T", 0)
 TARGET: Lane = ("Out", 0)
 
 
-def prepared() -> LateBox:
+def prepared(lease_stored: bool = True) -> LateBox:
     """A message of `T` is leased by g; nothing is in `Out`."""
     box = LateBox()
     box.declare(TopicOptions("Out", durability="disk"), "g", GroupOptions(lease=True))
     box.put(b"0")
     box.settle()
     assert box.take() == [b"0"]
-    box.settle(10)
+    if lease_stored:
+        box.settle(10)
     return box
 
 
-def transform(box: LateBox) -> Probe:
+def transform(box: LateBox, due_ms: int = 0) -> Probe:
     probe = Probe()
     chunk = Chunk.of([Message(b"", body=b"result")])
-    source = Source(box.group(), box.partition(), ranges([0]))
-    box.broker._put_and_ack.put(box.partition("Out"), probe, chunk, [source])
+    source = Source(box.group(), box.partition(), ranges([0]), due_ms=due_ms, attempts=1)
+    box.broker._completions.put(box.partition("Out"), probe, chunk, [source])
     box.turn()
     return probe
 
@@ -105,14 +106,21 @@ def test_what_is_lost_holds_nothing_after_it_was_read_again() -> None:
     assert box.take() == [b"0"]
 
 
-def test_it_is_decided_right_after_its_partition_was_read_again() -> None:
-    """In the same turn, before it was looked at what settles its deliveries."""
-    box = prepared()
-    probe = transform(box)
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("lease_stored", [True, False])
+@pytest.mark.parametrize("delay_ms", [0, 100_000])
+def test_it_is_decided_right_after_its_partition_was_read_again(
+    delay_ms: int, lease_stored: bool, held: bool
+) -> None:
+    """In the same turn, before it was looked at what becomes of its deliveries; or after that."""
+    box = prepared(lease_stored)
+    probe = transform(box, delay_ms and box.now_ms + delay_ms)
     fence(box, SOURCE)
     step(box, SOURCE)
     assert box.partition(*SOURCE).fenced is None
+    if held:
+        box.turn()
     step(box, TARGET)
     assert probe.fine
     box.settle(60_000)
-    assert life(box) is MessageState.DONE
+    assert life(box) is (MessageState.DELAYED if delay_ms else MessageState.DONE)

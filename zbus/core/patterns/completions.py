@@ -1,16 +1,20 @@
-"""Putting messages that settle deliveries, both or neither: take, transform, put.
+"""Decide in one log, complete in others, also after a crash.
 
-What is put and what it settles lie in different logs, and a crash may keep what was written to one
-and lose what was written to the other. So the log that is put to decides. Before the messages, and
-in the same write, it says which deliveries they settle (`Settlement`). When that is durable it is
-decided and answered; then the deliveries are settled in their own log, and when that is durable,
-too, the settlement is forgotten.
+A put may decide what becomes of deliveries: a result is stored and its sources are done (take,
+transform, put), a message is dead-lettered here and finished there, a dead message goes back, a
+staged one comes to its topic, a schedule occurs and waits for its next time. Both happen or
+neither, though they lie in different logs, of which a crash may keep one and lose the other. So the
+log that is put to decides. What is to be completed, a `Completion`, has these states:
 
-A start that finds a settlement settles its deliveries again, which does no harm, if the messages
-that it counts by are there. If a crash took them it took the decision: then it does not count, and
-that is written before anything else takes their place.
+    prepared   the deliveries are *settling*: leased, and neither given back nor timed out
+    decided    it is durable, written before the messages and in the same write: answered
+    refused    the put was: the deliveries are leased as before
+    waiting    the other partition is read again, or its disk is full: tried again each second
+    closed     what it says of the deliveries is durable in their own log: it is forgotten
 
-Meanwhile the deliveries are *settling*: leased, and neither given back nor timed out.
+A start that finds one completes it again, which does no harm, if the messages that it counts by are
+there. If a crash took them it took the decision: then it does not count, and that is written before
+anything else takes their place.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, known_of
-from zbus.core.cursor.state import Settlement
+from zbus.core.cursor.state import Completion
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
@@ -27,30 +32,52 @@ from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.timing.timers import Timers
-from zbus.core.topics.pending_acks import PendingAcks
+from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import COPIED, PLAIN, PutOptions, Puts
 
 AGAIN_MS = 1_000
-"""How often it is tried again to settle where that is not possible now: a disk is full, a partition
-is read again."""
+"""How often it is tried again to complete what is not possible now: a disk is full, a partition is
+read again."""
 
 
 class Source(NamedTuple):
-    """Deliveries of a group in one partition."""
+    """Deliveries of a group in one partition, and what becomes of them: they are done, or
+    dead-lettered, or given back until a time. What was delivered more often than `attempts` says
+    was given back already."""
 
     group: Group
     partition: Partition
     ranges: Ranges
-    dead: bool = False  # they are dead-lettered, not done
+    dead: bool = False
+    due_ms: int = 0
+    attempts: int = 0
+
+    @property
+    def backlog(self) -> Backlog:
+        return self.group.backlogs[self.partition.index]
+
+    def open(self) -> list[int]:
+        """Those of which it is not yet true."""
+        backlog = self.backlog
+        return [o for offsets in self.ranges for o in offsets if self._is_open(backlog, o)]
+
+    def _is_open(self, backlog: Backlog, offset: int) -> bool:
+        leased = offset in backlog.leased.dues
+        if not leased and backlog.life(offset) is MessageState.DONE:
+            return False
+        if not self.due_ms or offset in backlog.leased.settling:
+            return True
+        # Without a lease: a crash took it, and that attempt.
+        return backlog.attempts.get(offset, 0) == self.attempts - (not leased)
 
 
-_Open: TypeAlias = "tuple[Partition, Settlement, Source]"
-"""A settlement that is not forgotten yet: of which partition, and what it settles."""
+_Open: TypeAlias = "tuple[Partition, Completion, Source]"
+"""A completion that is not closed: of which partition, and what it completes."""
 
 
-class PutAndAck:
-    """`topics` are the broker's, by lower-case name."""
+class Completions:
+    """Those of all partitions. `topics` are the broker's, by lower-case name."""
 
     def __init__(
         self, topics: dict[str, Topic], runs: RunQueue, puts: Puts, timers: Timers
@@ -95,19 +122,19 @@ class PutAndAck:
         self._puts.put_all(partition, held, chunk, options)
         if partition.end == end or not held.open:
             return  # it is refused, or was stored before: nothing has to be remembered
-        known = partition.settlements = partition.settlements or PendingAcks()
+        known = partition.completions = partition.completions or OpenCompletions()
         for one in sources:
-            settlement = _settlement(known.next_number, partition.end, one)
-            known.add(settlement)
-            held.numbers.append(settlement.number)
+            completion = _completion(known.next_number, partition.end, one)
+            known.add(completion)
+            held.numbers.append(completion.number)
 
     def _problem(self, sources: Sequence[Source]) -> BrokerError | None:
-        for group, partition, ranges, _ in sources:
+        for source in sources:
+            group, ranges, leased = source.group, source.ranges, source.backlog.leased
             if not group.lease:
                 text = f"group {group.name} acknowledges on delivery: there is nothing to settle"
                 return BrokerError(Refusal.ILLEGAL, text)
-            backlog = group.backlogs[partition.index]
-            known = set(known_of(ranges, backlog.leased)) - backlog.leased.settling
+            known = set(known_of(ranges, leased)) - leased.settling
             if len(known) < distinct(ranges):
                 missing = next(o for offsets in ranges for o in offsets if o not in known)
                 text = f"offset {missing} is not leased: nothing is stored"
@@ -116,9 +143,10 @@ class PutAndAck:
 
     def release(self, sources: Sequence[Source]) -> None:
         """Nothing was stored: the deliveries are leased as before."""
-        for group, partition, ranges, _ in sources:
-            for offset in known_of(ranges, group.backlogs[partition.index].leased.settling):
-                group.backlogs[partition.index].leased.settle_no_more(offset)
+        for source in sources:
+            leased = source.backlog.leased
+            for offset in known_of(source.ranges, leased.settling):
+                leased.settle_no_more(offset)
 
     def settle(
         self, partition: Partition, sources: Sequence[Source], numbers: Sequence[int]
@@ -140,53 +168,52 @@ class PutAndAck:
         decided settles deliveries of such partitions, too: they stay leased, to no client."""
         found, self.found = self.found, []
         for partition in found:
-            known = partition.settlements
+            known = partition.completions
             for number in list(known.open) if known is not None else ():
                 self._redo((partition, number))
         freed = self._let_go(found)
         read, self._open = set(found), []
         for topic in self._topics.values():
             for partition in topic.partitions:
-                known = partition.settlements
-                for settlement in known.open.values() if known is not None else ():
-                    source = self._source(settlement)
+                known = partition.completions
+                for completion in known.open.values() if known is not None else ():
+                    source = self._source(completion)
                     if source is None:
                         continue
-                    self._open.append((partition, settlement, source))
-                    undecided = settlement.end > partition.visible
+                    self._open.append((partition, completion, source))
+                    undecided = completion.end > partition.visible
                     if source.partition in read or (undecided and source.partition in freed):
                         self._hold(source)
 
     def _let_go(self, found: list[Partition]) -> set[Partition]:
         """These were read, and some of what they were to settle is not to be: it is leased as any
-        other, unless another settlement holds it. Gives the partitions where it is."""
+        other, unless another completion holds it. Gives the partitions where it is."""
         freed: set[Partition] = set()
-        for partition, settlement, source in self._open:
-            known = partition.settlements
-            there = None if known is None else known.open.get(settlement.number)
-            if partition in found and there != settlement and source.partition.fenced is None:
+        for partition, completion, source in self._open:
+            known = partition.completions
+            there = None if known is None else known.open.get(completion.number)
+            if partition in found and there != completion and source.partition.fenced is None:
                 self.release([source])
                 freed.add(source.partition)
         return freed
 
     def _hold(self, source: Source) -> None:
-        backlog = source.group.backlogs[source.partition.index]
-        for offsets in source.ranges:
-            for offset in offsets:
-                if offset in backlog.leased:
-                    backlog.leased.settle_later(offset)
-                elif backlog.life(offset) is not MessageState.DONE:  # its lease was lost
-                    backlog.hold(offset, self._tick.now_ms + AGAIN_MS)
-                    self._tick.change(source.partition, source.group)
+        backlog = source.backlog
+        for offset in source.open():
+            if offset in backlog.leased:
+                backlog.leased.settle_later(offset)
+            else:  # its lease was lost
+                backlog.hold(offset, self._tick.now_ms + AGAIN_MS)
+                self._tick.change(source.partition, source.group)
 
     def _redo(self, place: tuple[Partition, int]) -> None:
-        """A settlement is open, and it is not known what of it is done."""
+        """A completion is open, and it is not known what of it is done."""
         partition, number = place
-        known = None if partition.removed else partition.settlements
-        settlement = None if known is None else known.open.get(number)
-        if settlement is None or settlement.end > partition.visible:
+        known = None if partition.removed else partition.completions
+        completion = None if known is None else known.open.get(number)
+        if completion is None or completion.end > partition.visible:
             return  # it is being decided yet, or was refused
-        source = self._source(settlement)
+        source = self._source(completion)
         if source is None:
             self._close(partition, number)
         elif source.partition.fenced is not None or partition.fenced is not None:
@@ -194,35 +221,46 @@ class PutAndAck:
         else:
             self._finish(partition, number, source)
 
-    def _source(self, settlement: Settlement) -> Source | None:
+    def _source(self, completion: Completion) -> Source | None:
         """What it settles, if that is still there."""
-        topic = self._topics.get(settlement.topic.lower())
-        group = None if topic is None else topic.groups.get(settlement.group.lower())
-        if topic is None or topic.options.created_ms != settlement.topic_ms:
+        topic = self._topics.get(completion.topic.lower())
+        group = None if topic is None else topic.groups.get(completion.group.lower())
+        if topic is None or topic.options.created_ms != completion.topic_ms:
             return None
-        if group is None or group.options.created_ms != settlement.group_ms:
+        if group is None or group.options.created_ms != completion.group_ms:
             return None
-        if settlement.partition >= len(topic.partitions):
+        if completion.partition >= len(topic.partitions):
             return None
-        partition = topic.partitions[settlement.partition]
+        partition = topic.partitions[completion.partition]
         first, end = partition.first, partition.end
-        ranges = [range(max(a, first), min(b, end)) for a, b in settlement.ranges]
+        ranges = [range(max(a, first), min(b, end)) for a, b in completion.ranges]
         found = [offsets for offsets in ranges if offsets]
-        return Source(group, partition, found, settlement.dead)
+        return Source(
+            group, partition, found, completion.dead, completion.due_ms, completion.attempts
+        )
 
     def _finish(self, partition: Partition, number: int, source: Source) -> None:
-        group, there, ranges, dead = source
-        backlog = group.backlogs[there.index]
-        fate = Disposition.DEAD if dead else Disposition.DONE
-        if count := sum([finish_all(backlog, offsets, fate) for offsets in ranges]):
+        group, there, ranges, dead, due_ms, attempts = source
+        backlog = source.backlog
+        if due_ms:
+            given_back = source.open()
+            for offset in given_back:
+                backlog.attempts[offset] = attempts
+                backlog.delay(offset, due_ms)
+            self._runs.schedule_at(group, there.index, due_ms)
+            count = len(given_back)
+        else:
+            fate = Disposition.DEAD if dead else Disposition.DONE
+            count = sum([finish_all(backlog, offsets, fate) for offsets in ranges])
             backlog.dead += count if dead else 0
+        if count:
             self._runs.changed(group, there)
         if number:
             self._tick.confirm(there, _Done(self, partition, number))
 
     def _close(self, partition: Partition, number: int) -> None:
-        if partition.settlements is not None and not partition.removed:
-            partition.settlements.close(number)
+        if partition.completions is not None and not partition.removed:
+            partition.completions.close(number)
             self._tick.touch(partition)
 
     def _later(self, partition: Partition, number: int) -> None:
@@ -233,14 +271,14 @@ class PutAndAck:
 def _still_held(source: Source) -> Source:
     """Without those that are not settling any more: the group was moved meanwhile, and is to read
     them again."""
-    settling = source.group.backlogs[source.partition.index].leased.settling
+    settling = source.backlog.leased.settling
     found = [range(offset, offset + 1) for offset in known_of(source.ranges, settling)]
     return source._replace(ranges=found)
 
 
-def _settlement(number: int, end: int, source: Source) -> Settlement:
+def _completion(number: int, end: int, source: Source) -> Completion:
     group, topic = source.group, source.group.topic
-    return Settlement(
+    return Completion(
         number,
         end,
         topic.name,
@@ -250,29 +288,35 @@ def _settlement(number: int, end: int, source: Source) -> Settlement:
         source.partition.index,
         tuple([(offsets.start, offsets.stop) for offsets in source.ranges]),
         source.dead,
+        source.due_ms,
+        source.attempts,
     )
 
 
 class _Held(Ticket):
     """The put of such messages: it decides."""
 
-    __slots__ = ("_partition", "_settling", "_sources", "_ticket", "numbers")
+    __slots__ = ("_completions", "_partition", "_sources", "_ticket", "numbers")
 
     def __init__(
-        self, settling: PutAndAck, ticket: Ticket, partition: Partition, sources: Sequence[Source]
+        self,
+        completions: Completions,
+        ticket: Ticket,
+        partition: Partition,
+        sources: Sequence[Source],
     ) -> None:
         super().__init__()
-        self._settling = settling
+        self._completions = completions
         self._ticket = ticket
         self._partition = partition
         self._sources = sources
-        self.numbers: list[int] = []  # of the settlements, one of each source
+        self.numbers: list[int] = []  # of the completions, one of each source
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self._settling.release(self._sources)
+            self._completions.release(self._sources)
         else:
-            self._settling.settle(self._partition, self._sources, self.numbers)
+            self._completions.settle(self._partition, self._sources, self.numbers)
         ticket = self._ticket
         ticket.offset = self.offset
         if ticket.open:
@@ -282,16 +326,16 @@ class _Held(Ticket):
 class _Done(Silent):
     """The deliveries are settled, durably; or that has to be tried again."""
 
-    __slots__ = ("_number", "_partition", "_settling")
+    __slots__ = ("_completions", "_number", "_partition")
 
-    def __init__(self, settling: PutAndAck, partition: Partition, number: int) -> None:
+    def __init__(self, completions: Completions, partition: Partition, number: int) -> None:
         super().__init__()
-        self._settling = settling
+        self._completions = completions
         self._partition = partition
         self._number = number
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self._settling._later(self._partition, self._number)
+            self._completions._later(self._partition, self._number)
         else:
-            self._settling._close(self._partition, self._number)
+            self._completions._close(self._partition, self._number)

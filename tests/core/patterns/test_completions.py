@@ -14,7 +14,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
 from zbus.core.model.message_state import MessageState
-from zbus.core.patterns.put_and_ack import AGAIN_MS, Source
+from zbus.core.patterns.completions import AGAIN_MS, Source
 from zbus.core.topics.outcomes import Stored
 from zbus.core.verbs.seek import Start
 from zbus.storage.port import Lane
@@ -44,8 +44,19 @@ def source(box: Box, *offsets: int, index: int = 0, group: str = "g") -> Source:
 def transform(box: Box, *bodies: bytes, sources: Sequence[Source]) -> Probe:
     probe = Probe()
     chunk = Chunk.of([Message(body, body=body) for body in bodies])
-    box.broker._put_and_ack.put(box.partition("Out"), probe, chunk, sources)
+    box.broker._completions.put(box.partition("Out"), probe, chunk, sources)
     return probe
+
+
+def until(box: Box, due_ms: int) -> Source:
+    """Offset 0 comes again then."""
+    return source(box, 0)._replace(
+        due_ms=due_ms, attempts=box.group("g", "In").backlogs[0].attempts[0]
+    )
+
+
+def give_back(box: Box) -> None:
+    box.broker.nack(Probe(), box.group("g", "In"), box.partition("In"), ranges([0]))
 
 
 def lives(box: Box, count: int = 3, index: int = 0) -> list[MessageState]:
@@ -121,6 +132,66 @@ def test_a_crash_leaves_both_or_neither(synced: int, segment_bytes: int) -> None
     assert seen == ({0, 1} if probe.open else {1})
 
 
+@pytest.mark.parametrize("delivered_before", [0, 2])
+@pytest.mark.parametrize("synced", range(6))
+def test_a_crash_leaves_a_result_and_a_delay_or_neither(synced: int, delivered_before: int) -> None:
+    """A delivery that is given back until a time, as a schedule is."""
+    box = prepared(count=1)
+    assert isinstance(box.journal, CrashJournal)
+    for _ in range(delivered_before):
+        give_back(box)
+        box.settle(10)
+        assert box.take(topic="In") == [b"0"]
+        box.settle(10)
+    due_ms = box.now_ms + 60_000
+    probe = transform(box, b"a", sources=[until(box, due_ms)])
+    for _ in range(synced):
+        box.turn()
+        box.journal.release(1)
+    box.turn(10)
+    for after in crashes(box):
+        after.settle()
+        stored = after.topic("Out").depth()
+        assert (lives(after, 1) == [MessageState.DELAYED]) == (stored == 1)
+        assert stored or probe.open, "it was answered, and is not there"
+        last = again(again(after))
+        last.settle(30_000)
+        assert last.take(topic="In") == ([] if stored else [b"0"])
+        last.settle(60_000)
+        assert last.take(topic="In") == [b"0"]
+
+
+@pytest.mark.parametrize("synced", range(9))
+@pytest.mark.parametrize("then", ["fired", "delivered", "deleted", "given back"])
+def test_what_was_done_after_a_delay_is_not_undone_by_a_crash(then: str, synced: int) -> None:
+    """It was completed; the note of that is not durable, and what comes after it is."""
+    box = prepared(count=1)
+    assert isinstance(box.journal, CrashJournal)
+    due_ms = box.now_ms + 60_000
+    transform(box, b"a", sources=[until(box, due_ms)])
+    while lives(box, 1) != [MessageState.DELAYED]:
+        box.turn()
+        box.journal.release(1)
+    group, partition, probe = box.group("g", "In"), box.partition("In"), Probe()
+    if then == "deleted":
+        box.broker.delete(probe, [group], partition, ranges([0]))
+    else:
+        box.broker.reschedule(probe, [group], partition, ranges([0]), 0)
+        box.turn(1)
+        assert then == "fired" or box.take(topic="In") == [b"0"]
+    if then == "given back":
+        give_back(box)
+    for _ in range(synced):
+        box.turn(1)
+        box.journal.release(1)
+    for after in crashes(box):
+        after.settle(30_000)
+        # What a power cut took may be before all of this, or, of a delivery, after its lease.
+        ready = after.take(topic="In") == [b"0"]
+        if probe.fine:
+            assert ready == (then != "deleted")
+
+
 def test_what_is_not_told_yet_is_settled_by_the_next_start() -> None:
     box = prepared("os")
     transform(box, b"a", sources=[source(box, 0)])
@@ -128,11 +199,11 @@ def test_what_is_not_told_yet_is_settled_by_the_next_start() -> None:
     after = again(box)
     after.settle()
     assert lives(after) == [MessageState.DONE, MessageState.LEASED, MessageState.LEASED]
-    known = after.partition("Out").settlements
+    known = after.partition("Out").completions
     assert known is not None
     assert not known.open
     after.settle(10)
-    assert again(after).partition("Out").settlements is None
+    assert again(after).partition("Out").completions is None
 
 
 BAD = {
@@ -225,7 +296,7 @@ def test_a_group_that_was_moved_meanwhile_reads_it_again(partitions: int) -> Non
     assert lives(box) == [MessageState.READY] * 3
     after = again(box)
     assert lives(after) == [MessageState.READY] * 3
-    assert after.partition("Out").settlements is None
+    assert after.partition("Out").completions is None
 
 
 @pytest.mark.parametrize("gone", ["group", "topic", "replaced"])
@@ -244,7 +315,7 @@ def test_the_group_goes_meanwhile(gone: str) -> None:
     box.settle(10)
     if gone == "replaced":
         assert box.take(topic="In") == [b"0", b"1", b"2"]
-    assert again(box).partition("Out").settlements is None
+    assert again(box).partition("Out").completions is None
 
 
 def test_stored_before_it_settles_as_well() -> None:
@@ -253,7 +324,7 @@ def test_stored_before_it_settles_as_well() -> None:
     for offset, settled in ((0, MessageState.DONE), (1, MessageState.DONE)):
         chunk = Chunk.of([Message(b"", body=b"a", once=b"key")])
         probe = Probe()
-        box.broker._put_and_ack.put(box.partition("Out"), probe, chunk, [source(box, offset)])
+        box.broker._completions.put(box.partition("Out"), probe, chunk, [source(box, offset)])
         box.settle()
         assert not probe.open
         assert lives(box)[offset] is settled

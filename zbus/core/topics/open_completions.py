@@ -1,0 +1,58 @@
+"""What a partition has decided that is to be completed in other logs.
+
+Tests: `tests/core/patterns/test_completions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zbus.core.cursor.state import Completion
+
+
+class OpenCompletions:
+    """Those that are open, by number, and what is to be written of them."""
+
+    __slots__ = ("closed", "fresh", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[int, Completion] = {}
+        self.fresh: list[Completion] = []  # not written yet
+        self.closed: list[int] = []  # numbers, likewise
+
+    @classmethod
+    def found(cls, stored: Iterable[Completion], end: int) -> OpenCompletions | None:
+        """Of a partition that was read again and ends there. What lost its messages does not count,
+        and that is written before anything takes their place."""
+        found = cls()
+        for completion in stored:
+            if completion.end <= end:
+                found.open[completion.number] = completion
+            else:
+                found.closed.append(completion.number)
+        return found if found.open or found.closed else None
+
+    @property
+    def next_number(self) -> int:
+        return 1 + max([*self.open, *self.closed], default=0)
+
+    def add(self, completion: Completion) -> None:
+        """Open one; it is written before the messages that it counts by."""
+        self.open[completion.number] = completion
+        self.fresh.append(completion)
+
+    def close(self, number: int) -> None:
+        """It is completed, durably."""
+        if self.open.pop(number, None) is not None:
+            self.closed.append(number)
+
+    def truncate(self, end: int) -> None:
+        """Messages from `end` on were never there."""
+        self.fresh = [one for one in self.fresh if one.end <= end]
+        self.open = {number: one for number, one in self.open.items() if one.end <= end}
+
+    def take(self) -> tuple[tuple[Completion, ...], tuple[int, ...]]:
+        """What is to be written, once."""
+        fresh, self.fresh = self.fresh, []
+        closed, self.closed = self.closed, []
+        return tuple(fresh), tuple(closed)
