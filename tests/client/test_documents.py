@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.client.peer import Joined
 from zbus.client import commands
 from zbus.client.errors import NotFound
 from zbus.client.requests import document_of
-from zbus.protocol.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
+from zbus.protocol.documents import (
+    Document,
+    GroupInfo,
+    PushInfo,
+    ServerAddress,
+    ServerInfo,
+    TopicInfo,
+    TrackerInfo,
+)
 from zbus.testing.world import EPOCH_MS, World
 from zbus.wire.responses import Response
 
@@ -61,3 +70,10 @@ def test_an_ack_of_nothing_that_is_there_is_no_success(bus: Joined) -> None:
         with pytest.raises(NotFound):
             bus.run(request)
     bus.run(commands.ack("T", "g", 0))  # never handed out: it will not come again
+
+
+@pytest.mark.parametrize("document", [TopicInfo, GroupInfo, PushInfo, ServerAddress])
+def test_fields_stand_in_the_order_of_their_names(document: type[Document]) -> None:
+    """So that it is written as JSON with sorted keys without being sorted each time."""
+    names = [field.encode_name for field in msgspec.structs.fields(document)]
+    assert names == sorted(names)
