@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 
 from zbus.wire.numbers import parse_number
 
@@ -25,6 +24,8 @@ def parse_http_date(value: bytes) -> float | None:
     """Epoch seconds of a date as HTTP writes it, the obsolete forms included."""
     if not 0 < len(value) <= _DATE_BYTES_MAX or not value.isascii():
         return None
+    from email.utils import parsedate_to_datetime  # here: it takes a while, and is rarely needed
+
     try:
         moment = parsedate_to_datetime(value.decode())
         # HTTP's dates are in GMT, and its oldest form does not say so.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import logging
 import os
@@ -404,7 +403,6 @@ def run(config: Config) -> int:
     signal.signal(signal.SIGHUP, lambda number, _frame: hung_up.append(number))
     logs.set_up(config.log_level, config.log_format)
     keep_freed_memory()
-    gc.disable()  # opening makes much and drops nothing: the collector would look at it in vain
     try:
         server = Server(config)
     except CannotStart as error:

@@ -158,7 +158,7 @@ def describe(settings: ZbusSettings, limits: Limits, now_ms: int, command: str =
             if command in ("", name)
         },
         "components": {
-            "schemas": parts.SCHEMAS,
+            "schemas": parts.schemas(),
             "headers": {name: {"description": text, "schema": of} for name, (text, of) in headers},
             "securitySchemes": _SECURITY,
         },

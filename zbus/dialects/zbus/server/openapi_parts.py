@@ -6,6 +6,7 @@ Everything here is JSON Schema as OpenAPI 3.1 has it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -219,7 +220,8 @@ HEADERS: dict[str, tuple[str, Schema]] = {
 EVERY_REPLY = ("cache-control", "connection", "id", "topic")
 
 
-def _schemas() -> dict[str, Schema]:
+@cache
+def schemas() -> dict[str, Schema]:
     """JSON Schema of the documents: what is always written is required, and what is None is absent
     instead of null."""
     kinds = DOCUMENTS.values()
@@ -240,7 +242,3 @@ def _schemas() -> dict[str, Schema]:
 def _is_written(field: msgspec.structs.FieldInfo) -> bool:
     """Whatever its value is. (An empty dictionary counts as a plain default, if that is one.)"""
     return field.default is msgspec.NODEFAULT and field.default_factory is not dict
-
-
-SCHEMAS = _schemas()
-"""The JSON documents."""
