@@ -20,15 +20,13 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.limits import TEST_S, examples, time_limit
+from tests import forked
+from tests.limits import SHORT_JVM, TEST_S, examples, time_limit
 
 pytest_plugins = ["zbus.testing.fixtures"]
 
 WAITING = {"process", "browser", "examples", "docs"}  # folders of tests
 
-# A JVM that compiles little and collects on one thread: 13 s of processor time for a start and a
-# query, and 21 s without. Jobs of tests are over before the better code would pay.
-SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 JVM_OPTIONS = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS")
 
 SESSION = re.compile(r"\bspark: (?:Any|SparkSession)\b")
@@ -48,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Hundreds of programs are started, and each would compile all of zbus for itself.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    forked.Popen.forks = config.option.markexpr != "bench"
     for name in JVM_OPTIONS:
         os.environ.setdefault(name, SHORT_JVM)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests import forked
 from tests.limits import WAIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ class Program:
     def __init__(self, *arguments: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ZBUS_")}
         # Unbuffered: a line that Python has already read would not show up in `select`.
-        self.process = subprocess.Popen(
+        self.process = forked.Popen[bytes](
             [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.broker_process import ROOT, BrokerProcess
+from tests.limits import SHORT_JVM
 
 PROGRAM_TIMEOUT_S = 300.0  # a first `go run` compiles the standard library
 SAID = "produced, durability disk\npacked two chairs 0\nanswered HELLO\n"
@@ -31,6 +33,7 @@ def test_a_program_runs(command: list[str], tmp_path: Path) -> None:
                 cwd=folder,
                 capture_output=True,
                 text=True,
+                env={**os.environ, "JDK_JAVA_OPTIONS": SHORT_JVM},
                 timeout=PROGRAM_TIMEOUT_S,
                 check=False,
             )

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests import forked
 from tests.limits import WAIT_S
 
 
@@ -52,7 +53,7 @@ class BrokerProcess:
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
             # Unbuffered: a line that Python has already read would not show up in `select`.
-            self.process = subprocess.Popen(
+            self.process = forked.Popen[bytes](
                 command, stdout=subprocess.PIPE, stderr=log, bufsize=0, cwd=checkout
             )
         try:
@@ -208,5 +209,4 @@ def established(port: int, wire: Wire) -> bool:
 
 def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
     """A broker that is expected not to start."""
-    command: Sequence[str] = [sys.executable, "-m", "zbus", "serve", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    return forked.run_zbus("serve", *options)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests import forked
 from tests.limits import WAIT_S
 from zbus.client.errors import ZbusError
 from zbus.semq import BlockingSemq, connect_blocking
@@ -52,7 +53,8 @@ class EndpointProcess:
             *options,
         ]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
+            out = subprocess.PIPE
+            self.process = forked.Popen[bytes](command, stdout=out, stderr=log, bufsize=0)
         try:
             self.said = self._read_start()
         except BaseException:
@@ -107,8 +109,7 @@ class EndpointProcess:
 
 def run_endpoint(*options: str) -> subprocess.CompletedProcess[str]:
     """One that is expected not to start."""
-    command = [sys.executable, "-m", "zbus", "semq", "run", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    return forked.run_zbus("semq", "run", *options)
 
 
 def wait_for(condition: Any, seconds: float = WAIT_S) -> bool:

@@ -37,6 +37,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests import forked
 from tests.limits import SLOWNESS, WAIT_S
 from tests.process.broker import BrokerProcess, serve_command
 from tests.process.kill_ledger import GroupLedger, Partition, Violation
@@ -147,7 +148,7 @@ class Campaign:
         """At any moment from the process's first to well after it serves."""
         with self.data_dir.with_name("starting.log").open("ab") as log:
             command = serve_command(self.data_dir, *OPTIONS, program=self.program)
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+            process = forked.Popen[bytes](command, stdout=subprocess.DEVNULL, stderr=log)
         time.sleep(self.random.uniform(0.0, 1.2) * statistics.median(self.ready_s))
         process.kill()
         process.wait()

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
+from tests.forked import run_zbus as zbus
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, run_serve
 
 ROUNDS = 3
-
-
-def zbus(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zbus", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 class Load:

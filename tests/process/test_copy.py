@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import zbus
+from tests.forked import run_zbus, start_zbus
 from tests.limits import WAIT_S
 from tests.process.nats import NatsCluster, find_program
 from tests.process.test_standby import Node
@@ -43,16 +42,9 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
         node.kill()
 
 
-def start_copy(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "zbus", "copy", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
-    )
-
-
 def copy(*arguments: object) -> tuple[int, str]:
     """The exit code, and what was said."""
-    process = start_copy(*arguments)
+    process = start_zbus("copy", *arguments)
     output, errors = process.communicate(timeout=WAIT_S)
     return process.returncode, output + errors
 
@@ -104,8 +96,7 @@ def test_a_move_while_the_broker_runs(
     assert copy(engine, other)[0] == 0
     assert copy(other, tmp_path / "third")[0] == 0
     assert in_logs(tmp_path / "third") == in_logs(back)
-    verified = [sys.executable, "-m", "zbus", "verify", "--data-dir", str(back)]
-    assert "all in order" in subprocess.run(verified, capture_output=True, encoding="utf-8").stdout
+    assert "all in order" in run_zbus("verify", "--data-dir", back).stdout
 
 
 def test_a_copy_that_is_killed_goes_on(
@@ -114,7 +105,7 @@ def test_a_copy_that_is_killed_goes_on(
     name = next(NAMES)
     engine, data = cluster.engine(name), tmp_path / "logs"
     filled(data, 300, b"x" * 500, 4 << 20).close()  # 30 MB
-    process = start_copy(data, engine)
+    process = start_zbus("copy", data, engine)
     deadline_s = time.monotonic() + WAIT_S
     while time.monotonic() < deadline_s:
         answer = cluster.ask(f"STREAM.INFO.zbus-{name}-0")

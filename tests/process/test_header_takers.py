@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ import urllib3
 
 from tests.conformance.test_header_crossing import MESSAGES
 from tests.examples.broker_process import BrokerProcess
+from tests.limits import SHORT_JVM
 from tests.process.proxies import KINDS, Proxy, program_of
 
 PROGRAMS = Path(__file__).parent / "takers"
@@ -144,9 +146,9 @@ def one_by_one(take: Callable[[Address], Took]) -> Callable[[list[Address], int]
 def with_program(*command: str) -> Callable[[list[Address], int], list[Took]]:
     def run(addresses: list[Address], count: int) -> list[Took]:
         texts = [address.text for address in addresses]
-        done = subprocess.run(
-            [*command, str(count), *texts], capture_output=True, timeout=TIMEOUT_S
-        )
+        words = (*command, str(count), *texts)
+        environment = {**os.environ, "JDK_JAVA_OPTIONS": SHORT_JVM}
+        done = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, env=environment)
         assert done.returncode == 0, done.stderr.decode()
         return [read_line(line.split()) for line in done.stdout.decode().splitlines()]
 

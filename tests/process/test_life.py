@@ -14,10 +14,21 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.limits import WAIT_S, checked
 from tests.process.broker import BrokerProcess, Wire, request, run_serve, serve_command
 
 
+@pytest.fixture
+def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started as users start it."""
+    monkeypatch.setattr(forked.Popen, "forks", False)
+
+
+as_users_do = pytest.mark.usefixtures("as_it_is")
+
+
+@as_users_do
 def test_the_first_lines(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         reply = broker.get("/MyTopic?cmd=declare")
@@ -26,6 +37,7 @@ def test_the_first_lines(tmp_path: Path) -> None:
         assert "stopped" in broker.log()
 
 
+@as_users_do
 def test_port_taken(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -70,6 +82,7 @@ def test_damaged_log_is_refused(tmp_path: Path) -> None:
     assert log.name in ended.stderr
 
 
+@as_users_do
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_answers_what_waits(tmp_path: Path, number: signal.Signals) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
@@ -167,6 +180,7 @@ def test_a_confirmed_ack_is_not_forgotten(tmp_path: Path) -> None:
         assert not acked & set(again)
 
 
+@as_users_do
 def test_file_descriptors_run_out(tmp_path: Path) -> None:
     import resource
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import EndpointProcess, run_endpoint, wait_for
@@ -27,13 +27,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def zbus_semq(endpoint: EndpointProcess, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of the shell, asking that endpoint."""
-    return subprocess.run(
-        [sys.executable, "-m", "zbus", "semq", *words, "--socket", str(endpoint.socket)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    return run_zbus("semq", *words, "--socket", endpoint.socket)
 
 
 @pytest.mark.parametrize("direct", [True, False])

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from tests import forked
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
 from zbus.cli import main
@@ -40,15 +41,12 @@ def zbus(broker: BrokerProcess) -> Zbus:
     return run
 
 
-def start(broker: BrokerProcess, *args: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "ZBUS_URL": f"http://127.0.0.1:{broker.port}"}
-    command = [sys.executable, "-m", "zbus", *args]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
+def start(broker: BrokerProcess, *args: str) -> forked.Popen[str]:
+    url = f"http://127.0.0.1:{broker.port}"
+    return forked.start_zbus(*args, env={**os.environ, "ZBUS_URL": url})
 
 
-def line_of(pipe: IO[bytes] | None) -> Any:
+def line_of(pipe: IO[str] | None) -> Any:
     assert pipe is not None
     return msgspec.json.decode(pipe.readline())
 
@@ -135,7 +133,7 @@ def test_tail_shows_what_comes_and_disturbs_nobody(broker: BrokerProcess, zbus: 
     assert line_of(following.stdout)["body"] == "yes"
     following.send_signal(signal.SIGINT)
     _, errors = following.communicate(timeout=WAIT_S)
-    assert (following.returncode, errors) == (130, b"")
+    assert (following.returncode, errors) == (130, "")
     topic = msgspec.json.decode(zbus("query", "News").stdout)
     assert topic["consumeGroupList"][0]["messageCount"] == 6
     assert topic["consumerCount"] == 0
@@ -174,7 +172,7 @@ def test_a_reader_that_has_seen_enough(broker: BrokerProcess, zbus: Zbus) -> Non
     zbus("produce", "Pipe", "--stdin", stdin=b"y\n" * 5_000)
     assert tail.wait(WAIT_S) == 0
     assert tail.stderr is not None
-    assert tail.stderr.read() == b""
+    assert tail.stderr.read() == ""
     tail.stderr.close()
 
 

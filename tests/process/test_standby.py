@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import zbus
+from tests import forked
 from tests.limits import WAIT_S
 from tests.process.nats import NatsCluster, find_program, free_ports
 from zbus.storage.jetstream.settings import Shard, make_settings
@@ -52,7 +52,7 @@ class Node:
 
     def start(self) -> None:
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process = forked.Popen[bytes](self._command, stdout=log, stderr=log)
 
     @property
     def address(self) -> str:
