@@ -132,7 +132,7 @@ def test_a_command(
     ("phases", "left_out"),
     [
         ("examples", ""),
-        ("examples,coverage", OF_COMMANDS),
+        ("coverage", OF_COMMANDS),
         pytest.param("examples,coverage,fuzzing", "", marks=pytest.mark.check),
     ],
 )

@@ -17,7 +17,7 @@ QUICK = Pace(phase_s=0.5, quiet_s=0.5, rest_s=1.0)
 def test_attacks_in_turn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     names = ["bad-heads", "handshakes", "pings"]
     with Stage(tmp_path, 2, {}) as stage:
-        campaign = Campaign(stage, names, seconds=6.0, seed=1, pace=QUICK)
+        campaign = Campaign(stage, names, seconds=4.0, seed=1, pace=QUICK)
         assert campaign.run() == []
         assert stage.figures(campaign.began_s, campaign.line_s).operations > 0
     assert set(campaign.beside) <= set(names), "as many as there was time for"
