@@ -21,9 +21,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests import forked
-from tests.limits import SHORT_JVM, TEST_S, examples, time_limit
+from tests.limits import SHORT_JVM, TEST_S, WATCH, examples, time_limit
 
-pytest_plugins = ["zbus.testing.fixtures"]
+pytest_plugins = ["zbus.testing.fixtures", "tests.rows"]
 
 WAITING = {"process", "browser", "examples", "docs"}  # folders of tests
 
@@ -80,6 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Of several processes one comes first: what it compiles, the others find."""
+    gc.disable()  # all that is made here stays
     with Path(__file__).open() as file:
         if hasattr(session.config, "workerinput"):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -87,7 +88,8 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Eight thousand tests are a million objects that stay: no collection goes through them."""
+    """Nine thousand tests are a million objects that stay: no collection goes through them."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -107,6 +109,7 @@ def _leaves_nothing() -> Iterator[None]:
     """What a file of tests has left open is an error of its last test, and not of a test elsewhere
     in which the collector happens to find it. After each test this would take a minute."""
     yield
+    WATCH.stop()  # nobody knows when the next file comes
     gc.collect()
 
 
@@ -127,7 +130,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_enter_pdb() -> None:
     """Who looks around takes their time."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-    faulthandler.cancel_dump_traceback_later()
+    WATCH.stop()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -42,20 +43,43 @@ class TooLong(BaseException):
     """No mere Exception: what a test expects and what hypothesis tries again are others."""
 
 
+class Watch:
+    """Ends the process in C, for what waits there, or puts up with everything.
+
+    To set it is to end a thread and to start one, which each step of each test would wait for: so
+    it is set for longer, and again only when there is not enough left."""
+
+    def __init__(self) -> None:
+        self._ends_s = 0.0
+
+    def set(self, seconds: float, stderr_fd: int) -> None:
+        """Not before these seconds are over, and at most half as many later."""
+        now_s = time.monotonic()
+        if not now_s + seconds <= self._ends_s <= now_s + 1.5 * seconds:
+            self._ends_s = now_s + 1.5 * seconds
+            faulthandler.dump_traceback_later(1.5 * seconds, exit=True, file=stderr_fd)
+
+    def stop(self) -> None:
+        self._ends_s = 0.0
+        faulthandler.cancel_dump_traceback_later()
+
+
+WATCH: Final = Watch()
+
+
 @contextmanager
 def time_limit(seconds: float, stderr_fd: int = 2) -> Iterator[None]:
     """Interrupt what takes longer, with TooLong; end the process if that does not help in as much
-    time again: what waits in C, or puts up with everything, does not notice."""
+    time again. Who has no more to do for a while stops the watch."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise TooLong(f"this took longer than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=stderr_fd)
+    WATCH.set(2 * seconds, stderr_fd)
     try:
         yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
