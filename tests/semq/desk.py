@@ -6,6 +6,7 @@ import hmac
 from random import Random
 from typing import Any
 
+from tests.semq.database import open_database
 from zbus.semq.endpoint.endpoint import Endpoint, EndpointOptions
 from zbus.semq.endpoint.events import (
     Came,
@@ -27,7 +28,6 @@ from zbus.semq.endpoint.events import (
     Transmit,
 )
 from zbus.semq.protocol.words import HEARTBEAT_MS, PLATFORM, read_address
-from zbus.testing.simulation.database import open_database
 
 A, B, C = "1:10008", "1:56001", "1:77"
 EPOCH = "00000000000000ee"

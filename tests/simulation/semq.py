@@ -18,6 +18,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from tests.semq.wires import Weather, Wires
 from tests.simulation.faults import PowerCut
 from tests.simulation.model import Violation
 from tests.simulation.semq_book import Book
@@ -30,7 +31,6 @@ from tests.simulation.semq_work import NODES, Work
 from zbus.semq.endpoint.events import Came, Connect, Frame, Opened, Unreachable
 from zbus.semq.protocol.words import PLATFORM
 from zbus.testing.simulation.machine import Options
-from zbus.testing.simulation.wires import Weather, Wires
 
 STEPS: Final = 150
 TRACE_LINES: Final = 60

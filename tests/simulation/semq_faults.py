@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from tests.semq.wires import Weather
 from tests.simulation.faults import Faults as DiskFaults
 from tests.simulation.semq_links import STRAYS, PlatformLink, encode
 from zbus.semq.endpoint.events import Frame
-from zbus.testing.simulation.wires import Weather
 
 if TYPE_CHECKING:
     from tests.simulation.semq import SemqSimulation

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from tests.semq.wires import Wire, Wires
 from zbus.semq.endpoint.events import Came, Closed, Event, Frame
 from zbus.testing.simulation.network import Connection
-from zbus.testing.simulation.wires import Wire, Wires
 
 if TYPE_CHECKING:
     from tests.simulation.semq_node import Node

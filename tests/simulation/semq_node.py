@@ -11,6 +11,7 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.semq.database import Crashed, Database, open_database
 from tests.simulation.semq_book import Sent
 from tests.simulation.semq_links import DirectLink, Link, PlatformLink, closed, words
 from tests.simulation.semq_tables import Noted, noted, watch
@@ -36,7 +37,6 @@ from zbus.semq.endpoint.events import (
     Unreachable,
 )
 from zbus.semq.protocol.words import PLATFORM
-from zbus.testing.simulation.database import Crashed, Database, open_database
 
 if TYPE_CHECKING:
     from tests.simulation.semq import SemqSimulation

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Final, NamedTuple
 
+from tests.semq.database import Database
 from zbus.semq.protocol.words import read_seqs
-from zbus.testing.simulation.database import Database
 
 FINAL: Final = "SS_ACK2"
 

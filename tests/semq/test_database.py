@@ -6,7 +6,7 @@ import gc
 import threading
 from weakref import ref
 
-from zbus.testing.simulation.database import open_database
+from tests.semq.database import open_database
 
 
 def test_any_thread_may_collect_it() -> None:

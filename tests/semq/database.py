@@ -26,7 +26,7 @@ class Crashed(BaseException):
 class Database(sqlite3.Connection):
     """`open_database` makes an empty one."""
 
-    def __init__(self, path: str, **options: Any) -> None:  # noqa: ANN401 - those of sqlite3
+    def __init__(self, path: str, **options: Any) -> None:
         super().__init__(path, **options)
         self.commits = 0
         self._ends_at = self._fails_at = 0
@@ -70,7 +70,7 @@ class Database(sqlite3.Connection):
         if self.in_transaction:
             self._end(super().commit)
 
-    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401 - likewise
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
         if not sql.lstrip()[:6].upper().startswith(_ENDS):
             return super().execute(sql, *given)
         found: list[sqlite3.Cursor] = []
