@@ -30,8 +30,8 @@ def seal(
     folder: Path, body: bytes = BODY, app_key: str = "order,7"
 ) -> tuple[dict[str, str], bytes]:
     """As its receiver sees it."""
-    sealed = Sealing(folder).seal(A, B, app_key, body)
-    return {"src": A, "dst": B, "app_key": app_key, **sealed.fields}, sealed.body
+    fields, sealed = Sealing(folder).seal(A, B, app_key, body)
+    return {"src": A, "dst": B, "app_key": app_key, **fields}, sealed
 
 
 @pytest.mark.parametrize("body", [b"", BODY, bytes(range(256)) * 1_000], ids=len)
@@ -105,8 +105,8 @@ def test_a_renewed_certificate_is_taken_at_once(folder: Path, tmp_path: Path) ->
     sealing.seal(A, B, "", BODY)
     certificate_of(folder, "1:56001", make("b, later")[0])
     new = load_keys([both(tmp_path / "new.pem", *make("b, later"))])
-    sealed = sealing.seal(A, B, "", BODY)
-    assert Sealing(keys=new).open({"src": A, "dst": B, **sealed.fields}, sealed.body) == BODY
+    fields, sealed = sealing.seal(A, B, "", BODY)
+    assert Sealing(keys=new).open({"src": A, "dst": B, **fields}, sealed) == BODY
 
 
 CERTIFICATES = [

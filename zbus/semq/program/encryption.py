@@ -33,7 +33,7 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.padding import OAEP
@@ -54,27 +54,13 @@ class SealingError(Exception):
     """It cannot be encrypted, or not be decrypted; the text says why."""
 
 
-class Sealed(NamedTuple):
-    """An encrypted body, and what the envelope says of it."""
-
-    fields: dict[str, str]
-    body: bytes
-
-
-class Key(NamedTuple):
-    """A private key of this node."""
-
-    kid: str
-    private: RSAPrivateKey
+def load_keys(files: Iterable[Path]) -> dict[str, RSAPrivateKey]:
+    """Private keys of this node by their `kid`, each in a PEM file with its certificate. The older
+    ones, too, as long as something may come that was encrypted for them. Raises SealingError."""
+    return dict(_load_key(file) for file in files)
 
 
-def load_keys(files: Iterable[Path]) -> list[Key]:
-    """Private keys of this node, each in a PEM file with its certificate. The older ones, too, as
-    long as something may come that was encrypted for them. Raises SealingError."""
-    return [_load_key(file) for file in files]
-
-
-def _load_key(file: Path) -> Key:
+def _load_key(file: Path) -> tuple[str, RSAPrivateKey]:
     require()
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -88,7 +74,7 @@ def _load_key(file: Path) -> Key:
         raise SealingError(f"the key in {file} is no RSA key")
     if private.public_key().public_numbers() != _public_key(file, certificate).public_numbers():
         raise SealingError(f"key and certificate in {file} do not belong together")
-    return Key(fingerprint(certificate), private)
+    return fingerprint(certificate), private
 
 
 def require() -> None:
@@ -106,28 +92,30 @@ def fingerprint(certificate: Certificate) -> str:
     return certificate.fingerprint(SHA256()).hex()
 
 
-def certificate_file(folder: Path, node: str) -> Path:
-    """Where the certificate of a node is looked for: `1-10008.pem` is that of `1:10008`."""
-    return folder / f"{node.replace(':', '-')}.pem"
-
-
 class Sealing:
     """Encrypts for others, and decrypts what is for this node."""
 
-    def __init__(self, certificates: Path | None = None, keys: Iterable[Key] = ()) -> None:
-        """`certificates` is the folder with those of other nodes. They are read when they are
-        used, so that a renewed one is taken at once."""
+    def __init__(
+        self, certificates: Path | None = None, keys: Mapping[str, RSAPrivateKey] | None = None
+    ) -> None:
+        """`certificates` is the folder with those of other nodes: `1-10008.pem` is that of
+        `1:10008`. They are read when they are used, so that a renewed one is taken at once. `keys`
+        are those of `load_keys`."""
         self._certificates = certificates
-        self._keys = {key.kid: key.private for key in keys}
+        self._keys = keys or {}
 
-    def seal(self, source: str, destination: str, app_key: str, body: bytes) -> Sealed:
-        """Encrypt for the node of an address. Raises SealingError."""
+    def seal(
+        self, source: str, destination: str, app_key: str, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        """Encrypt for the node of an address: what the envelope says of it, and the encrypted body.
+        Raises SealingError."""
         require()
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if self._certificates is None:
             raise SealingError("this endpoint was given no folder of certificates")
-        file = certificate_file(self._certificates, destination.partition("/")[0])
+        node = destination.partition("/")[0]
+        file = self._certificates / f"{node.replace(':', '-')}.pem"
         certificate = _load_certificate(file)
         _check_valid(file, certificate)
         key, nonce, id = os.urandom(32), os.urandom(_NONCE_BYTES), os.urandom(16).hex()
@@ -138,7 +126,7 @@ class Sealing:
         }
         sealed = AESGCM(key).encrypt(nonce, body, _bound(source, destination, app_key, id))
         text = ";".join(f"{name}={value}" for name, value in parts.items())
-        return Sealed({"encrypt": "1", "session_key": text}, sealed)
+        return {"encrypt": "1", "session_key": text}, sealed
 
     def open(self, fields: Mapping[str, str], body: bytes) -> bytes:
         """Decrypt the body of a message that has these fields. Raises SealingError."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -69,24 +69,9 @@ def encode_response(frame: Frame) -> bytes:
     return encode_reply(frame.status or 200, encode_lines(frame.fields), frame.body)
 
 
-class FrameReader(Protocol):
-    """Cuts what a connection received into frames, whichever way it was split."""
-
-    error: WireError | None
-    """Set when the stream broke: nothing after it can be understood."""
-
-    def receive(self, data: bytes) -> list[Frame]:
-        """Take received bytes; return the frames they complete."""
-        ...
-
-    @property
-    def between(self) -> bool:
-        """Nothing is half there: a connection that ends now ends cleanly."""
-        ...
-
-
 class RequestFrames:
-    """Reads the frames of the connecting side."""
+    """Reads the frames of the connecting side, whichever way the bytes were split. `error` is set
+    when the stream broke: nothing after it can be understood."""
 
     def __init__(self, heads: Heads, limits: WireLimits) -> None:
         """`heads` may be shared by all connections that have these limits."""
@@ -95,6 +80,7 @@ class RequestFrames:
 
     @property
     def between(self) -> bool:
+        """Nothing is half there: a connection that ends now ends cleanly."""
         return self._reader.waiting_for() == "nothing" and self.error is None
 
     def receive(self, data: bytes) -> list[Frame]:
@@ -114,7 +100,7 @@ class RequestFrames:
 
 
 class ResponseFrames:
-    """Reads those of the node that was connected to."""
+    """Likewise, those of the node that was connected to."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._reader = ResponseReader(limits)
@@ -131,6 +117,9 @@ class ResponseFrames:
                 frames.append(Frame(_fields(fields), body, status))
             self.error = self._reader.error
         return frames
+
+
+FrameReader = RequestFrames | ResponseFrames
 
 
 def _fields(raw: Mapping[bytes, bytes]) -> dict[str, str]:
