@@ -51,7 +51,7 @@ FIELDS: dict[str, int] = {
     "protocol.documents.TopicInfo": 24,
     "protocol.documents.Why": 21,
     "semq.endpoint.links.Link": 16,
-    "semq.endpoint.rows.Row": 22,
+    "semq.endpoint.outbox.Row": 20,
     "server.loop.loop.Loop": 24,
     "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from zbus.semq.endpoint.context import Context
+from zbus.semq.endpoint.context import Context, EndpointOptions
 from zbus.semq.endpoint.events import (
     Came,
     Closed,
@@ -34,10 +34,8 @@ from zbus.semq.endpoint.inbox import Inbox
 from zbus.semq.endpoint.inquiries import Asking
 from zbus.semq.endpoint.links import Link, Links
 from zbus.semq.endpoint.managing import Managing, problem_of
-from zbus.semq.endpoint.options import EndpointOptions
-from zbus.semq.endpoint.outbox import Outbox
+from zbus.semq.endpoint.outbox import ROW_BYTES, Outbox
 from zbus.semq.endpoint.received_ids import ReceivedIds
-from zbus.semq.endpoint.rows import ROW_BYTES
 from zbus.semq.endpoint.schema import StoreError, prepare
 from zbus.semq.protocol.words import PLATFORM, Level, Malformed, read_envelope, read_node
 
@@ -240,9 +238,8 @@ class Endpoint:
             if node := frame.fields.get("dst"):  # what was dropped at level 1 has none
                 self._links.presence(read_node(node), online=False)
         elif not link.direct and not id and frame.status in (400, 401, 403):
-            text = frame.body[:200].decode("utf-8", "replace")
-            self._managing.complain(PLATFORM, text)
-            self._lost(self._links.close(link, f"the platform refuses a frame: {text}"))
+            self._managing.complain(PLATFORM, frame.text)
+            self._lost(self._links.close(link, f"the platform refuses a frame: {frame.text}"))
         elif not link.ready:
             raise Malformed("a link begins with semq_hello")
 

@@ -13,7 +13,7 @@ section 10), and many messages that come together cost one sync.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from zbus.semq.protocol.words import Address
 
@@ -30,6 +30,14 @@ class Frame(NamedTuple):
     def command(self) -> str:
         return self.fields.get("cmd", "")
 
+    @property
+    def text(self) -> str:
+        """What a refusal says."""
+        return self.body[:200].decode("utf-8", "replace")
+
+
+ROUTES: Final = ("auto", "platform", "direct")
+ORDERS: Final = ("stat", "list", "dead", "retry", "release")
 
 # -- what happens -----------------------------------------------------------------------------
 
@@ -77,7 +85,7 @@ class Submit(NamedTuple):
     reliable: bool = True
     app_key: str = ""
     expires_ms: int = 0
-    route: str = "auto"  # platform, direct
+    route: str = "auto"  # of `ROUTES`
     priority: int = 0  # larger goes first
     user: str = ""  # of this node, who sends it
     sealed: Mapping[str, str] | None = None  # the body is encrypted: what the envelope says of that
@@ -117,7 +125,7 @@ class Done(NamedTuple):
 
 
 class Manage(NamedTuple):
-    """`stat`, `list`, `dead`, `retry`, `release` of this endpoint. Answered with `Reported`."""
+    """One of `ORDERS` to this endpoint. Answered with `Reported`."""
 
     ask: int
     command: str

@@ -11,8 +11,7 @@ from typing import Final
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.events import Frame, Refused, Reported, Submit, Take, Taken
-from zbus.semq.endpoint.links import Links
-from zbus.semq.endpoint.numbers import in_parts
+from zbus.semq.endpoint.links import Links, in_parts
 from zbus.semq.endpoint.received_ids import ReceivedIds
 from zbus.semq.endpoint.schema import OPEN
 from zbus.semq.protocol.fields import NOT_HANDED
@@ -62,7 +61,7 @@ class Inbox:
         numbered = envelope.level > Level.DROP or envelope.ack2
         if mid is None or envelope.lk0 is None or not numbered:
             if not void:
-                self._pass_by(envelope, frame)
+                self._pass_by(envelope.destination.user, frame.fields, frame.body)
             return
         arrives = envelope.level == Level.ARRIVE and envelope.lk1 is None
         source_wants = (envelope.ack2 or arrives) and envelope.source.node != PLATFORM
@@ -82,12 +81,12 @@ class Inbox:
         if source_wants:
             self._acks.setdefault((Hop.SOURCE, envelope.source.node), []).append(ack)
 
-    def _pass_by(self, envelope: Envelope, frame: Frame) -> None:
+    def _pass_by(self, user: str, fields: dict[str, str], body: bytes) -> None:
         """Level 1: a request that waits for it gets it, or it is dropped."""
-        takes = self._takes.get(envelope.destination.user)
+        takes = self._takes.get(user)
         if takes:
             take = self._pop(takes)
-            self._context.effects.append(Taken(take.ask, 0, _shown(frame.fields, frame.body)))
+            self._context.effects.append(Taken(take.ask, 0, _shown(fields, body)))
 
     def _insert(self, envelope: Envelope, mid: Mid, frame: Frame, source_wants: bool) -> int:
         held = envelope.ordered and mid.stream == Stream.CONTIGUOUS
@@ -348,12 +347,9 @@ class Inbox:
         self.put(read_envelope(fields), mid, frame, needs=(False, False), state="NEW")
 
     def pass_inside(self, wish: Submit) -> None:
-        """The same at level 1: it is dropped if no request waits for it."""
-        takes = self._takes.get(wish.destination.user)
-        if takes:
-            take = self._pop(takes)
-            frame = _shown(wish.fields(self._context.options.node), wish.body)
-            self._context.effects.append(Taken(take.ask, 0, frame))
+        """The same at level 1."""
+        fields = wish.fields(self._context.options.node)
+        self._pass_by(wish.destination.user, fields, wish.body)
 
 
 def _which(mid: Mid) -> tuple[str, str, int, int, int]:

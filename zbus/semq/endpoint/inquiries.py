@@ -11,8 +11,7 @@ from typing import Final
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.inbox import Inbox
-from zbus.semq.endpoint.links import Links
-from zbus.semq.endpoint.numbers import in_parts
+from zbus.semq.endpoint.links import Links, in_parts
 from zbus.semq.endpoint.outbox import Outbox
 from zbus.semq.protocol.about import OF_ACKS, About
 from zbus.semq.protocol.fields import echoed

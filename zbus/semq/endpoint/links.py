@@ -12,7 +12,8 @@ which the other can work out (specification, section 12):
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.events import Close, Connect, Frame, Opened
@@ -28,6 +29,13 @@ again."""
 _KNOWN_MAX: Final = 10_000
 _NONCE_LENGTH: Final = 32
 _ADDRESSES_MAX: Final = 8
+
+_SEQS_MAX: Final = 500
+_SEQS_TEXT_MAX: Final = 4_000
+"""Numbers that are asked for, or confirmed, in one frame, and the bytes that they take: a platform
+takes lines of 8 KiB."""
+
+Item = TypeVar("Item")
 
 
 class Link:
@@ -225,7 +233,7 @@ class Links:
     def welcomed(self, link: Link, frame: Frame) -> bool:
         """The platform has answered our hello. Says whether the link is ready."""
         if frame.status != 200:
-            self.close(link, f"the platform refuses the hello: {frame.status} {_text(frame)}")
+            self.close(link, f"the platform refuses the hello: {frame.status} {frame.text}")
             return False
         fields = Fields(frame.fields)
         context = self._context
@@ -329,5 +337,16 @@ class Links:
         return lost
 
 
-def _text(frame: Frame) -> str:
-    return frame.body[:200].decode("utf-8", "replace")
+def in_parts(items: Iterable[Item], seq_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Things with numbers, as many at once as one field may name, however they are scattered."""
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        length = len(str(seq_of(item))) + 1
+        if part and (len(part) == _SEQS_MAX or size + length > _SEQS_TEXT_MAX):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield part

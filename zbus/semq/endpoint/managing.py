@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from zbus.semq.endpoint.context import Context
-from zbus.semq.endpoint.events import Happened, Manage, Refused, Reported, Submit
+from zbus.semq.endpoint.events import ORDERS, ROUTES, Happened, Manage, Refused, Reported, Submit
 from zbus.semq.endpoint.inbox import Inbox
 from zbus.semq.endpoint.links import Links
 from zbus.semq.endpoint.outbox import Outbox
@@ -22,7 +22,6 @@ from zbus.semq.protocol.words import (
 
 _LIST_MAX: Final = 1_000
 _COMPLAINTS_MAX: Final = 100
-_ROUTES: Final = ("auto", "platform", "direct")
 
 
 def problem_of(wish: Submit, max_bytes: int, direct: bool) -> tuple[int, str] | None:
@@ -31,8 +30,8 @@ def problem_of(wish: Submit, max_bytes: int, direct: bool) -> tuple[int, str] | 
         return 400, f"the level is 1, 2 or 3, not {wish.level}"
     if not wish.reliable and (wish.level != Level.DROP or wish.ack2):
         return 400, "a message that need not be reliable has level 1, and no receipt"
-    if wish.route not in _ROUTES:
-        return 400, f"the route is one of {', '.join(_ROUTES)}"
+    if wish.route not in ROUTES:
+        return 400, f"the route is one of {', '.join(ROUTES)}"
     if wish.route == "direct" and not direct:
         return 400, "this endpoint sends nothing directly"
     if wish.destination.node == PLATFORM and wish.route == "direct":
@@ -61,10 +60,10 @@ class Managing:
         """One order."""
         fields = Fields(order.fields)
         try:
-            found = getattr(self, f"_{order.command}", None) if order.command in _COMMANDS else None
-            if found is None:
-                raise Malformed(f"{order.command} is none of {', '.join(_COMMANDS)}")
-            self._context.effects.append(Reported(order.ask, found(fields)))
+            if order.command not in ORDERS:
+                raise Malformed(f"{order.command} is none of {', '.join(ORDERS)}")
+            found = getattr(self, f"_{order.command}")(fields)
+            self._context.effects.append(Reported(order.ask, found))
         except Malformed as error:
             self._context.effects.append(Refused(order.ask, 400, str(error)))
 
@@ -200,6 +199,3 @@ class Managing:
             due_ms: int = min(oldest) + self._context.options.alarm_ms
             self._alarm_ms = max(due_ms, self._context.now_ms + 1)
         return self._alarm_ms
-
-
-_COMMANDS: Final = ("stat", "list", "dead", "retry", "release")

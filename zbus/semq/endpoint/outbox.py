@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.counters import Counters
 from zbus.semq.endpoint.events import Frame, Happened, Submit
 from zbus.semq.endpoint.links import Link, Links
-from zbus.semq.endpoint.rows import COLUMNS, ROW_BYTES, Row, that_fit
-from zbus.semq.protocol.words import PLATFORM, AckFlag, Level, Mid, Store, Stream, read_number
+from zbus.semq.protocol.words import (
+    MAILBOX,
+    PLATFORM,
+    AckFlag,
+    Level,
+    Locator,
+    Mid,
+    Store,
+    Stream,
+    read_number,
+)
 
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
@@ -19,6 +29,61 @@ _PART: Final = 16
 _REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413)
 _DIGITS_MAX: Final = 6
 """Of the seconds after which the platform wants to be asked again."""
+
+_WINDOW_BYTES: Final = 32 << 20
+"""Bodies that are under way on one link."""
+
+ROW_BYTES: Final = 500
+"""What a row takes beside its body, about."""
+
+
+class Row(NamedTuple):
+    """A row of tb_0031, as far as it is sent: its fields are columns."""
+
+    object_id: int
+    semq_id: int
+    semq_db_id: int
+    src: str
+    dst: str
+    node: str
+    savefwd: int
+    ack2: int
+    ordered: int
+    encrypt: int
+    epoch: str
+    stream: int
+    seq: int
+    app_key: str
+    session_key: str
+    umx: bytes
+    void: int
+    attempt: int
+    expires: int
+    skips: str
+
+    @property
+    def confirmed(self) -> bool:
+        """Its destination says that it has come. Of others only the platform answers."""
+        return self.savefwd == Level.ARRIVE or bool(self.ack2)
+
+    def fields(self, own: str) -> dict[str, str]:
+        """Its `semq_send`, of the attempt that begins."""
+        lk0 = Locator(Store(own, self.semq_id, self.semq_db_id), self.object_id)
+        attempt = self.attempt + 1
+        fields = {"cmd": "semq_send", "id": f"m{self.object_id}.{attempt}", "src": self.src}
+        fields |= {"dst": self.dst, "lk0": str(lk0), "epoch": self.epoch}
+        fields |= {"stream": str(self.stream), "seq": str(self.seq), "attempt": str(attempt)}
+        fields |= {"savefwd": str(self.savefwd), "ack2": str(self.ack2)}
+        if self.node != PLATFORM:
+            fields["topic"] = f"{MAILBOX}{self.node}"
+        more = {"ordered": self.ordered, "encrypt": self.encrypt, "void": self.void}
+        fields |= {name: "1" for name, value in more.items() if value}
+        texts = {"app_key": self.app_key, "session_key": self.session_key, "skips": self.skips}
+        fields |= {name: value for name, value in texts.items() if value}
+        return fields | ({"expires": str(self.expires)} if self.expires else {})
+
+
+_COLUMNS: Final = ", ".join(Row._fields)
 
 
 class Outbox:
@@ -127,12 +192,12 @@ class Outbox:
             which, values = self._routed(way, node, ways)
             # Without being told, SQLite sorts all that wait, for each part of them.
             cursor = context.execute(
-                f"SELECT {COLUMNS} FROM tb_0031 INDEXED BY tb_0031_out"
+                f"SELECT {_COLUMNS} FROM tb_0031 INDEXED BY tb_0031_out"
                 f" WHERE ss_status = 'SS_INIT' AND node = ? AND next_time <= ? AND {which}"
                 " ORDER BY priority DESC, object_id LIMIT ?",
                 (node, context.now_ms, *values, room),
             )
-            rows = that_fit(cursor, link.waiting_bytes + link.passed_bytes, waiting > 0)
+            rows = _that_fit(cursor, link.waiting_bytes + link.passed_bytes, waiting > 0)
             if rows:
                 self._transmit(link, way, rows)
                 more |= len(rows) == room
@@ -392,7 +457,20 @@ class Outbox:
         self._ready.update(dict.fromkeys(node for (node,) in self._context.execute(query, values)))
 
 
+def _that_fit(cursor: sqlite3.Cursor, waiting_bytes: int, waiting: bool) -> list[Row]:
+    """The first rows that fit into the window of a link, or one that fits into none."""
+    rows: list[Row] = []
+    for found in cursor:
+        row = Row(*found)
+        waiting_bytes += len(row.umx)
+        if waiting_bytes > _WINDOW_BYTES and (rows or waiting):
+            break
+        rows.append(row)
+    cursor.close()
+    return rows
+
+
 def _text(frame: Frame) -> str:
     """Of a refusal, with its status in front."""
-    text, status = frame.body[:200].decode("utf-8", "replace"), str(frame.status)
+    text, status = frame.text, str(frame.status)
     return text if text.startswith(status) else f"{status}: {text}"

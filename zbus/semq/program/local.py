@@ -18,6 +18,8 @@ from anyio.abc import Listener, SocketStream, TaskGroup
 
 from zbus.semq.endpoint.event_queue import EventQueue
 from zbus.semq.endpoint.events import (
+    ORDERS,
+    ROUTES,
     Done,
     Effect,
     Frame,
@@ -45,8 +47,6 @@ ASKS_MAX: Final = 1_000
 
 _WAIT_MAX_MS: Final = 86_400_000
 _PRIORITY_MAX: Final = 1_000_000
-_MANAGE: Final = frozenset(("stat", "list", "dead", "retry", "release"))
-_ROUTES: Final = ("auto", "platform", "direct")
 _OURS: Final = frozenset(("cmd", "id", "token", "row", "again", "fault", "status"))
 """Fields that an application reads what they say from us alone, never from a sender."""
 
@@ -161,7 +161,7 @@ class Local:
         elif command == "watch":
             client.watches = True
             client.respond(204, id)
-        elif command in _MANAGE:
+        elif command in ORDERS:
             given = {name: text for name, text in frame.fields.items() if name not in ("cmd", "id")}
             await self._arrived.put(Manage(self._new(client, id, command), command, given))
         else:
@@ -178,8 +178,8 @@ class Local:
         app_key, user = fields.text("app_key"), fields.text("user")
         source = read_address(str(Address(self._node, user)))
         route = fields.text("route", "auto")
-        if route not in _ROUTES:
-            raise Malformed(f"route is one of {', '.join(_ROUTES)}")
+        if route not in ROUTES:
+            raise Malformed(f"route is one of {', '.join(ROUTES)}")
         sealed = None
         if fields.flag("encrypt"):
             sealed, body = self._sealing.seal(str(source), str(destination), app_key, body)

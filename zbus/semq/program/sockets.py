@@ -48,7 +48,6 @@ LASTING_S: Final = 10.0
 """A connection that ended earlier has not shown that the next one will do better."""
 
 _ALIVE: Final = Frame({"cmd": "heartbeat"})
-_ADDRESSES_MAX: Final = 8
 _PORT_MAX: Final = 65_535
 _CONNECT_S: Final = 5.0
 _HANDSHAKE_S: Final = 10.0
@@ -152,7 +151,7 @@ class Sockets:
     async def connect(self, wanted: Connect) -> None:
         """Make a direct connection, and see it through; or tell that it cannot be made."""
         why = "it has no address"
-        for address in wanted.addresses[:_ADDRESSES_MAX]:
+        for address in wanted.addresses:
             try:
                 stream = await _open_direct(address, wanted.fingerprint)
             except (OSError, ValueError) as error:
