@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from shlex import quote
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -91,23 +91,8 @@ class Unreachable(Failed):
     exit_code = 2
 
 
-class Reply(NamedTuple):
-    """A broker's answer; header names in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class Access(NamedTuple):
-    """Who asks, and whom to trust."""
-
-    token: str | None = None
-    ca: str | None = None
-    cert: str | None = None
-
-
 _ACCESS = f"{__name__}.access"
+"""Who asks, and whom to trust: `token`, `ca` and `cert`, as far as the command was given them."""
 
 
 _KEPT = (
@@ -119,7 +104,7 @@ _KEPT = (
 
 def url_option(command: Command) -> Command:
     """Give a command the options that say where the broker is and who asks. A command is handed its
-    URL alone: `opened` and `Remote` know the rest. `--json` is kept for errors."""
+    URL alone: `connect` knows the rest. `--json` is kept for errors."""
     for name, kind, text in _KEPT:
         variable = f"ZBUS_{name.removeprefix('--').upper()}"
         command = click.option(
@@ -146,36 +131,25 @@ def _keep(context: click.Context, parameter: click.Parameter, value: str | None)
     name = str(parameter.name)
     if value is not None and not value.isprintable():
         raise click.BadParameter(f"a {name} has no control characters")
-    access = context.meta.get(_ACCESS, Access())
-    context.meta[_ACCESS] = access._replace(**{name: value or None})
+    context.meta.setdefault(_ACCESS, {})[name] = value or None
 
 
-def given_access() -> Access:
-    """What the command that runs was given."""
+def given_access() -> dict[str, str | None]:
+    """What the command that runs was given of `_ACCESS`."""
     context = click.get_current_context(silent=True)
-    access: Access = Access() if context is None else context.meta.get(_ACCESS, Access())
-    return access
-
-
-def given_token() -> str | None:
-    """The token of the command that runs, if it was given one."""
-    return given_access().token
+    return {} if context is None else context.meta.get(_ACCESS, {})
 
 
 def address(url: str) -> tuple[str, int]:
     """The host and port of a URL such as `http://127.0.0.1:15555` or `broker:15555`, for those who
     speak plain HTTP alone."""
-    kind, host, port = _parsed(url)
+    try:
+        kind, host, port = parse_url(url)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {error}") from None
     if kind != "tcp":
         raise click.UsageError(f"--url {url!r} is not of the form http://host:port")
     return host, port
-
-
-def _parsed(url: str) -> tuple[str, str, int]:
-    try:
-        return parse_url(url)
-    except ValueError as error:
-        raise click.UsageError(f"--url: {error}") from None
 
 
 def _spelled(status: int, text: str) -> str:
@@ -208,7 +182,7 @@ def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 
         parse_urls(url)
     except ValueError as error:
         raise click.UsageError(f"--url: {error}") from None
-    given = {"connect_timeout_s": CONNECT_TIMEOUT_S, **given_access()._asdict(), **options}
+    given = {"connect_timeout_s": CONNECT_TIMEOUT_S, **given_access(), **options}
     with failures():
         try:
             return client.connect(url, **given)
@@ -217,7 +191,7 @@ def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 
             raise Unreachable(f"cannot connect to a broker at {why}") from None
         except OSError as error:
             why = f"cannot use the certificates: {error.strerror or error}"
-            if isinstance(error, ssl.SSLError) and given["cert"]:
+            if isinstance(error, ssl.SSLError) and given.get("cert"):
                 why += "; --cert is one file with certificate and key: cat a.pem a.key > both.pem"
             raise click.UsageError(why) from None
 
@@ -251,15 +225,6 @@ def command(
     )
 
 
-def as_reply(response: Response) -> Reply:
-    """An answer as it came."""
-    headers = {
-        name.decode("latin-1"): value.decode("utf-8", "replace")
-        for name, value in response.fields.items()
-    }
-    return Reply(response.status, headers, response.body)
-
-
 def as_deliveries(response: Response) -> list[client.Delivery]:
     """The messages of an answer: none, one, or a container of many."""
     if response.status == 204:
@@ -269,28 +234,17 @@ def as_deliveries(response: Response) -> list[client.Delivery]:
     return [client.Delivery(response)]
 
 
-class Remote:
-    """One connection to a broker, kept open over several requests."""
-
-    def __init__(self, url: str, **options: Any) -> None:  # noqa: ANN401 - as `connect`
-        self._bus = connect(url, **options)
-
-    def __enter__(self) -> Remote:
-        return self
-
-    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 - as it came
-        self._bus.close()
-
-    def request(
-        self,
-        headers: Mapping[str, str | int | None],
-        body: bytes | None = None,
-        timeout_s: float | None = CONNECT_TIMEOUT_S + GRACE_S,
-    ) -> Reply:
-        """Send one command and wait for its reply, for ever if `timeout_s` is None; headers that
-        are None are left out."""
-        with failures():
-            return self._bus.run(command(headers, as_reply, body or b"", timeout_s))
+def request(
+    url: str,
+    fields: Mapping[str, str | int | None],
+    body: bytes = b"",
+    timeout_s: float = CONNECT_TIMEOUT_S + GRACE_S,
+    **options: Any,  # noqa: ANN401 - as `connect`
+) -> Response:
+    """The answer to one command with these headers, over a connection of its own; those that are
+    None are left out."""
+    with opened(url, **options) as bus:
+        return bus.run(command(fields, lambda response: response, body, timeout_s))
 
 
 def ask(
@@ -299,7 +253,6 @@ def ask(
     topic: str | None = None,
     group: str | None = None,
     **fields: str | int | None,
-) -> Reply:
-    """The reply to one command about a topic or a group, over a connection of its own."""
-    with Remote(url) as remote:
-        return remote.request({"cmd": word, "topic": topic, "consume_group": group, **fields})
+) -> Response:
+    """The same, of a command about a topic or a group."""
+    return request(url, {"cmd": word, "topic": topic, "consume_group": group, **fields})

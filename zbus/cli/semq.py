@@ -16,7 +16,7 @@ import click
 from zbus.cli.messages.files import read_body
 from zbus.cli.remote import failures, json_option
 from zbus.cli.units import DURATION, SIZE, SOME_TIME
-from zbus.cli.words import Cannot, Failed, counted, print_json
+from zbus.cli.words import Cannot, Failed, Nothing, counted, print_json
 from zbus.client import options as client_options
 from zbus.semq.app.blocking import BlockingSemq
 from zbus.semq.app.protocol import SOCKET, Received
@@ -29,18 +29,6 @@ NON_NEGATIVE = click.IntRange(min=0)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class Nothing(Failed):
-    """Nothing came in time."""
-
-    exit_code = 3
-
-
-class Undecrypted(Failed):
-    """Something came that cannot be read."""
-
-    exit_code = 1
 
 
 @click.group()
@@ -322,7 +310,7 @@ def take(
     if not taken:
         raise Nothing(f"nothing came within {timeout} ms")
     if faults:
-        raise Undecrypted(f"{counted(faults, 'message')} could not be decrypted, and stay")
+        raise Failed(f"{counted(faults, 'message')} could not be decrypted, and stay")
 
 
 def _print(message: Received, verbose: bool, as_json: bool) -> None:

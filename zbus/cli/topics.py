@@ -9,10 +9,11 @@ import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.parameters import sent, takes
-from zbus.cli.remote import Reply, ask, json_option, url_option
+from zbus.cli.remote import ask, json_option, url_option
 from zbus.cli.words import print_time
 from zbus.documents import NOT_JSON
 from zbus.protocol.parameters import DECLARE, EMPTY, SEEK
+from zbus.wire.responses import Response
 
 _NOT_TAKEN = "proxy group_name_auto partition group_start_offset group_start_msgid group_start_time"
 """Parameters of a declare that are older words, or for programs."""
@@ -105,7 +106,7 @@ def resume(topic: str, group: str | None, as_json: bool, url: str) -> None:
     _print_json(ask(url, "resume", topic, group), as_json)
 
 
-def _print_json(reply: Reply, as_json: bool) -> None:
+def _print_json(reply: Response, as_json: bool) -> None:
     """One line of it; or for people, indented. What is no JSON is shown as it is."""
     if as_json:
         click.echo(reply.body)

@@ -69,6 +69,3 @@ DURATION = Amount("time", parse_ms, "5s, 250ms, 1.5h or 7d")
 SOME_TIME = Amount("time", parse_ms, "5s, 250ms, 1.5h or 7d", least=1)
 MOMENT = Moment()
 SIZE = Amount("size", parse_bytes, "65536, 64KiB or 10MiB")
-
-LOSS = click.Choice(("keep", "front"))
-"""What becomes of the leases of a connection that ends."""

@@ -49,6 +49,12 @@ class Cannot(Failed):
     exit_code = 3
 
 
+class Nothing(Failed):
+    """Nothing came in time."""
+
+    exit_code = 3
+
+
 class Damaged(Failed):
     """Stored bytes are not what was written; the text names the file."""
 

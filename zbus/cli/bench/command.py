@@ -12,7 +12,7 @@ import click
 
 from zbus.cli.bench.options import MODES, Options
 from zbus.cli.bench.run import Progress, run_load
-from zbus.cli.remote import given_token, url_option
+from zbus.cli.remote import given_access, url_option
 from zbus.cli.units import SIZE, Seconds
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def bench(json_file: Path | None, **given: Any) -> None:  # noqa: ANN401 - the f
     Each connection sends --pipeline requests at once, and the next ones when all of them have been
     answered. The latency of a request counts from the sending of these requests.
     """
-    given["token"] = given_token()
+    given["token"] = given_access().get("token")
     options = Options(**{name: value for name, value in given.items() if value is not None})
     with _progress_bar(options) as progress:
         report = run_load(options, progress)

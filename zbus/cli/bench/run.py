@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from zbus.cli.bench.generator import Generator
 from zbus.cli.bench.options import Options
 from zbus.cli.bench.report import Phase, Report
-from zbus.cli.remote import Remote, Unreachable
+from zbus.cli.remote import Unreachable, request
 
 START_TIMEOUT_S = 60.0
 PROGRESS_S = 0.1
@@ -47,16 +47,14 @@ def _declare(options: Options) -> None:
     """Make the topic and, so that it begins before the first message, the group."""
     if options.mode == "consume":
         return
-    with Remote(options.url, token=options.token or None) as remote:
-        remote.request(
-            {
-                "cmd": "declare",
-                "topic": options.topic,
-                "consume_group": options.group or None,
-                "durability": options.durability or None,
-                "partitions": options.partitions or None,
-            }
-        )
+    fields = {
+        "cmd": "declare",
+        "topic": options.topic,
+        "consume_group": options.group or None,
+        "durability": options.durability or None,
+        "partitions": options.partitions or None,
+    }
+    request(options.url, fields, token=options.token or None)
 
 
 def _run_phase(options: Options, name: str, messages: int, progress: Progress) -> Phase:

@@ -19,28 +19,21 @@ from zbus.cli.parameters import NON_NEGATIVE, sent, takes
 from zbus.cli.remote import (
     GRACE_S,
     MESSAGES_TYPE,
-    Remote,
-    Reply,
     as_deliveries,
     ask,
     command,
     json_option,
     opened,
+    request,
     url_option,
 )
 from zbus.cli.units import SOME_TIME
-from zbus.cli.words import Failed, counted, print_json, print_time
+from zbus.cli.words import Nothing, counted, print_json, print_time
 from zbus.client import Delivery
 from zbus.protocol.parameters import CONSUME, PRODUCE, PUT, SETTLE
 
 FILE_BATCH = 100
 """Messages that are fetched at once if they are acknowledged or go to a file."""
-
-
-class Nothing(Failed):
-    """Nothing came in time."""
-
-    exit_code = 3
 
 
 _NOT_TAKEN = "idempotent timeout module method body"
@@ -114,18 +107,21 @@ def produce(
         _produce_file(topic, file, form, progress, as_json, url, given)
         return
     content = read_body(body)
-    with Remote(url) as remote:
-        reply = remote.request({**headers, "cmd": "produce", "topic": topic, **given}, content)
+    reply = request(url, {**headers, "cmd": "produce", "topic": topic, **given}, content)
     if as_json:
+        told = {
+            name.decode(): value.decode("utf-8", "replace")
+            for name, value in reply.fields.items()
+            if name in (b"id", b"offset", b"partition", b"durability", b"duplicate")
+        }
         print_json(
             {
-                name: int(value) if value.isdecimal() and name != "id" else value
-                for name, value in reply.headers.items()
-                if name in ("id", "offset", "partition", "durability", "duplicate")
+                name: int(text) if text.isdecimal() and name != "id" else text
+                for name, text in told.items()
             }
         )
     else:
-        _print(reply)
+        _print(reply.body)
 
 
 _OF_FILES = {each.line for each in PUT} - {"expected_offset"}
@@ -301,21 +297,14 @@ def call(
     An argument that is valid JSON (3, true, '{"a": 1}') is sent as JSON, any other as text.
     """
     question = {"module": module, "method": method, "params": [_argument(arg) for arg in args]}
-    with Remote(url) as remote:
-        reply = remote.request(
-            {
-                "cmd": "produce",
-                "topic": topic,
-                "content-type": "application/json",
-                "timeout": timeout_ms,
-            },
-            msgspec.json.encode(question),
-            timeout_s=timeout_ms / 1000 + GRACE_S,
-        )
-    if as_json and not reply.headers.get("content-type", "").startswith("application/json"):
+    fields: dict[str, str | int | None] = {"cmd": "produce", "topic": topic}
+    fields |= {"content-type": "application/json", "timeout": timeout_ms}
+    timeout_s = timeout_ms / 1000 + GRACE_S
+    reply = request(url, fields, msgspec.json.encode(question), timeout_s)
+    if as_json and not reply.fields.get(b"content-type", b"").startswith(b"application/json"):
         print_json(reply.body.decode("utf-8", "replace"))
     else:
-        _print(reply)
+        _print(reply.body)
 
 
 def _argument(text: str) -> object:
@@ -325,6 +314,6 @@ def _argument(text: str) -> object:
         return text
 
 
-def _print(reply: Reply) -> None:
-    """Write a body as it came, and a line end if it has none."""
-    click.echo(reply.body, nl=not reply.body.endswith(b"\n"))
+def _print(body: bytes) -> None:
+    """As it came, and a line end if it has none."""
+    click.echo(body, nl=not body.endswith(b"\n"))

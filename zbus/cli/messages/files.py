@@ -29,8 +29,6 @@ BATCH_BYTES = 256 << 10
 BATCHES_UNDER_WAY = 8
 READ_BYTES = 256 << 10
 
-FORMS = ("lines", "whole", "messages", "ndjson")
-
 BROKERS_OWN = FRAMING | frozenset(
     (
         b"consume_group count durability host id key offset origin_id"

@@ -15,6 +15,7 @@ from zbus.cli.remote import ask, opened
 from zbus.cli.words import counted, print_json
 from zbus.protocol.documents import State
 from zbus.protocol.parameters import PEEK, REDRIVE, RESCHEDULE, SINGLE
+from zbus.wire.responses import Response
 
 PAGE = 1_000
 
@@ -45,7 +46,7 @@ def _order(
     if (offset is None) == (message_id is None):
         raise click.UsageError("name messages by --offset, or one by --id")
     named: dict[str, Any] = {"offset": offset, "msgid": message_id, "partition": partition}
-    number = _number(ask(url, word, topic, group, **named, **more).headers.get("count", ""))
+    number = _number(ask(url, word, topic, group, **named, **more), b"count")
     if as_json:
         print_json({"count": number})
     else:
@@ -117,15 +118,16 @@ def redrive(
 ) -> None:
     """Move dead letters back to the topics they came from."""
     reply = ask(url, "redrive", topic, group, **fields)
-    count, stayed = (_number(reply.headers.get(name, "")) for name in ("count", "stayed"))
+    count, stayed = _number(reply, b"count"), _number(reply, b"stayed")
     if as_json:
         print_json({"count": count, "stayed": stayed})
     else:
         click.echo(counted(count, "message") + (f", {stayed} stayed" if stayed else ""))
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 20 else 0
+def _number(reply: Response, name: bytes) -> int:
+    digits = reply.fields.get(name, b"")
+    return int(digits) if digits.isdigit() and len(digits) < 20 else 0
 
 
 @click.command()

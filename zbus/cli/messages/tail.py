@@ -9,7 +9,7 @@ import click
 
 from zbus import client
 from zbus.cli.completion import complete_topic
-from zbus.cli.messages.show import Reader, as_json
+from zbus.cli.messages import show
 from zbus.cli.remote import command, json_option, opened, url_option
 from zbus.client import Delivery, Request
 from zbus.client.messages import number
@@ -99,20 +99,16 @@ def tail(
     url: str,
 ) -> None:
     """Print the messages of TOPIC as they come."""
-    reader = Reader(verbose)
+    reader = show.Reader(verbose)
     shown = 0
     with opened(url) as bus:
         place = _place(bus, topic, start, last) if group is None else None
         for message in _messages(bus, topic, group, place, pattern):
             if as_json:
-                write_json(message)
+                sys.stdout.buffer.write(show.as_json(message))
+                sys.stdout.buffer.flush()
             else:
                 reader.show(message)
             shown += 1
             if shown == count:
                 break
-
-
-def write_json(message: Delivery) -> None:
-    sys.stdout.buffer.write(as_json(message))
-    sys.stdout.buffer.flush()
