@@ -10,7 +10,7 @@ import pytest
 
 from tests.process.nats import NatsCluster, find_program
 from zbus.config import load
-from zbus.server.doctor.engine_checks import engine
+from zbus.server.doctor import engine
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream

@@ -20,7 +20,8 @@ from tests.docs.pages import ROOT
 from tests.process.broker import BrokerProcess
 from zbus.cli.doctor import doctor
 from zbus.config import Config
-from zbus.server.doctor.checks import (
+from zbus.server.doctor import (
+    Finding,
     Machine,
     clock_state,
     examine,
@@ -28,7 +29,6 @@ from zbus.server.doctor.checks import (
     valid_until_s,
     write_cache,
 )
-from zbus.server.doctor.engine_checks import Finding
 from zbus.server.process.certificates import Certificates
 from zbus.server.watch.system_stats import Space
 

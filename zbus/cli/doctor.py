@@ -28,7 +28,7 @@ def doctor(loaded: Config, as_json: bool, monitor_port: int) -> None:
 
     Exit code 1 if something has to be mended before the broker can do its work.
     """
-    from zbus.server.doctor.checks import examine  # here: it needs the broker's parts
+    from zbus.server.doctor import examine  # here: it needs the broker's parts
 
     findings = []
     for found in examine(loaded, monitor_port=monitor_port):
