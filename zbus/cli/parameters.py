@@ -8,14 +8,11 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from zbus.cli.units import DURATION, MOMENT, SIZE, SOME_TIME
+from zbus.cli.units import DURATION, MOMENT, NON_NEGATIVE, POSITIVE, SIZE, SOME_TIME
 from zbus.protocol.documents import Level, Loss, Order, State
 from zbus.protocol.parameters import REQUIRED, TIMES, Parameter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-NON_NEGATIVE = click.IntRange(min=0)
-POSITIVE = click.IntRange(min=1)
 
 _TYPES: dict[str, click.ParamType[Any]] = {
     **dict.fromkeys(("number", "ack window", "mask", "count"), NON_NEGATIVE),

@@ -15,7 +15,7 @@ import click
 
 from zbus.cli.messages.files import read_body
 from zbus.cli.remote import failures, json_option
-from zbus.cli.units import DURATION, SIZE, SOME_TIME
+from zbus.cli.units import DURATION, NON_NEGATIVE, POSITIVE, SIZE, SOME_TIME
 from zbus.cli.words import Cannot, Failed, Nothing, counted, print_json
 from zbus.client import options as client_options
 from zbus.semq.app.blocking import BlockingSemq
@@ -24,8 +24,6 @@ from zbus.semq.app.protocol import SOCKET, Received
 if TYPE_CHECKING:
     from zbus.semq.program.start import Settings
 
-POSITIVE = click.IntRange(min=1)
-NON_NEGATIVE = click.IntRange(min=0)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -1,4 +1,4 @@
-"""Options that are durations or sizes: with a unit, or as plain milliseconds and bytes."""
+"""Types of options: counts; durations and sizes, with a unit or as plain milliseconds and bytes."""
 
 from __future__ import annotations
 
@@ -69,3 +69,5 @@ DURATION = Amount("time", parse_ms, "5s, 250ms, 1.5h or 7d")
 SOME_TIME = Amount("time", parse_ms, "5s, 250ms, 1.5h or 7d", least=1)
 MOMENT = Moment()
 SIZE = Amount("size", parse_bytes, "65536, 64KiB or 10MiB")
+POSITIVE = click.IntRange(min=1)
+NON_NEGATIVE = click.IntRange(min=0)

@@ -13,12 +13,10 @@ import click
 from zbus.cli.bench.options import MODES, Options
 from zbus.cli.bench.run import Progress, run_load
 from zbus.cli.remote import given_access, url_option
-from zbus.cli.units import SIZE, Seconds
+from zbus.cli.units import POSITIVE, SIZE, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-POSITIVE = click.IntRange(min=1)
 
 
 @click.command()

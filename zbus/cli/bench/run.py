@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from ctypes import Array, c_ulonglong
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
-from typing import Any, Protocol
 
 from zbus.cli.bench.generator import Generator
 from zbus.cli.bench.options import Options
@@ -22,13 +22,6 @@ PROGRESS_S = 0.1
 
 Progress = Callable[[str, int], None]
 """Receives the phase and the messages done so far."""
-
-
-class _Counters(Protocol):
-    """Messages done, one place for each worker, in shared memory."""
-
-    def __setitem__(self, index: int, value: int, /) -> None: ...
-    def __iter__(self) -> Any: ...  # noqa: ANN401 - of int; multiprocessing is typed loosely
 
 
 def run_load(options: Options, progress: Progress = lambda _phase, _messages: None) -> Report:
@@ -113,14 +106,14 @@ def _work(
     connections: int,
     messages: int,
     index: int,
-    counters: _Counters,
+    counters: Array[c_ulonglong],
     barrier: Barrier,
     results: Connection,
 ) -> None:
     """The life of a worker process."""
 
     def count(done: int) -> None:
-        counters[index] = done
+        counters[index] = done  # messages done, one place for each worker, in shared memory
 
     result: Phase | str
     try:

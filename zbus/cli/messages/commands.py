@@ -15,7 +15,7 @@ from zbus import client
 from zbus.cli.completion import complete_group, complete_topic
 from zbus.cli.messages import show
 from zbus.cli.messages.files import Out, progress_bar, read_body, read_units, send
-from zbus.cli.parameters import NON_NEGATIVE, sent, takes
+from zbus.cli.parameters import sent, takes
 from zbus.cli.remote import (
     GRACE_S,
     MESSAGES_TYPE,
@@ -27,7 +27,7 @@ from zbus.cli.remote import (
     request,
     url_option,
 )
-from zbus.cli.units import SOME_TIME
+from zbus.cli.units import NON_NEGATIVE, SOME_TIME
 from zbus.cli.words import Nothing, counted, print_json, print_time
 from zbus.client import Delivery
 from zbus.protocol.parameters import CONSUME, PRODUCE, PUT, SETTLE

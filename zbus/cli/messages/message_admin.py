@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from zbus.cli.completion import of_group
-from zbus.cli.parameters import NON_NEGATIVE, takes
+from zbus.cli.parameters import takes
 from zbus.cli.remote import ask, opened
+from zbus.cli.units import NON_NEGATIVE, POSITIVE
 from zbus.cli.words import counted, print_json
 from zbus.protocol.documents import State
 from zbus.protocol.parameters import PEEK, REDRIVE, RESCHEDULE, SINGLE
@@ -133,9 +134,7 @@ def _number(reply: Response, name: bytes) -> int:
 @click.command()
 @of_group
 @takes(PEEK, "state key tag body")
-@click.option(
-    "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
-)
+@click.option("--count", type=POSITIVE, default=100, show_default=True, help="At most this many.")
 def peek(
     topic: str,
     group: str | None,

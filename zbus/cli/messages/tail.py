@@ -11,6 +11,7 @@ from zbus import client
 from zbus.cli.completion import complete_topic
 from zbus.cli.messages import show
 from zbus.cli.remote import command, json_option, opened, url_option
+from zbus.cli.units import NON_NEGATIVE
 from zbus.client import Delivery, Request
 from zbus.client.messages import number
 from zbus.client.positions import Start, encode_start
@@ -72,7 +73,7 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 )
 @click.option(
     "--last",
-    type=click.IntRange(min=0),
+    type=NON_NEGATIVE,
     default=0,
     help="First show the last N messages of each partition.",
     metavar="N",
@@ -81,9 +82,7 @@ def _start(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 @click.option(
     "--group", help="Consume as this group, and acknowledge each message once it is shown."
 )
-@click.option(
-    "--count", type=click.IntRange(min=0), default=0, help="Stop after this many messages."
-)
+@click.option("--count", type=NON_NEGATIVE, default=0, help="Stop after this many messages.")
 @click.option("-v", "--verbose", is_flag=True, help="Print each message's headers, too.")
 @json_option
 @url_option
