@@ -8,13 +8,11 @@ from pathlib import Path
 
 import click
 
-from zbus.cli.verify import data_dir_option
-from zbus.cli.words import Cannot, Damaged, counted
-from zbus.storage.local.files import OsFiles, reason
-from zbus.storage.port import JournalDamage, JournalError
+from zbus.cli.verify import data_dir_option, storage_failures
+from zbus.cli.words import counted
+from zbus.storage.local.files import OsFiles
 from zbus.storage.tools.backup import Report, back_up
 from zbus.storage.tools.backup import restore as restore_files
-from zbus.storage.tools.manifest import BackupDamaged
 
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -48,12 +46,6 @@ def restore(data_dir: Path, directory: Path) -> None:
 
 def _timed(work: Callable[[], Report]) -> tuple[Report, float]:
     began = time.perf_counter()
-    try:
+    with storage_failures():
         report = work()
-    except (JournalDamage, BackupDamaged) as error:
-        raise Damaged(str(error)) from None
-    except JournalError as error:
-        raise Cannot(str(error)) from None
-    except OSError as error:
-        raise Cannot(reason(error)) from None
     return report, time.perf_counter() - began

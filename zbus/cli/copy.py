@@ -15,9 +15,8 @@ import click
 
 from zbus import config
 from zbus.cli.serve import file_option, settings_option
-from zbus.cli.verify import Bar
-from zbus.cli.words import Cannot, Damaged, counted
-from zbus.server.exits import CannotStart
+from zbus.cli.verify import Bar, storage_failures
+from zbus.cli.words import Cannot, counted
 from zbus.server.process.replicated import read_access
 from zbus.storage.copying.directories import DirectorySource, DirectoryTarget
 from zbus.storage.copying.lanes import Copied, Source, Target, compare, copy_lanes
@@ -28,8 +27,8 @@ from zbus.storage.jetstream.ownership import Claimed
 from zbus.storage.jetstream.settings import Shard
 from zbus.storage.jetstream.standby import Standby
 from zbus.storage.jetstream.subjects import Subjects
-from zbus.storage.local.files import OsFiles, reason
-from zbus.storage.port import JournalDamage, JournalError
+from zbus.storage.local.files import OsFiles
+from zbus.storage.port import JournalError
 
 ENGINE_SCHEME: Final = "nats://"
 _AGAIN: Final = "Stop it, and run this command again"
@@ -62,18 +61,12 @@ def copy(source: str, target: str, file: Path | None, settings: dict[str, str]) 
     if not any(is_engine):
         raise click.UsageError("for two directories use `zbus backup` and `zbus restore`")
     began_s = time.perf_counter()
-    try:
+    with storage_failures():
         if is_engine[0]:
             with _connected(load(source)) as servers:
                 note = _from_engine(servers, load, target)
         else:
             note = _from_directory(Path(source), load(target))
-    except JournalDamage as error:
-        raise Damaged(str(error)) from None
-    except (JournalError, CannotStart) as error:
-        raise Cannot(str(error)) from None
-    except OSError as error:
-        raise Cannot(reason(error)) from None
     click.echo(f"{note} ({time.perf_counter() - began_s:.1f} s)")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,8 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from zbus.cli.words import Cannot, Damaged, counted
+from zbus.server.exits import CannotStart
 from zbus.storage.local.files import OsFiles, reason
-from zbus.storage.port import JournalError
+from zbus.storage.port import JournalDamage, JournalError
 from zbus.storage.tools.checkup import Checkup, as_json, check_up, data_bytes, describe
 from zbus.storage.tools.manifest import BackupCheckup, BackupDamaged, backup_as_json, check_backup
 
@@ -37,6 +40,19 @@ def data_dir_option(help: str) -> click.Option:
     )
 
 
+@contextmanager
+def storage_failures() -> Iterator[None]:
+    """Turn what reading and writing stored bytes raises into what a command ends with."""
+    try:
+        yield
+    except (JournalDamage, BackupDamaged) as error:
+        raise Damaged(str(error)) from None
+    except (JournalError, CannotStart) as error:
+        raise Cannot(str(error)) from None
+    except OSError as error:
+        raise Cannot(reason(error)) from None
+
+
 @click.command(params=[data_dir_option("Folder of the logs.")])
 @click.option(
     "--repair", is_flag=True, help="Move what cannot be served to quarantine/; delete nothing."
@@ -53,19 +69,12 @@ def verify(data_dir: Path, repair: bool, target: Path | None, as_document: bool)
     if target is not None and repair:
         raise click.UsageError("--repair works on logs, not on a backup: make the backup again")
     began = time.perf_counter()
-    try:
-        with Bar() as bar:
-            if target is not None:
-                result: Checkup | BackupCheckup = check_backup(OsFiles(), target, bar.add)
-            else:
-                bar.total = data_bytes(OsFiles(), data_dir) if data_dir.is_dir() else 0
-                result = check_up(OsFiles(), data_dir, repair, bar.add)
-    except BackupDamaged as error:
-        raise Damaged(str(error)) from None
-    except JournalError as error:
-        raise Cannot(str(error)) from None
-    except OSError as error:
-        raise Cannot(reason(error)) from None
+    with storage_failures(), Bar() as bar:
+        if target is not None:
+            result: Checkup | BackupCheckup = check_backup(OsFiles(), target, bar.add)
+        else:
+            bar.total = data_bytes(OsFiles(), data_dir) if data_dir.is_dir() else 0
+            result = check_up(OsFiles(), data_dir, repair, bar.add)
     seconds = time.perf_counter() - began
     if as_document:
         document = as_json(result) if isinstance(result, Checkup) else backup_as_json(result)
