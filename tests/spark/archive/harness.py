@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+from tests.limits import WHOLE
 from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.archive import Archive
 from zbus.spark.archive.commit import Committer
@@ -116,11 +117,16 @@ class Steps:
         self.count += 1
         self.act(self.count)
 
-    def of(self, work: Callable[[], object]) -> int:
-        """How many some work has."""
-        self.count = 0
+    def of(self, work: Callable[[], object], root: Path) -> list[int]:
+        """Those of some work; in `make test` without such as find the files as they were at the
+        step before and are at the one after."""
+        found: list[object] = [None]
+        self.count, self.act = 0, lambda _: found.append(_state(root))
         work()
-        return self.count
+        assert self.count > 9, "it goes the ways of STEPS"
+        found.append(None)
+        at = range(1, len(found) - 1)
+        return [one for one in at if WHOLE or not found[one - 1] == found[one] == found[one + 1]]
 
     def at(self, number: int, act: Callable[[], object]) -> None:
         """From now on, act once: at that step."""
@@ -137,6 +143,12 @@ class Steps:
             raise Killed
 
         self.at(number, die)
+
+
+def _state(root: Path) -> object:
+    """Which files there are, whatever their random names."""
+    files = (path for path in root.rglob("*") if path.is_file())
+    return sorted((path.parent, path.suffix, path.stat().st_size) for path in files)
 
 
 def _found(place: str, name: str) -> Callable[..., Any]:

@@ -161,7 +161,7 @@ def test_killed_at_every_step(name: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     before = prepared(name, tmp_path / "before")
     all_of_it = shutil.copytree(before, tmp_path / "all")
     first = 8 if name in ("expire", "vacuum") else 0
-    for number in range(1, steps.of(lambda: WORK[name](all_of_it)) + 1):
+    for number in steps.of(lambda: WORK[name](all_of_it), all_of_it):
         root = shutil.copytree(before, tmp_path / f"{number}")
         steps.kill_at(number)
         with pytest.raises(Killed):
@@ -285,7 +285,7 @@ def test_somebody_else_while_it_compacts(
     left = {"archiver": numbers(28), "expiry": numbers(24, 8)}.get(who, numbers(24))
     lost = 0
     all_of_it = an_archive(tmp_path / "all")
-    for number in range(1, steps.of(lambda: WORK["compact"](all_of_it)) + 1):
+    for number in steps.of(lambda: WORK["compact"](all_of_it), all_of_it):
         root = an_archive(tmp_path / f"{number}")
         steps.at(number, partial(others[who], root))
         try:
