@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from tests.browser.chromium import find_chromium
+from tests.browser.chromium import close, launched
+from tests.browser.console import Console, console_of
 from tests.limits import WAIT_S
-
-OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP *.test 127.0.0.1",
-]
+from tests.process.broker import BrokerProcess
 
 
 @pytest.fixture(scope="module")
-def chromium() -> str:
-    return find_chromium()
+def browser() -> Browser:
+    return launched()
 
 
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    """Not one for the session: as long as playwright is there, its event loop is running in this
-    thread, and tests of other folders could not run one of their own."""
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=OPTIONS)
-        yield started
-        started.close()
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """As long as playwright is there, its event loop is running in this thread, and tests of other
+    folders could not run one of their own."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        close()
+
+
+pytest_sessionfinish = close  # if it was interrupted
 
 
 @pytest.fixture
@@ -43,3 +36,24 @@ def page(browser: Browser) -> Iterator[Page]:
     context.set_default_timeout(WAIT_S * 1_000)
     yield context.new_page()
     context.close()
+
+
+@pytest.fixture(scope="module")
+def look() -> dict[str, Any]:
+    """Of a page of the console."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, broker: BrokerProcess, look: dict[str, Any]) -> Iterator[Console]:
+    with console_of(browser, broker.port, **look) as console:
+        console.open()
+        yield console
+
+
+@pytest.fixture
+def console(opened: Console) -> Iterator[Console]:
+    """One for all tests of a file; where the test before has left it."""
+    yield opened
+    assert opened.problems == []
+    opened.allowed = []

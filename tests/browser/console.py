@@ -34,7 +34,7 @@ MOMENTS = """async count => {
   const { live } = await import("/_console/live.js")
   const times = new Set([live.doc.time])
   while (times.size <= count) {
-    await new Promise(requestAnimationFrame)
+    await new Promise(done => setTimeout(done, 50))
     times.add(live.doc.time)
   }
   await new Promise(requestAnimationFrame)

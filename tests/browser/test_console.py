@@ -99,21 +99,6 @@ def broker(look: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
         yield process
 
 
-@pytest.fixture(scope="module")
-def console(browser: Browser, broker: BrokerProcess, look: Any) -> Iterator[Console]:
-    with console_of(browser, broker.port, **look) as console:
-        console.open()
-        yield console
-
-
-@pytest.fixture(autouse=True)
-def no_problems(console: Console) -> Iterator[None]:
-    yield
-    assert console.problems == []
-    console.problems.clear()
-    console.allowed = []
-
-
 def test_a_browser_is_led_to_it(console: Console, broker: BrokerProcess) -> None:
     console.page.goto(f"http://127.0.0.1:{broker.port}/")
     console.shows("Busiest topics")

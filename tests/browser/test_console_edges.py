@@ -73,13 +73,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def console(browser: Browser, broker: BrokerProcess) -> Iterator[Console]:
-    with console_of(browser, broker.port) as console:
-        console.open()
-        yield console
-
-
 def test_a_message_runs_nothing(console: Console, broker: BrokerProcess) -> None:
     page = console.page
     ask(broker, "declare", topic="hostile", sender_headers=1)

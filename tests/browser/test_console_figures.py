@@ -29,13 +29,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def console(browser: Browser, broker: BrokerProcess) -> Iterator[Console]:
-    with console_of(browser, broker.port) as console:
-        console.open()
-        yield console
-
-
 def tile(console: Console, label: str) -> Any:
     return console.page.locator(".tile", has_text=label).locator(".value").first
 
@@ -44,6 +37,7 @@ def test_what_nobody_asked_for_waits_for_nobody(console: Console, broker: Broker
     ask(broker, "declare", topic="unread")
     for _ in range(30):
         ask(broker, "produce", topic="unread", body=b"x")
+    console.move()
     console.moments(2)
     expect(tile(console, "Backlog")).to_have_text("0")
     console.shows("Every group has read everything.")
@@ -65,6 +59,7 @@ def test_what_nobody_asked_for_waits_for_nobody(console: Console, broker: Broker
 def test_a_stream_has_a_tile_instead_of_the_disk(
     browser: Browser, console: Console, tmp_path: Path
 ) -> None:
+    console.move()
     tiles = console.page.locator(".tile")
     expect(tiles.filter(has_text="Disk free")).to_have_count(1)
     expect(tiles.filter(has_text="Stream")).to_have_count(0)
@@ -96,6 +91,7 @@ def test_many_warnings_do_not_hide_the_figures(console: Console, broker: BrokerP
         assert wire.get(f"/dying/g{number}?cmd=consume&on_loss=keep").status == 200
         assert wire.get(f"/dying/g{number}?cmd=nack&offset=0").status == 200
     wire.close()
+    console.move()
     warnings = console.page.get_by_role("list", name="Warnings").locator("li:not(.rest)")
     expect(warnings).to_have_count(4)
     console.press(f"{WARNED - 4} more warnings")
@@ -109,6 +105,7 @@ def test_many_warnings_do_not_hide_the_figures(console: Console, broker: BrokerP
 
 def test_a_chart_tells_each_moment_and_begins_with_what_is_known(console: Console) -> None:
     page = console.page
+    console.move()
     console.moments(2)
     chart = page.locator(".chart", has_text="Messages a second")
     expect(chart.locator("time")).to_have_count(0)

@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.browser.console import DESKTOP, PHONE, Console, ask, console_of
+from tests.browser.console import DESKTOP, PHONE, Console, ask
 from tests.limits import checked
 from tests.process.broker import BrokerProcess
 
@@ -102,19 +102,6 @@ def broker(look: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
         for number in range(5):
             ask(process, "produce", topic="orders", body=b"%d" % number)
         yield process
-
-
-@pytest.fixture(scope="module")
-def opened(browser: Browser, broker: BrokerProcess, look: Any) -> Iterator[Console]:
-    with console_of(browser, broker.port, **look) as console:
-        console.open()
-        yield console
-
-
-@pytest.fixture
-def console(opened: Console) -> Iterator[Console]:
-    yield opened
-    assert opened.problems == []
 
 
 def fill(console: Console, typed: dict[str, str]) -> None:

@@ -7,12 +7,13 @@ from a program is done, so nothing else was wrong with it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page
 
-from tests.browser.chromium import WHOLE, find_chromium
+from tests.browser.chromium import QUICK, WHOLE, launched
 from tests.browser.hostile import REBINDING, Site, Witness
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
@@ -153,12 +154,6 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> str:
-    """What people use: the quick one fetches no icons, and may not end on the way to a page."""
-    return find_chromium(WHOLE)
-
-
-@pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     data = tmp_path_factory.mktemp("broker") / "data"
     with (
@@ -170,26 +165,40 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield Stage(broker, witness, site)
 
 
+Contexts = dict[tuple[str, ...], BrowserContext]
+
+
 @pytest.fixture(scope="module")
-def context(browser: Browser) -> Iterator[BrowserContext]:
+def contexts() -> Iterator[Contexts]:
     """One for all ways: a new one takes longer than a way."""
-    made = browser.new_context()
-    made.set_default_timeout(WAIT_S * 1_000)
+    made: Contexts = {names: launched(names).new_context() for names in (QUICK, WHOLE)}
     yield made
-    made.close()
+    for context in made.values():
+        context.close()
+
+
+LEAVING = re.compile("form|location|redirect|refresh|click")
+"""In the names of ways on which a page ends: the quick one may not end on the way to another."""
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """The one before if it can be had: a new one takes most of the time of all this."""
+def page(contexts: Contexts, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The one before if it can be had: a new one takes most of the time of all this. Of what people
+    use for all ways of another site; of the quick one, which fetches no icons, for most others."""
+    asked = request.node.name
+    leaves = LEAVING.search(asked)
+    whole = leaves or "another-site" in asked or "favicon" in asked
+    context = contexts[WHOLE if whole else QUICK]
+    context.set_default_timeout(WAIT_S * 1_000)
     page = next(iter(context.pages), None) or context.new_page()
     yield page
     for opened in context.pages[1:]:
         opened.close()
-    try:
-        page.goto("about:blank")
-    except Error:  # it is under way to another place
-        page.close()
+    if leaves:
+        try:
+            page.goto("about:blank")
+        except Error:  # it is under way to another place
+            page.close()
 
 
 @pytest.mark.parametrize(("scene", "way"), CASES)
