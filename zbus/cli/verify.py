@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from zbus.cli.words import Cannot, Damaged, counted
 from zbus.server.exits import CannotStart
@@ -19,6 +18,9 @@ from zbus.storage.local.files import OsFiles, reason
 from zbus.storage.port import JournalDamage, JournalError
 from zbus.storage.tools.checkup import Checkup, as_json, check_up, data_bytes, describe
 from zbus.storage.tools.manifest import BackupCheckup, BackupDamaged, backup_as_json, check_backup
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 EXIT_DAMAGED = 1
 EXIT_REPAIRED = 4
@@ -96,29 +98,34 @@ class Bar:
         self.read = 0
         self.total: int | None = None  # unknown
         self._shown = 0
-        self._bar = Progress(
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
-        self._task = self._bar.add_task("", total=None)
+        self._bar = _progress() if sys.stderr.isatty() else None
 
     def __enter__(self) -> Bar:
-        self._bar.start()
+        if self._bar:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._bar:
+            self._bar.stop()
 
     def add(self, count: int) -> None:
         """This many bytes more were read."""
         self.read += count
-        if self.read - self._shown >= SHOW_EVERY_BYTES:
+        if self._bar and self.read - self._shown >= SHOW_EVERY_BYTES:
             self._shown = self.read
-            self._bar.update(self._task, completed=self.read, total=self.total)
+            (task,) = self._bar.task_ids
+            self._bar.update(task, completed=self.read, total=self.total)
+
+
+def _progress() -> Progress:
+    from rich.console import Console  # here: they take half of a start
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    columns = BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task("", total=None)
+    return bar
 
 
 def _print(result: Checkup, repair: bool, read: int, seconds: float) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -40,11 +40,8 @@ def flavour_of(function: Callable[..., Any]) -> Flavour | None:
 
 def running_flavour() -> Flavour:
     """Of the event loop that runs this code."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return "trio"
-    return "asyncio"
+    asyncio = sys.modules.get("asyncio")  # it takes long to import; if it runs, it is here
+    return "trio" if asyncio is None or asyncio._get_running_loop() is None else "asyncio"
 
 
 def _plain(function: object) -> FunctionType | None:

@@ -5,7 +5,6 @@ One task receives for all; the caller sends. (`RequestTracker` is the core; ADR 
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import ssl
@@ -68,6 +67,8 @@ async def open_stream(
 async def uncancelled(sends: Coroutine[Any, Any, None]) -> None:
     """Do this to its end, and be cancelled only then. Tasks of asyncio can be cancelled (by
     `asyncio.timeout`) whatever anyio shields."""
+    import asyncio  # here: only who uses it waits for it to be imported
+
     task = asyncio.ensure_future(sends)
     cancelled: BaseException | None = None
     while not task.done():
