@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import trio
 
+from tests import forked
 from tests.process.nats import free_ports
 
 DELAY_S: Final = 0.2
@@ -36,7 +37,8 @@ class TcpProxies:
         self.ports = dict(zip(targets, free_ports(len(targets)), strict=True))
         command = [sys.executable, "-m", "tests.process.tcp_proxies"]
         command += [f"{name}:{self.ports[name]}:{target}" for name, target in targets.items()]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pipe = subprocess.PIPE
+        self._process = forked.Popen[bytes](command, stdin=pipe, stdout=pipe)
         assert self._process.stdout is not None
         self._process.stdout.readline()
 

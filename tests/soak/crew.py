@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests import forked
 from tests.authority import write_files
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
@@ -43,7 +44,7 @@ class Child:
     """A process that ends with its standard input."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = forked.Popen[bytes](
             [sys.executable, "-m", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forked import run_zbus
 from tests.process.broker import BrokerProcess
 from tests.process.endpoint import wait_for
 from tests.spark.stored import MemoryLog
@@ -46,8 +45,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Where
                 bus.produce_many("orders", [b"%d" % n * 100 for n in range(begin, begin + 50)])
             for number in range(20):
                 bus.produce("keyed", b"%d" % number, key=f"k{number}")
-        run = [sys.executable, "-m", "zbus", "backup", str(backup), "--data-dir", str(data)]
-        subprocess.run(run, check=True, capture_output=True)
+        assert run_zbus("backup", backup, "--data-dir", data).returncode == 0
         broker.stop()
         port = broker.port
     with BrokerProcess(data, "--set", "segment_bytes=100000", port=port):
