@@ -21,8 +21,7 @@ from zbus.dialects.zbus import dialect as dialect
 from zbus.dialects.zbus.request.params import LOOKING
 from zbus.dialects.zbus.schema.commands import COMMANDS, MOUNTED
 from zbus.dialects.zbus.schema.kinds import KINDS, Number
-from zbus.dialects.zbus.server.openapi import DAY_MS, describe
-from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE
+from zbus.dialects.zbus.server.openapi import ANYWHERE, DAY_MS, describe
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.status import STATUS
 from zbus.protocol.parameters import REQUIRED, Parameter

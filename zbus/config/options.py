@@ -11,8 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import attrs
 import msgspec
 
-from zbus.config.engine import EngineOptions
-from zbus.config.server import LoopLimits, Marks, ServerOptions, Timeouts
+from zbus.config.server import EngineOptions, LoopLimits, Marks, ServerOptions, Timeouts
 from zbus.core.api import DEFAULT_LIMITS, Limits
 from zbus.dialects.adf.settings import AdfOptions
 from zbus.dialects.camellia.settings import CamelliaOptions

@@ -36,14 +36,7 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import (
-    health,
-    home,
-    metrics_command,
-    openapi,
-    stats_command,
-    tracker,
-)
+from zbus.dialects.zbus.server import home, monitoring, openapi, tracker
 from zbus.dialects.zbus.session import connections, login, rights
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
@@ -93,9 +86,9 @@ COMMANDS: dict[bytes, Prepare] = {
     b"seek": seek.Seek,
     b"query": manage.query,
     b"server": manage.query,
-    b"stats": stats_command.Report,
-    b"metrics": at_once(metrics_command.scrape),
-    b"health": health.health,
+    b"stats": monitoring.Report,
+    b"metrics": at_once(monitoring.scrape),
+    b"health": monitoring.health,
     b"connections": connections.connections,
     b"disconnect": connections.disconnect,
     b"tracker": at_once(tracker.tracker),

@@ -16,7 +16,7 @@ import msgspec
 
 from zbus.core.api import DELAY_MS_MAX, Limits, Refusal
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.replies import JSON, Answered, NativeReply
+from zbus.dialects.zbus.replies import JSON, TEXTS, Answered, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.commands import (
     COMMANDS,
@@ -37,7 +37,6 @@ from zbus.dialects.zbus.schema.commands import (
 from zbus.dialects.zbus.schema.kinds import KINDS, TEN_YEARS_AHEAD
 from zbus.dialects.zbus.server import openapi_parts as parts
 from zbus.dialects.zbus.server.openapi_parts import Schema, schema_of
-from zbus.dialects.zbus.server.openapi_refusals import ANYWHERE, OF_BODIES, refusal_text
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.status import STATUS
 from zbus.protocol.parameters import HEALTH as HEALTH_CHECK
@@ -100,6 +99,27 @@ _ID = Parameter("id", "text", "made by the broker", "comes back on the reply")
 _IN_PATH = {"{topic}": OF_GROUP[0], "{group}": OF_GROUP[1], "{check}": HEALTH_CHECK[0]}
 _IN_HEADER = ("idempotency-key", "last-event-id")
 _EXAMPLES = {"body": "hello", "timeout": 1_000, "count": 10, "command": "consume", "offset": 0}
+
+ANYWHERE: dict[int, str] = {
+    400: "The request is not well-formed",
+    403: "A browser sends this for a page that may not",
+    405: "HEAD or OPTIONS, and it would change something",
+    408: "Head or body did not come in time",
+    411: "A body without a length",
+    413: "The body is over `body_bytes_max`",
+    414: "The request line is over `line_bytes_max`",
+    421: "The `Host` is none of this broker",
+    425: "A browser asks ahead of time",
+    417: "An expectation other than `100-continue`",
+    426: "A WebSocket of another version than 13",
+    431: "The headers are over their limits",
+    503: "Unfinished bodies of all connections take `bodies_bytes_max`",
+    505: "Neither HTTP/1.0 nor HTTP/1.1",
+}
+"""What any request can get, whatever it asks for: from the wire, and from what guards browsers."""
+
+OF_BODIES = {415: "The coding or the character set of the body is not understood"}
+"""What a request can get whose body is read."""
 
 DAY_MS = 86_400_000
 """A description is good for a day: the limits of times in it are those of the day's beginning."""
@@ -282,7 +302,7 @@ class _Operation:
         if any(entry.body for entry in self._table.values()):
             general |= OF_BODIES.keys()
         for code in sorted({*general, *(STATUS[each] for each in reasons)}):
-            responses[str(code)] = _refusal(code, refusal_text(code, tuple(reasons)))
+            responses[str(code)] = _refusal(code, _refusal_text(code, tuple(reasons)))
         if "produce" in self._table:
             text = "Of a call only: whatever status the service answers with."
             responses["default"] = {"description": text}
@@ -313,6 +333,17 @@ def _add_content(content: dict[str, Schema], media: str, schema: Schema) -> None
 
 def _headers(names: tuple[str, ...]) -> Schema:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _refusal_text(status: int, refusals: tuple[Refusal, ...]) -> str:
+    """One line for each reason that this status can have."""
+    general = ANYWHERE | OF_BODIES
+    lines = [f"{general[status]}."] if status in general else []
+    for refusal in refusals:
+        if STATUS[refusal] == status:
+            text = f": `{TEXTS[refusal].format('…')}`" if refusal in TEXTS else ""
+            lines.append(f"{refusal.value.capitalize()}{text}.")
+    return " ".join(lines)
 
 
 def _refusal(status: int, text: str) -> Schema:

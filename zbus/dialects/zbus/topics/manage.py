@@ -37,9 +37,13 @@ from zbus.dialects.zbus.replies import (
     NativeReply,
 )
 from zbus.dialects.zbus.request import legacy_flags as masks
-from zbus.dialects.zbus.request.group_options import group_changes
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.topics.declared import first_place, read_mask, read_words
+from zbus.dialects.zbus.topics.declared import (
+    first_place,
+    group_changes,
+    read_mask,
+    read_words,
+)
 from zbus.dialects.zbus.topics.webhooks import PushWords
 from zbus.edge.access import Grant
 from zbus.edge.connection import Connection
