@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
-from zbus.core.api import DELAY_MS_MAX, Broker, Partition, Row, Topic
-from zbus.dialects.zbus.messages.put_tickets import NOT_RARE, Rare, due_after
+from zbus.core.api import DELAY_MS_MAX
+from zbus.dialects.zbus.messages.put_tickets import NOT_RARE, PutPlan, Rare, due_after
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.request.slots import bounds_of, own_slots, slots_of
 from zbus.dialects.zbus.request.stored import (
@@ -35,42 +35,6 @@ _NUMBERS = (
 """In the order of `Rare`; and one that means something to calls alone."""
 
 
-class Put(Protocol):
-    """The plan of a produce."""
-
-    broker: Broker
-    params: Params
-    topic_key: str
-    id: bytes
-    tag: bytes
-    key: bytes
-    body: bytes
-    once: bytes
-    idempotent: bool
-    rare: Rare | None
-    request_lines: RequestLines
-    multiplexed: bool
-
-    def put_row(self, partition: Partition, peer: Connection, row: Row) -> object: ...
-
-    def put(
-        self,
-        topic: Topic,
-        peer: Connection,
-        id: bytes,
-        lines: bytes,
-        body: bytes,
-        tag: bytes,
-        key: bytes,
-        once: bytes,
-        rare: Rare | None,
-    ) -> object: ...
-
-    def with_sender(self, peer: Connection, lines: bytes, minimal_headers: bool) -> bytes: ...
-
-    def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
-
-
 def slots_of_put(params: Params, request_lines: RequestLines) -> Slots | None:
     """What may differ in a head that puts: the message, and lines of the application's own."""
     target = params.head.target
@@ -85,7 +49,7 @@ def slots_of_put(params: Params, request_lines: RequestLines) -> Slots | None:
 class PutShape(OfShape):
     """The plan of a shape."""
 
-    plan: Put
+    plan: PutPlan
 
     __slots__ = (
         "_budget_bytes",
@@ -103,7 +67,7 @@ class PutShape(OfShape):
         "_unshaped",
     )
 
-    def __init__(self, plan: Put, names: Sequence[bytes], unshaped: Filled) -> None:
+    def __init__(self, plan: PutPlan, names: Sequence[bytes], unshaped: Filled) -> None:
         self.plan = plan
         self._unshaped = unshaped
         # What a head does not say stands behind what it says.

@@ -10,16 +10,20 @@ from zbus.core.api import (
     Duplicate,
     Outcome,
     Partition,
+    PutOptions,
+    Row,
     Stored,
     Ticket,
     Topic,
     implied_id,
 )
 from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.messages.produce_with_ack import Settles
 from zbus.dialects.zbus.replies import NativeReply
 from zbus.dialects.zbus.request.json_frames import quoted, stored_as_json
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.request.put_kinds import PutKind
+from zbus.dialects.zbus.request.stored import RequestLines
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.connection import Connection
 from zbus.wire.replies import KEEP_ALIVE
@@ -89,12 +93,45 @@ def due_after(broker: Broker, delay_ms: int) -> int:
 
 
 class PutPlan(Protocol):
-    """The plan of a produce, as its tickets know it."""
+    """`zbus.dialects.zbus.messages.produce.Produce`, as those know it that it uses."""
 
     dialect: Context
     broker: Broker
     params: Params
+    topic_key: str
+    id: bytes
+    tag: bytes
+    key: bytes
+    body: bytes
+    once: bytes
+    idempotent: bool
+    rare: Rare | None
+    options: PutOptions
+    settles: Settles | None
+    timeout_ms: int | None
+    request_lines: RequestLines
+    multiplexed: bool
     quiet: bool
+    silent: bool
+
+    def put_row(self, partition: Partition, peer: Connection, row: Row) -> None: ...
+
+    def put(
+        self,
+        topic: Topic,
+        peer: Connection,
+        id: bytes,
+        lines: bytes,
+        body: bytes,
+        tag: bytes,
+        key: bytes,
+        once: bytes,
+        rare: Rare | None,
+    ) -> None: ...
+
+    def with_sender(self, peer: Connection, lines: bytes, minimal_headers: bool) -> bytes: ...
+
+    def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
 
 
 class PutReply(NativeReply):

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from zbus.core.api import PUT_COPY, PutOptions, Silent, Ticket, Topic, make_row
-from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.messages.produce_with_ack import Settles
+from zbus.core.api import PUT_COPY, Silent, Ticket, Topic, make_row
+from zbus.dialects.zbus.messages.put_tickets import PutPlan
 from zbus.dialects.zbus.replies import CallReply
 from zbus.dialects.zbus.request.legacy_flags import RPC, topic_mask
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.dialects.zbus.request.stored import RequestLines
 from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
-
-
-class Called(Protocol):
-    """What is to be known of the produce (`zbus.dialects.zbus.messages.produce`)."""
-
-    dialect: Context
-    params: Params
-    body: bytes
-    tag: bytes
-    key: bytes
-    once: bytes
-    idempotent: bool
-
-    options: PutOptions
-    settles: Settles | None
-    timeout_ms: int | None
-    silent: bool
-    request_lines: RequestLines
-
-    def sender_lines(self, peer: Connection, minimal_headers: bool) -> bytes: ...
 
 
 def request_from_url(params: Params, form: str) -> bytes:
@@ -66,7 +44,7 @@ def _argument(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
     return text
 
 
-def call_service(plan: Called, topic: Topic, peer: Connection, id: bytes, body: bytes) -> None:
+def call_service(plan: PutPlan, topic: Topic, peer: Connection, id: bytes, body: bytes) -> None:
     """A produce to a topic of services: the reply is what a service routes back."""
     dialect, params = plan.dialect, plan.params
     broker = dialect.broker

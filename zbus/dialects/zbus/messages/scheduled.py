@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import attrs
 
 from zbus.core.api import CRON_LINE as CRON
@@ -11,9 +9,8 @@ from zbus.core.api import SCHEDULES_PREFIX as PREFIX
 from zbus.core.api import ZONE_LINE as ZONE
 from zbus.core.api import Partition, Topic, make_row
 from zbus.core.api import without_schedule_lines as without_lines
-from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.cron import TIMES, zone_of
-from zbus.dialects.zbus.messages.put_tickets import PutReply
+from zbus.dialects.zbus.messages.put_tickets import PutPlan, PutReply
 from zbus.dialects.zbus.request.batch_formats import MESSAGES, NDJSON
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.edge.bodies import media_type_of
@@ -33,16 +30,6 @@ _ALONE = (
     b"idempotency-key",
 )
 """What no schedule has: an occurrence is a plain message."""
-
-
-class Plan(Protocol):
-    """The produce."""
-
-    dialect: Context
-    params: Params
-    quiet: bool
-    tag: bytes
-    key: bytes
 
 
 @attrs.frozen
@@ -76,7 +63,7 @@ class Schedule:
         return cls(cron, zone)
 
     def put(
-        self, plan: Plan, topic: Topic, peer: Connection, id: bytes, lines: bytes, body: bytes
+        self, plan: PutPlan, topic: Topic, peer: Connection, id: bytes, lines: bytes, body: bytes
     ) -> None:
         """Store the schedule of a topic."""
         if topic.options.calls:
@@ -98,7 +85,7 @@ class ScheduleReply(PutReply):
 
     __slots__ = ("_due_ms", "_name")
 
-    def __init__(self, plan: Plan, peer: Connection, id: bytes, name: str, due_ms: int) -> None:
+    def __init__(self, plan: PutPlan, peer: Connection, id: bytes, name: str, due_ms: int) -> None:
         super().__init__(plan.dialect, plan.params, peer, id, plan.quiet)
         self._name = name
         self._due_ms = due_ms
