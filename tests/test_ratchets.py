@@ -44,7 +44,6 @@ FIELDS: dict[str, int] = {
     "dialects.zbus.messages.produce.Produce": 26,
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
     "dialects.zbus.request.params.Params": 21,
-    "dialects.zbus.topics.manage.Declare": 19,
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 34,
     "protocol.documents.Stats": 25,

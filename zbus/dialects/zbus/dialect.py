@@ -37,10 +37,10 @@ from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
 from zbus.dialects.zbus.server import home, monitoring, openapi, tracker
-from zbus.dialects.zbus.session import connections, login, rights
+from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
-from zbus.dialects.zbus.topics import manage, seek
+from zbus.dialects.zbus.topics import manage
 from zbus.edge.access import Needs
 from zbus.edge.bodies import NO_LENGTH_ANSWER, reading_body
 from zbus.edge.connection import Connection, Plan
@@ -83,7 +83,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"why": why.Ask,
     b"route": routes.Route,
     b"declare": manage.Declare,
-    b"seek": seek.Seek,
+    b"seek": manage.Seek,
     b"query": manage.query,
     b"server": manage.query,
     b"stats": monitoring.Report,
@@ -108,7 +108,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"openapi": openapi.openapi,
     b"login": login.Login,
     b"logout": login.Logout,
-    b"rights": at_once(rights.rights),
+    b"rights": at_once(login.rights),
 }
 
 POLICY = Policy(by_address=True, mark=b"cmd")

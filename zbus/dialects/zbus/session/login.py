@@ -1,4 +1,5 @@
-"""`login` and `logout`: a token in a browser's cookie (specification, section 5.14).
+"""`login`, `logout` and `rights`: a token in a browser's cookie (specification, section 5.14), and
+what it permits.
 
 Scripts of the page cannot read the cookie, and no other site can make a browser send it.
 """
@@ -7,12 +8,16 @@ from __future__ import annotations
 
 from urllib.parse import quote_from_bytes
 
+import msgspec
+
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.replies import NativeReply
+from zbus.dialects.zbus.replies import JSON, NativeReply
 from zbus.dialects.zbus.request.params import Params
+from zbus.edge.access import ALL, NEVER_MS, Grant
 from zbus.edge.connection import Connection
 from zbus.edge.forms import read_form
 from zbus.edge.guard import PAGE
+from zbus.protocol.documents import RightsInfo
 
 _PLAIN = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 """What a cookie's value may hold beside letters and digits; all else is percent-encoded in it."""
@@ -72,3 +77,21 @@ class Logout(Login):
         cookie = b"set-cookie: token=%b; Max-Age=0\r\n" % _ATTRIBUTES
         reply = NativeReply(self._dialect, self._params, peer, id)
         reply.respond(302, FORM + cookie)
+
+
+def rights(reply: NativeReply) -> None:
+    """What the caller may do, as JSON. A page shows by it what it need not offer."""
+    reply.respond(200, JSON, msgspec.json.encode(_rights(reply.peer.grant)))
+
+
+def _rights(grant: Grant | None) -> RightsInfo:
+    """Without a table of tokens there is no grant, and everybody may do everything."""
+    if grant is None:
+        return RightsInfo(operations=[ALL], tokens=False, topics={ALL: [ALL]})
+    return RightsInfo(
+        name=grant.name,
+        operations=sorted(grant.operations),
+        tokens=True,
+        topics={ALL: [ALL]} if grant.admin else {n: [*groups] for n, groups in grant.topics},
+        expires=None if grant.expires_ms == NEVER_MS else grant.expires_ms,
+    )

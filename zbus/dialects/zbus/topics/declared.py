@@ -1,5 +1,5 @@
-"""What a `declare` says in words, in masks, of a start and of a group, and where that contradicts
-itself."""
+"""What a `declare` says of a topic, of a group and of its start, in words and in masks, and where
+that contradicts itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from zbus.core.api import DELAY_MS_MAX, Start
+from zbus.core.api import DELAY_MS_MAX, DURABILITIES, Start
 from zbus.core.api import SeekCheck as Check
 from zbus.dialects.zbus.request import legacy_flags as masks
 from zbus.dialects.zbus.request.params import BadRequest, Params
@@ -60,10 +60,35 @@ def _has_id(id: bytes, offset: int | None) -> Check | None:
     return lambda found: None if found == id else text
 
 
-def group_changes(params: Params) -> dict[str, Any]:
-    """Of a group's retries and pace: fields of `GroupOptions`, and what they are to be; those that
-    are not named stay."""
+def topic_changes(params: Params) -> dict[str, Any]:
+    """Fields of `TopicOptions`, and what they are to be; those that are not named stay."""
+    # How many partitions there may be is the core's to judge.
+    partitions, durability = params.number(b"partitions", 1 << 16), params.text(b"durability")
+    if durability is not None and durability not in DURABILITIES:
+        raise BadRequest(400, "400: Bad Format, durability must be memory, os or disk")
     changes: dict[str, Any] = {
+        "partitions": partitions,
+        "durability": durability,
+        "retention_ms": params.duration(b"retention_ms"),
+        "retention_bytes": params.size(b"retention_bytes"),
+        "retention_count": params.number(b"retention_count"),
+        "dedupe_ms": params.duration(b"dedupe_ms"),
+        "settled_ms": params.duration(b"settled_ms"),
+    }
+    for name in ("retention_done", "dedupe_live"):
+        if name.encode() in params.fields:
+            changes[name] = params.flag(name.encode())
+    if b"sender_headers" in params.fields:
+        changes["minimal_headers"] = not params.flag(b"sender_headers")
+    return {field: value for field, value in changes.items() if value is not None}
+
+
+def group_changes(params: Params) -> dict[str, Any]:
+    """The same of `GroupOptions`."""
+    changes: dict[str, Any] = {
+        "filter": params.text(b"group_filter"),
+        "window": params.number(b"group_window"),
+        "lease_ms": params.duration(b"group_lease"),
         "attempts_max": params.number(b"group_max_attempts"),
         "attempts_kept": params.switch(b"group_keep_attempts"),
         "rate_per_s": params.number(b"group_rate"),

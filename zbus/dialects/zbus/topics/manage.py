@@ -1,17 +1,15 @@
-"""Declaring, looking at and removing topics and groups, and the small commands (specification,
-sections 5.5-5.8 and 5.10-5.13)."""
+"""Declaring, looking at, moving and removing topics and groups, and the small commands
+(specification, sections 5.5-5.8 and 5.10-5.13)."""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
 
 import attrs
 import msgspec
 
 from zbus.core.api import (
-    DURABILITIES,
     Broker,
     BrokerError,
     Group,
@@ -38,11 +36,13 @@ from zbus.dialects.zbus.replies import (
 )
 from zbus.dialects.zbus.request import legacy_flags as masks
 from zbus.dialects.zbus.request.params import BadRequest, Params
+from zbus.dialects.zbus.request.positions import FORMS
 from zbus.dialects.zbus.topics.declared import (
     first_place,
     group_changes,
     read_mask,
     read_words,
+    topic_changes,
 )
 from zbus.dialects.zbus.topics.webhooks import PushWords
 from zbus.edge.access import Grant
@@ -50,7 +50,7 @@ from zbus.edge.connection import Connection
 
 log = logging.getLogger("zbus")
 
-_MAKING_WORK, _DISCARDING_WORK = 200, 20
+_MAKING_WORK, _DISCARDING_WORK, _MOVING_WORK = 200, 20, 20
 """What each partition costs a connection of its turn, in microseconds or so: files are made."""
 
 
@@ -61,39 +61,15 @@ class Declare:
         self.dialect = dialect
         self.params = params
         params.check_query()
-        # How many there may be is the core's to judge.
-        self.partitions = params.number(b"partitions", 1 << 16)
-        self.durability = params.text(b"durability")
-        if self.durability is not None and self.durability not in DURABILITIES:
-            raise BadRequest(400, "400: Bad Format, durability must be memory, os or disk")
+        self.topic_changes = topic_changes(params)
         self.topic_words = read_words(params, masks.TOPIC_WORDS)
         self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
-        if (self.topic_mask or 0) & masks.MEMORY and self.durability in ("os", "disk"):
+        durability = self.topic_changes.get("durability")
+        if (self.topic_mask or 0) & masks.MEMORY and durability in ("os", "disk"):
             raise BadRequest(400, "400: Bad Format, a memory topic is not durable")
-        limits = {
-            "retention_ms": params.duration(b"retention_ms"),
-            "retention_bytes": params.size(b"retention_bytes"),
-            "retention_count": params.number(b"retention_count"),
-        }
-        self.retention: dict[str, Any] = {
-            name: limit for name, limit in limits.items() if limit is not None
-        }
-        if b"retention_done" in params.fields:
-            self.retention["retention_done"] = params.flag(b"retention_done")
-        self.dedupe_ms = params.duration(b"dedupe_ms")
-        self.dedupe_live: bool | None = None
-        if b"dedupe_live" in params.fields:
-            self.dedupe_live = params.flag(b"dedupe_live")
-        self.settled_ms = params.duration(b"settled_ms")
-        self.minimal_headers: bool | None = None
-        if b"sender_headers" in params.fields:
-            self.minimal_headers = not params.flag(b"sender_headers")
         self.group_words = read_words(params, masks.GROUP_WORDS)
         self.group_mask = read_mask(params, b"group_mask", masks.GROUP_WORDS, self.group_words)
-        self.filter = params.text(b"group_filter")
-        self.window = params.number(b"group_window")
-        self.lease_ms = params.duration(b"group_lease")
-        self.changes = group_changes(params)
+        self.group_changes = group_changes(params)
         self.push = PushWords(dialect, params)
         self.start = first_place(params)
 
@@ -102,7 +78,7 @@ class Declare:
         broker, name = self.dialect.broker, self.params.topic
         topic, grant = broker.topic(name), peer.grant
         if topic is None:
-            peer.work -= _MAKING_WORK * (self.partitions or 1)
+            peer.work -= _MAKING_WORK * (self.topic_changes.get("partitions") or 1)
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
         fixed = None
         if topic is not None and grant is not None and not grant.sees_all(topic.name):
@@ -117,7 +93,7 @@ class Declare:
             text = f"this token may not consume from Topic({name}), so nothing of it is sent"
             ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
             return
-        dead_letter = self.changes.get("dead_letter")
+        dead_letter = self.group_changes.get("dead_letter")
         if dead_letter and grant is not None:
             # A client that has messages put there could put them there itself.
             if not grant.sees(dead_letter):
@@ -145,24 +121,10 @@ class Declare:
                 options = masks.with_topic_mask(options, masks.with_words(mask, self.topic_words))
         else:
             options = self._new_topic()
-        if self.minimal_headers is not None:
-            options = attrs.evolve(options, minimal_headers=self.minimal_headers)
-        if self.partitions is not None:
-            options = attrs.evolve(options, partitions=self.partitions)
-        if self.durability is not None:
-            options = attrs.evolve(options, durability=self.durability)
-        if self.retention:
-            options = attrs.evolve(options, **self.retention)
-        if self.dedupe_ms is not None:
-            options = attrs.evolve(options, dedupe_ms=self.dedupe_ms)
-        if self.dedupe_live is not None:
-            options = attrs.evolve(options, dedupe_live=self.dedupe_live)
-        if self.settled_ms is not None:
-            options = attrs.evolve(options, settled_ms=self.settled_ms)
-        return options
+        return attrs.evolve(options, **self.topic_changes) if self.topic_changes else options
 
     def _new_topic(self) -> TopicOptions:
-        settings, durability = self.dialect.settings, self.durability
+        settings, durability = self.dialect.settings, self.topic_changes.get("durability")
         mask = masks.with_words(self.topic_mask or 0, self.topic_words)
         if self.topic_mask is None and durability is None and mask & (masks.RPC | masks.PROXY):
             durability = "memory"  # no request waits for the answer to a call from before a restart
@@ -199,14 +161,8 @@ class Declare:
             options = masks.with_group_mask(options, self.group_mask)
         if self.group_words:
             options = masks.with_group_words(options, self.group_words)
-        if self.filter is not None:
-            options = attrs.evolve(options, filter=self.filter)
-        if self.window is not None:
-            options = attrs.evolve(options, window=self.window)
-        if self.lease_ms is not None:
-            options = attrs.evolve(options, lease_ms=self.lease_ms)
-        if self.changes:
-            options = attrs.evolve(options, **self.changes)
+        if self.group_changes:
+            options = attrs.evolve(options, **self.group_changes)
         options = self.push.applied(options)
         return GroupWish(name, options, self.start)
 
@@ -266,6 +222,31 @@ def _tell(of_server: bool, only_names: bool, reply: NativeReply) -> None:
     else:
         document = encode_document(group_info(group))
     reply.respond(200, JSON, document)
+
+
+class Seek(GroupPlan):
+    """Moves a group that exists. A `declare` says what something is to be like, and is repeated by
+    everybody at each start: it leaves groups where they are."""
+
+    __slots__ = ("start",)
+
+    def __init__(self, dialect: Context, params: Params) -> None:
+        super().__init__(dialect, params)
+        params.check_query()
+        start = params.start(b"from")
+        if start is None:
+            raise BadRequest(400, f"400: Bad Format, Missing from: {FORMS}")
+        self.start = attrs.evolve(start, partition=params.number(b"partition"))
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        ticket = DeclareReply(self.dialect, self.params, peer, id, True)
+        found = self.find()
+        if isinstance(found, BrokerError):
+            ticket.settle(found)
+        else:
+            topic, group = found
+            peer.work -= _MOVING_WORK * len(topic.partitions)
+            self.dialect.broker.seek(ticket, group, self.start)
 
 
 class Discard:
