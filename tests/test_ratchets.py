@@ -20,7 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 88_020
+PACKAGE_LINES = 87_900
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -41,7 +41,7 @@ FIELDS: dict[str, int] = {
     "core.topics.topic.Group": 26,
     "core.topics.topic.Partition": 27,
     "core.topics.topic.Topic": 20,
-    "dialects.zbus.messages.produce.Produce": 26,
+    "dialects.zbus.messages.produce.Produce": 25,
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
     "dialects.zbus.request.params.Params": 21,
     "edge.connection.Connection": 31,

@@ -76,7 +76,6 @@ class Produce:
         "request_lines",
         "schedule",
         "settles",
-        "silent",
         "tag",
         "timeout_ms",
         "topic_key",
@@ -112,7 +111,6 @@ class Produce:
         self.minimal_headers: bool | None = None
         self.lines = b""
         self.multiplexed = params.multiplexed
-        self.silent = self.quiet and params.multiplexed  # not even a reply
         self.misplaced = params.misplaced
         # Where it put last, if its messages have nothing but an id and a body.
         self.place: Partition | None = None

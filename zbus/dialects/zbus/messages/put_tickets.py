@@ -10,7 +10,6 @@ from zbus.core.api import (
     Duplicate,
     Outcome,
     Partition,
-    PutOptions,
     Row,
     Stored,
     Ticket,
@@ -106,13 +105,10 @@ class PutPlan(Protocol):
     once: bytes
     idempotent: bool
     rare: Rare | None
-    options: PutOptions
     settles: Settles | None
     timeout_ms: int | None
     request_lines: RequestLines
-    multiplexed: bool
     quiet: bool
-    silent: bool
 
     def put_row(self, partition: Partition, peer: Connection, row: Row) -> None: ...
 

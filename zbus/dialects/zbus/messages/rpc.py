@@ -48,7 +48,8 @@ def call_service(plan: PutPlan, topic: Topic, peer: Connection, id: bytes, body:
     """A produce to a topic of services: the reply is what a service routes back."""
     dialect, params = plan.dialect, plan.params
     broker = dialect.broker
-    if plan.once or plan.idempotent or plan.options.expected_offset is not None or plan.settles:
+    expected = None if plan.rare is None else plan.rare.expected_offset
+    if plan.once or plan.idempotent or expected is not None or plan.settles:
         text = "a call takes no idempotency-key, no expected_offset and no ack_topic"
         raise BadRequest(400, f"400: Bad Format, {text}")
     body = body or plan.body
@@ -58,7 +59,7 @@ def call_service(plan: PutPlan, topic: Topic, peer: Connection, id: bytes, body:
     lines = plan.request_lines.of_call(params.head, dialect.rights.access is not None, is_json)
     lines += plan.sender_lines(peer, False)
     timeout_ms = plan.timeout_ms
-    silent = plan.silent  # stock callers: they know the answer by its id
+    silent = plan.quiet and params.multiplexed  # stock callers: they know the answer by its id
     if timeout_ms is None and not silent:
         timeout_ms = dialect.settings.call_timeout_ms
     deadline_ms = 0 if timeout_ms is None else broker.now_ms + timeout_ms
