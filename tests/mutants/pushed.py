@@ -77,13 +77,13 @@ PUSHED: list[Mutant] = [
         (
             "schedule-goes-on-by-itself",
             "self._completions.put_leased(into, due, occurrence, [source])",
-            "self._puts.put_all(into, due, occurrence)\n        self.give_back(due, next_ms)",
+            "self._puts.put_all(into, due, occurrence)\n        self.finish(due)",
             "core/patterns/test_schedules.py",
         ),
         (
             "schedule-ends-when-the-disk-is-full",
-            "now_ms + AGAIN_MS)\n        elif due",
-            "now_ms + 9**15)\n        elif due",
+            "now_ms + AGAIN_MS)\n\n    def due",
+            "now_ms + 9**15)\n\n    def due",
             SCHEDULES,
         ),
         (

@@ -119,7 +119,7 @@ class Broker:
         self.new_id: Callable[[], bytes] = ids.__next__
         # Putting.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
-        self.put_and_ack = self._completions.put
+        self.put_and_ack, self.complete = self._completions.put, self._completions.recover
         self.refuse_puts = puts.refuse
         self.put_refusal, self.too_large = puts.refusal, puts.too_large
         # Settling deliveries, of many as one change.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.core.support import Probe, ranges, refusal
@@ -124,3 +126,87 @@ def test_it_is_decided_right_after_its_partition_was_read_again(
     assert probe.fine
     box.settle(60_000)
     assert life(box) is (MessageState.DELAYED if delay_ms else MessageState.DONE)
+
+
+def given(box: LateBox, *bodies: bytes, lease_ms: int = 100_000, **limits: Any) -> None:
+    """These messages of `In` are leased by h; dead ones go to `Dead`."""
+    for name in ("Out", "Dead"):
+        box.declare(TopicOptions(name, durability="disk"), "g", GroupOptions(lease=True))
+    leasing = GroupOptions(lease=True, lease_ms=lease_ms, **limits)
+    box.declare(TopicOptions("In", durability="disk"), "h", leasing)
+    box.settle()
+    box.put(*bodies, topic="In")
+    box.settle()
+    assert box.take("h", topic="In") == [*bodies]
+    box.settle(10)
+
+
+def result_of(box: LateBox, offset: int) -> Probe:
+    probe = Probe()
+    chunk = Chunk.of([Message(b"", body=b"result")])
+    source = Source(box.group("h", "In"), box.partition("In"), ranges([offset]))
+    box.broker._completions.put(box.partition("Out"), probe, chunk, [source])
+    box.turn()
+    return probe
+
+
+@pytest.mark.parametrize("limits", [{}, {"attempts_max": 1, "dead_letter": "Dead"}])
+def test_what_is_done_does_not_die_when_its_lease_ended_while_it_could_not_be_read(
+    limits: dict[str, Any],
+) -> None:
+    box = LateBox()
+    given(box, b"0", lease_ms=1_000, **limits)
+    probe = result_of(box, 0)
+    fence(box, ("In", 0))
+    step(box, TARGET)
+    assert probe.fine
+    for _ in range(3):
+        box.turn(1_000)
+    step(box, ("In", 0))
+    box.settle()
+    box.settle(5_000)
+    assert [box.topic(name).depth() for name in ("Out", "Dead")] == [1, 0]
+    assert box.group("h", "In").backlogs[0].life(0) is MessageState.DONE
+    assert box.group("h", "In").backlogs[0].dead == 0
+
+
+def test_the_topic_of_the_result_goes_before_its_source_is_settled() -> None:
+    box = LateBox()
+    given(box, b"0")
+    probe = result_of(box, 0)
+    fence(box, ("In", 0))
+    step(box, TARGET)
+    assert probe.fine
+    step(box, ("In", 0))
+    box.turn()
+    box.broker.remove_topic(Probe(), box.topic("Out"))
+    box.settle()
+    box.settle(10_000)
+    backlog = box.group("h", "In").backlogs[0]
+    assert (backlog.life(0), backlog.leased.settling) == (MessageState.DONE, set())
+
+
+def test_a_second_word_about_one_closes_no_other_of_its_number() -> None:
+    box, lane = LateBox(), ("In", 0)
+    given(box, b"0", b"1")
+    probe = result_of(box, 0)
+    step(box, TARGET)
+    assert probe.fine
+    box.turn()
+    fence(box, TARGET)
+    read_again(box, TARGET)
+    box.turn()
+    known = box.partition("Out").completions
+    while known is not None and known.open and lane in box.late.waiting:
+        box.late.step(lane)
+        box.run_posted()
+    box.turn(10)
+    step(box, TARGET)
+    box.turn(10)
+    result_of(box, 1)
+    while lane in box.late.waiting:
+        box.late.step(lane)
+        box.run_posted()
+    known = box.partition("Out").completions
+    assert known is not None
+    assert [one.ranges for one in known.open.values()] == [((1, 2),)]

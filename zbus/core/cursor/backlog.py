@@ -240,6 +240,10 @@ class Backlog:
         else:
             self.ready.insert_at(offset, place)
             self._touch(offset)
+        self.uncount(offset)
+
+    def uncount(self, offset: int) -> None:
+        """The last lease was no attempt."""
         self.attempts[offset] -= 1
         if not self.attempts[offset]:
             del self.attempts[offset]

@@ -244,7 +244,7 @@ class Completion:
     ranges: tuple[tuple[int, int], ...]  # offsets: the first, and the one after the last
     dead: bool = False  # they are dead-lettered, not done
     due_ms: int = 0  # they are given back until then, not done; 0 = they are done
-    attempts: int = 0  # with `due_ms`: how often each had been delivered
+    attempts: int = 0  # with `due_ms`: how often each was given back before
 
 
 @attrs.define  # as good as frozen: frozen ones take twice as long to make

@@ -43,8 +43,8 @@ read again."""
 
 class Source(NamedTuple):
     """Deliveries of a group in one partition, and what becomes of them: they are done, or
-    dead-lettered, or given back until a time. What was delivered more often than `attempts` says
-    was given back already."""
+    dead-lettered, or given back until a time. Those that are given back again and again count as
+    attempts how often they were: what has more than `attempts` was given back already."""
 
     group: Group
     partition: Partition
@@ -60,17 +60,20 @@ class Source(NamedTuple):
     def open(self) -> list[int]:
         """Those of which it is not yet true."""
         backlog = self.backlog
-        return [o for offsets in self.ranges for o in offsets if self._is_open(backlog, o)]
+        dues, life, attempts = backlog.leased.dues, backlog.life, backlog.attempts
+        found = [
+            offset
+            for offsets in self.ranges
+            for offset in offsets
+            if offset in dues or life(offset) is not MessageState.DONE
+        ]
+        if self.due_ms:
+            return [offset for offset in found if attempts.get(offset, 0) <= self.attempts]
+        return found
 
-    def _is_open(self, backlog: Backlog, offset: int) -> bool:
-        leased = offset in backlog.leased.dues
-        if not leased and backlog.life(offset) is MessageState.DONE:
-            return False
-        if not self.due_ms or offset in backlog.leased.settling:
-            return True
-        # Without a lease: a crash took it, and that attempt.
-        return backlog.attempts.get(offset, 0) == self.attempts - (not leased)
 
+_Place: TypeAlias = "tuple[Partition, Completion]"
+"""A completion, and the partition that has decided it."""
 
 _Open: TypeAlias = "tuple[Partition, Completion, Source]"
 """A completion that is not closed: of which partition, and what it completes."""
@@ -126,7 +129,7 @@ class Completions:
         for one in sources:
             completion = _completion(known.next_number, partition.end, one)
             known.add(completion)
-            held.numbers.append(completion.number)
+            held.completions.append(completion)
 
     def _problem(self, sources: Sequence[Source]) -> BrokerError | None:
         for source in sources:
@@ -149,19 +152,20 @@ class Completions:
                 leased.settle_no_more(offset)
 
     def settle(
-        self, partition: Partition, sources: Sequence[Source], numbers: Sequence[int]
+        self, partition: Partition, sources: Sequence[Source], completions: Sequence[Completion]
     ) -> None:
-        """What was put is durable. Without numbers it was stored before, by an unknown request."""
+        """What was put is durable. Without completions it was stored before, by an unknown
+        request."""
         for at, source in enumerate(sources):
-            number, group = numbers[at] if numbers else 0, source.group
-            if source.partition.removed or group.gone:
-                self._close(partition, number)
+            completion = completions[at] if completions else None
+            if source.partition.removed or source.group.gone:
+                self._close(partition, completion)
             elif source.partition.fenced is not None:
-                self._later(partition, number)
+                self._later(partition, completion)
             else:
                 # Of what was just read again nothing is held yet: `recover` has not come to it.
-                known = number and source.partition not in self.found
-                self._finish(partition, number, _still_held(source) if known else source)
+                known = completion is not None and source.partition not in self.found
+                self._finish(partition, completion, _still_held(source) if known else source)
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call. What is put yet and not
@@ -169,8 +173,8 @@ class Completions:
         found, self.found = self.found, []
         for partition in found:
             known = partition.completions
-            for number in list(known.open) if known is not None else ():
-                self._redo((partition, number))
+            for completion in list(known.open.values()) if known is not None else ():
+                self._redo((partition, completion))
         freed = self._let_go(found)
         read, self._open = set(found), []
         for topic in self._topics.values():
@@ -206,20 +210,21 @@ class Completions:
                 backlog.hold(offset, self._tick.now_ms + AGAIN_MS)
                 self._tick.change(source.partition, source.group)
 
-    def _redo(self, place: tuple[Partition, int]) -> None:
-        """A completion is open, and it is not known what of it is done."""
-        partition, number = place
-        known = None if partition.removed else partition.completions
-        completion = None if known is None else known.open.get(number)
-        if completion is None or completion.end > partition.visible:
-            return  # it is being decided yet, or was refused
+    def _redo(self, place: _Place) -> None:
+        """It is not known what of a completion is done. The topic that has decided it may be gone
+        by now."""
+        partition, completion = place
+        known = partition.completions
+        is_open = known is not None and known.open.get(completion.number) == completion
+        if not is_open or completion.end > partition.visible:
+            return  # it is closed, or is being decided yet, or was refused
         source = self._source(completion)
         if source is None:
-            self._close(partition, number)
+            self._close(partition, completion)
         elif source.partition.fenced is not None or partition.fenced is not None:
-            self._later(partition, number)
+            self._later(partition, completion)
         else:
-            self._finish(partition, number, source)
+            self._finish(partition, completion, source)
 
     def _source(self, completion: Completion) -> Source | None:
         """What it settles, if that is still there."""
@@ -239,14 +244,16 @@ class Completions:
             group, partition, found, completion.dead, completion.due_ms, completion.attempts
         )
 
-    def _finish(self, partition: Partition, number: int, source: Source) -> None:
+    def _finish(self, partition: Partition, completion: Completion | None, source: Source) -> None:
         group, there, ranges, dead, due_ms, attempts = source
         backlog = source.backlog
         if due_ms:
             given_back = source.open()
             for offset in given_back:
-                backlog.attempts[offset] = attempts
+                backlog.attempts[offset] = attempts + 1
                 backlog.delay(offset, due_ms)
+                if group.moved is not None:
+                    group.moved.pop(offset, None)
             self._runs.schedule_at(group, there.index, due_ms)
             count = len(given_back)
         else:
@@ -255,17 +262,18 @@ class Completions:
             backlog.dead += count if dead else 0
         if count:
             self._runs.changed(group, there)
-        if number:
-            self._tick.confirm(there, _Done(self, partition, number))
+        if completion is not None:
+            self._tick.confirm(there, _Done(self, partition, completion))
 
-    def _close(self, partition: Partition, number: int) -> None:
-        if partition.completions is not None and not partition.removed:
-            partition.completions.close(number)
+    def _close(self, partition: Partition, completion: Completion | None) -> None:
+        known = partition.completions
+        if completion is not None and known is not None and not partition.removed:
+            known.close(completion)
             self._tick.touch(partition)
 
-    def _later(self, partition: Partition, number: int) -> None:
-        if number:
-            self._timer.set((partition, number), self._tick.now_ms + AGAIN_MS)
+    def _later(self, partition: Partition, completion: Completion | None) -> None:
+        if completion is not None:
+            self._timer.set((partition, completion), self._tick.now_ms + AGAIN_MS)
 
 
 def _still_held(source: Source) -> Source:
@@ -296,27 +304,23 @@ def _completion(number: int, end: int, source: Source) -> Completion:
 class _Held(Ticket):
     """The put of such messages: it decides."""
 
-    __slots__ = ("_completions", "_partition", "_sources", "_ticket", "numbers")
+    __slots__ = ("_all", "_partition", "_sources", "_ticket", "completions")
 
     def __init__(
-        self,
-        completions: Completions,
-        ticket: Ticket,
-        partition: Partition,
-        sources: Sequence[Source],
+        self, all_: Completions, ticket: Ticket, partition: Partition, sources: Sequence[Source]
     ) -> None:
         super().__init__()
-        self._completions = completions
+        self._all = all_
         self._ticket = ticket
         self._partition = partition
         self._sources = sources
-        self.numbers: list[int] = []  # of the completions, one of each source
+        self.completions: list[Completion] = []  # one of each source
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self._completions.release(self._sources)
+            self._all.release(self._sources)
         else:
-            self._completions.settle(self._partition, self._sources, self.numbers)
+            self._all.settle(self._partition, self._sources, self.completions)
         ticket = self._ticket
         ticket.offset = self.offset
         if ticket.open:
@@ -326,16 +330,16 @@ class _Held(Ticket):
 class _Done(Silent):
     """The deliveries are settled, durably; or that has to be tried again."""
 
-    __slots__ = ("_completions", "_number", "_partition")
+    __slots__ = ("_all", "_completion", "_partition")
 
-    def __init__(self, completions: Completions, partition: Partition, number: int) -> None:
+    def __init__(self, all_: Completions, partition: Partition, completion: Completion) -> None:
         super().__init__()
-        self._completions = completions
+        self._all = all_
         self._partition = partition
-        self._number = number
+        self._completion = completion
 
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, BrokerError):
-            self._completions._later(self._partition, self._number)
+            self._all._later(self._partition, self._completion)
         else:
-            self._completions._close(self._partition, self._number)
+            self._all._close(self._partition, self._completion)

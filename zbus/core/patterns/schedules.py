@@ -18,7 +18,6 @@ Tests: `tests/conformance/test_schedules.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Protocol
 
 from zbus.core.cursor.state import GroupOptions, TopicOptions
@@ -78,6 +77,9 @@ class Broker(Protocol):
     def pull(self, group: Group, pull: Pull, deadline_ms: int | None) -> None: ...
 
     @property
+    def leave_group(self) -> Callable[..., None]: ...
+
+    @property
     def declare(self) -> Callable[..., None]: ...
 
 
@@ -90,6 +92,8 @@ class Schedules:
         self._puts = puts
         self._completions = completions
         self._again = broker.timers.timer(self._keep, lambda topic: topic)
+        self._refusal = broker.timers.timer(self._pause, lambda topic: topic)
+        self._refused: dict[Topic, list[_Due]] = {}
         self.times: Times | None = None  # a dialect that takes schedules brings it
         self.session = Session(b"schedules", "schedules")
         self.session.faults = broker.faults
@@ -168,6 +172,9 @@ class Schedules:
         if time_ms is None or target is None or target.options.calls:
             self.finish(due)  # its target is gone, or cannot take it
             return
+        backlog = group.backlogs[partition.index]
+        if due.at in backlog.leased:
+            backlog.uncount(due.at)  # only what is completed counts
         # Without `cron`: a consumer that passes its lines on would make another schedule.
         id = chunk.id_of(at, partition.index)
         headers = without_lines(chunk.headers[at])
@@ -177,11 +184,11 @@ class Schedules:
         known = target.partitions  # always the same one: they come in order
         into = target.partition_for(key) if key else known[due.at % len(known)]
         if into.fenced is not None:
-            self.give_back(due, now_ms + AGAIN_MS)
+            self.refused(due)
             return
         assert self.times is not None
         next_ms = self.times.next_ms(due.cron, due.zone, now_ms) or 0  # 0 = it ends with this one
-        attempts = group.backlogs[partition.index].attempts.get(due.at, 0)
+        attempts = backlog.attempts.get(due.at, 0)
         place = [range(due.at, due.at + 1)]
         source = Source(group, partition, place, due_ms=next_ms, attempts=attempts)
         self._completions.put_leased(into, due, occurrence, [source])
@@ -193,23 +200,30 @@ class Schedules:
         given_ms = (due.group.moved or {}).get(due.at)
         if times is None:
             return None
-        if given_ms is not None and times.last_ms(due.cron, due.zone, given_ms) != given_ms:
-            return given_ms
+        # A time that is to come was given by an order that did not reach the log.
+        known_ms = given_ms if given_ms is not None and given_ms <= now_ms else None
+        if known_ms is not None and times.last_ms(due.cron, due.zone, known_ms) != known_ms:
+            return known_ms
         last_ms = times.last_ms(due.cron, due.zone, now_ms)
         made_ms = chunk.time_ms if chunk.times is None else chunk.times[at]
         return now_ms if last_ms is not None and last_ms < made_ms else last_ms
 
-    def occurred(self, due: _Due, outcome: Outcome) -> None:
-        """An occurrence is stored, or it cannot be now."""
-        if isinstance(outcome, BrokerError):
-            self.give_back(due, self._runs.tick.now_ms + AGAIN_MS)
-        elif due.group.moved is not None:
-            due.group.moved.pop(due.at, None)
+    def refused(self, due: _Due) -> None:
+        """An occurrence cannot be stored now. Its schedule is due, and stays so: a time to try
+        again at would be taken for one that it was given."""
+        topic = due.group.topic
+        self._refused.setdefault(topic, []).append(due)
+        self._refusal.set(topic, self._runs.tick.now_ms)
 
-    def give_back(self, due: _Due, due_ms: int) -> None:
-        if due.alive:
-            give = partial(leases.nack, self._runs, Silent(), due.group, due.partition)
-            give([range(due.at, due.at + 1)], False, due_ms)
+    def _pause(self, topic: Topic) -> None:
+        """Read this topic no more for a while, and give back what could not be stored."""
+        for group in topic.groups.values():
+            self._broker.leave_group(self.session, group, stay=True)
+        refused = [due for due in self._refused.pop(topic, ()) if due.alive]
+        if refused:
+            group, partition = refused[0].group, refused[0].partition
+            places = [range(due.at, due.at + 1) for due in refused]
+            leases.nack(self._runs, Silent(), group, partition, places)
 
     def finish(self, due: _Due) -> None:
         if due.alive:
@@ -258,7 +272,10 @@ class _Due(Ticket):
         return not (self.group.gone or self.partition.removed or self.partition.fenced is not None)
 
     def answer(self, outcome: Outcome) -> None:
-        self._schedules.occurred(self, outcome)
+        if isinstance(outcome, BrokerError):
+            self._schedules.refused(self)
+        elif self.group.moved is not None:
+            self.group.moved.pop(self.at, None)  # it may have ended with this one
 
 
 def line_of(headers: bytes, name: bytes) -> str:

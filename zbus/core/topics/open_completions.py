@@ -41,10 +41,11 @@ class OpenCompletions:
         self.open[completion.number] = completion
         self.fresh.append(completion)
 
-    def close(self, number: int) -> None:
-        """It is completed, durably."""
-        if self.open.pop(number, None) is not None:
-            self.closed.append(number)
+    def close(self, completion: Completion) -> None:
+        """It is completed, durably. Its number may be another's by now."""
+        if self.open.get(completion.number) == completion:
+            del self.open[completion.number]
+            self.closed.append(completion.number)
 
     def truncate(self, end: int) -> None:
         """Messages from `end` on were never there."""

@@ -46,6 +46,9 @@ class Verbs(Protocol):
 
     def leave(self, session: Session) -> object: ...
 
+    @property
+    def complete(self) -> Callable[[], None]: ...
+
 
 class Fencing:
     def __init__(
@@ -166,6 +169,7 @@ class Fencing:
             self._verbs.dissolve(group, group_unknown(group.name))
         for partition in partitions:
             self._serve(partition)
+        self._verbs.complete()  # before a lease that ended meanwhile makes it ready, or dead
         for group in topic.groups.values():
             group.unreported = any(backlog.unreported for backlog in group.backlogs)
             if group.origin is not None:

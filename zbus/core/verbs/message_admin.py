@@ -82,6 +82,9 @@ def delete(
         if found:
             count += found
             runs.moved(group, partition)
+        for offset in known_of(ranges, group.moved or ()):
+            if group.moved is not None and offset not in held:
+                del group.moved[offset]
     if count:
         runs.tick.confirm(partition, ticket, Changed(count))
     else:
@@ -190,6 +193,8 @@ class _Delayed:
                     runs.passed(partition, offset, own[offset])
                 if self._due_ms is None:
                     backlog.finish(offset, Disposition.DELETED)
+                    if group.moved is not None:
+                        group.moved.pop(offset, None)
                 else:
                     due_ms = max(self._due_ms, now_ms)
                     backlog.delay(offset, due_ms)
