@@ -6,14 +6,16 @@ import faulthandler
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from hypothesis import settings
+
+Value = TypeVar("Value")
 
 SLOWNESS: Final = 5  # a machine that is so many times slower than a usual one keeps all limits
 WAIT_S: Final = 12.0 * SLOWNESS  # for the next thing that a program, a thread or a peer does
@@ -26,12 +28,23 @@ WHOLE: Final = "ZBUS_WHOLE" in os.environ  # `make check`, and tests in which a 
 SHORT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+def fewer(count: int) -> int:
+    """How often something is tried at random: a third in `make test`."""
+    return count if WHOLE else max(count // 3, 1)
+
+
+def share(values: Sequence[Value], at: int) -> Sequence[Value]:
+    """What of them is tried with the `at`th of something else: in `make test` another third for
+    each, so that all are tried with some."""
+    return values if WHOLE else values[at % 3 :: 3]
+
+
 def examples(count: int, **more: Any) -> settings:
     """How many examples hypothesis tries: `count` in whole tests, a third of them in `make test`,
     for which each test has time."""
     from hypothesis import settings  # programs of tests have limits, too, and no use for it
 
-    return settings(max_examples=count if WHOLE else max(count // 3, 10), **more)
+    return settings(max_examples=max(fewer(count), 10), **more)
 
 
 def checked(values: Iterable[object]) -> list[Any]:

@@ -19,6 +19,7 @@ from tests.client.peer import Joined
 from tests.conformance.dialogue import TYPED, Client, cmd, declared, document, http, ok, pull
 from tests.conformance.test_events import events, stream
 from tests.conformance.websocket_client import read_http, upgraded
+from tests.limits import share
 from zbus.client import commands
 from zbus.client.messages import Message
 from zbus.core.model.chunk import Chunk
@@ -359,7 +360,7 @@ _REFUSED = ("content-length", "transfer-encoding")
 def test_what_comes_out_is_what_went_in(
     enter: Callable[[Client, Lines], None], leave: Callable[[Client], Out]
 ) -> None:
-    for lines in MESSAGES:
+    for lines in share(MESSAGES, WAYS_IN.index(enter) + WAYS_OUT.index(leave)):
         if enter in (by_client, by_clients_batch):  # which refuses these
             lines = {name: lines[name] for name in lines if name not in _REFUSED}
         _, client = declared("T")

@@ -99,6 +99,8 @@ class Reader(Session):
 class CrashJournal(MemoryJournal):
     """Commits wait for `release`; `crash` gives what a disk may hold after a power cut."""
 
+    portion_bytes = 300
+
     def __init__(self) -> None:
         super().__init__()
         self.written: dict[Lane, list[Batch | int]] = {}  # batches, and offsets of trims
@@ -174,24 +176,26 @@ class CrashJournal(MemoryJournal):
 
     def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         # Small portions: a fetch then ends before what is wanted next.
-        super().read(lane, offset, min(bytes_max, 300), done)
+        super().read(lane, offset, min(bytes_max, self.portion_bytes), done)
 
 
 class SlowJournal(CrashJournal):
     """Reads are remembered, and answered when `answer` is called, or at once if not `late`."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: bool = True, portion_bytes: int = 300) -> None:
         super().__init__()
         self.asked: list[int] = []
         self.waiting: list[Callable[[], None]] = []
-        self.late = True
+        self.late = late
+        self.portion_bytes = portion_bytes
         self.broken = False
+        self.damaged: set[Lane] = set()
 
     def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
         self.asked.append(offset)
 
         def answer() -> None:
-            if self.broken:
+            if self.broken or lane in self.damaged:
                 done(JournalDamage("the disk is odd"))
             else:
                 super(SlowJournal, self).read(lane, offset, bytes_max, done)

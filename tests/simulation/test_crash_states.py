@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.limits import checked
+from tests.limits import checked, fewer
 from tests.simulation.crash_states import World, campaign
 from tests.simulation.torn_tails import LANE, Opened
 from zbus.core.cursor.state import GroupChange, StateChange, TopicOptions
@@ -22,7 +22,7 @@ from zbus.storage.port import JournalError, JournalFull, Verdicts
 from zbus.testing.disk import Disk, Operation, ShortWrite
 from zbus.testing.engines import Writer, recovered, split, stored_lanes
 
-STATES = [1_200, *checked([10_000])]
+STATES = [400, *checked([10_000])]
 BODY = bytes(range(256)) * 3  # more than a sector
 
 
@@ -74,7 +74,7 @@ class Lane:
             count += 1
             check_left(left, self.durable, self.trimmed)
         random = Random(1)
-        for _ in range(300):
+        for _ in range(fewer(300)):
             check_left(self.disk.crash(random), self.durable, self.trimmed)
             assert count >= least
 
@@ -456,7 +456,7 @@ def test_lanes_of_one_name_one_after_another() -> None:
         journal.remove([LANE], lambda: None)
     opened.run()
     live(6)
-    for seed in range(500):
+    for seed in range(fewer(500)):
         stored_lanes(Opened(disk.crash(Random(seed))).journal)
 
 

@@ -13,8 +13,7 @@ from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.simulation import Simulation
 from zbus.testing.simulation.machine import Machine
 
-SEEDS = 40
-CHUNK = 5
+SEEDS = [0, 1, *checked(range(2, 40))]
 
 
 class Mostly(Simulation):
@@ -46,25 +45,19 @@ class Mqcloud(Mostly):
     kind = MqcloudWorld
 
 
-CHUNKS = [0, *checked(range(CHUNK, SEEDS, CHUNK))]
+@pytest.mark.parametrize("seed", SEEDS)
+def test_adf(seed: int) -> None:
+    Adf(seed).run()
 
 
-@pytest.mark.parametrize("first", CHUNKS)
-def test_adf(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        Adf(seed).run()
+@pytest.mark.parametrize("seed", SEEDS)
+def test_camellia(seed: int) -> None:
+    Camellia(seed).run()
 
 
-@pytest.mark.parametrize("first", CHUNKS)
-def test_camellia(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        Camellia(seed).run()
-
-
-@pytest.mark.parametrize("first", CHUNKS)
-def test_mqcloud(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        Mqcloud(seed).run()
+@pytest.mark.parametrize("seed", SEEDS)
+def test_mqcloud(seed: int) -> None:
+    Mqcloud(seed).run()
 
 
 @pytest.mark.parametrize("known", [True, False])

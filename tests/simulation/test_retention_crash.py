@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from tests.core.support import Probe, PullProbe, Reader, wishing
+from tests.limits import fewer
 from tests.simulation.desk import Desk
 from tests.simulation.stack import Stack, Told
 from zbus.core.cursor.state import GroupOptions, TopicOptions
@@ -100,7 +101,9 @@ def states_while_forgetting(limits: TopicOptions, seed: int) -> Iterator[Disk]:
 def test_lost_and_counted_are_the_same(limits: dict[str, int]) -> None:
     options = TopicOptions("T", created_ms=10**12)
     options = attrs.evolve(options, **limits)  # type: ignore[arg-type]
-    for disk in itertools.chain(*[states_while_forgetting(options, seed) for seed in range(10)]):
+    for disk in itertools.chain(
+        *[states_while_forgetting(options, seed) for seed in range(fewer(10))]
+    ):
         desk = OneTopic(disk)
         first = desk.broker.topics["t"].partitions[0].first
         desk.put()

@@ -26,14 +26,12 @@ from zbus.storage.local.engine import LocalJournal
 from zbus.storage.port import ALL_DURABLE, CommitDone, Lane
 
 SEEDS = 200
-QUICK = 15
-CHUNK = 5
+QUICK = 6
 
 
-@pytest.mark.parametrize("first", [*range(0, QUICK, CHUNK), *checked(range(QUICK, SEEDS, CHUNK))])
-def test_what_is_promised_holds(first: int) -> None:
-    problems = [run_seed(seed).problem for seed in range(first, first + CHUNK)]
-    assert "\n".join(problems).strip() == ""
+@pytest.mark.parametrize("seed", [*range(QUICK), *checked(range(QUICK, SEEDS))])
+def test_what_is_promised_holds(seed: int) -> None:
+    assert run_seed(seed).problem == ""
 
 
 def test_a_seed_is_one_run() -> None:
@@ -41,7 +39,7 @@ def test_a_seed_is_one_run() -> None:
     code = (
         "from tests.simulation.simulation import Simulation\n"
         "for seed in range(2):\n"
-        "    simulation = Simulation(seed, 120)\n"
+        "    simulation = Simulation(seed, 60)\n"
         "    simulation.run()\n"
         "    print(simulation.digest)\n"
     )

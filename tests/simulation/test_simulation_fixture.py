@@ -27,7 +27,7 @@ def example() -> Callable[[Scene], None]:
 EXAMPLE = example()
 
 
-@pytest.mark.simulation(seeds=20)
+@pytest.mark.simulation(seeds=8)
 def test_the_example_of_the_page(simulation: Scene) -> None:
     EXAMPLE(simulation)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import share
 from tests.storage.damage import AtOnce, fail, intact
 from tests.storage.support import Loop
 from zbus.storage.format.batch import check
@@ -80,7 +81,7 @@ def opened(data_dir: Path) -> list[bytes]:
 
 
 def flips(raw: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    for position in range(start, len(raw)):
+    for position in share(range(start, len(raw)), start):
         damaged = bytearray(raw)
         damaged[position] ^= 1 << position % 8
         yield position, bytes(damaged)

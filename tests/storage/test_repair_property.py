@@ -138,7 +138,7 @@ def in_quarantine(data_dir: Path, piece: bytes) -> bool:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(20), 253, 658, *checked(range(20, 60))]
+    "seed", [*range(8), 253, 658, *checked(range(8, 60))]
 )  # 253: a piece is there twice; 658 ruins how a synced segment begins
 def test_repair_keeps_what_can_be_read(logs: Path, tmp_path: Path, seed: int) -> None:
     data_dir = tmp_path / "data"

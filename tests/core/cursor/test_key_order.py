@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -22,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from tests.core.support import Box, CrashJournal, Probe, PullProbe, again, cool, ranges, refusal
+from tests.limits import examples
 from tests.records import Record
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import settle as leases
@@ -259,7 +259,7 @@ class Crowded(KeyedMachine):
     exact = False
 
 
-SETTINGS = settings(max_examples=60, stateful_step_count=40)  # fewer miss a planted bug
+SETTINGS = examples(60, stateful_step_count=40)
 
 
 @pytest.mark.parametrize(

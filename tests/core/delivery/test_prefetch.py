@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, PullProbe, cool, refusal
+from tests.core.support import Box, CrashJournal, Probe, PullProbe, SlowJournal, cool, refusal
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.model.limits import Limits
@@ -18,35 +16,9 @@ from zbus.storage.port import JournalError, Lane, ReadDone
 from zbus.testing.engines import bodies
 
 
-class ColdJournal(MemoryJournal):
-    """Reads answer at once or when `arrive` is called, one batch each, or fail in some lanes."""
-
-    def __init__(self, *, late: bool) -> None:
-        super().__init__()
-        self.late = late
-        self.damaged: set[Lane] = set()
-        self.coming: list[Callable[[], None]] = []
-
-    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
-        answers: list[bytes | JournalError] = []
-        if lane in self.damaged:
-            answers.append(JournalError(f"{lane} is damaged"))
-        else:
-            super().read(lane, offset, 1, answers.append)
-        if self.late:
-            self.coming.append(lambda: done(answers[0]))
-        else:
-            done(answers[0])
-
-    def arrive(self) -> None:
-        coming, self.coming = self.coming, []
-        for call in coming:
-            call()
-
-
-def cold_box(late: bool, partitions: int = 1) -> tuple[Box, ColdJournal]:
+def cold_box(late: bool, partitions: int = 1) -> tuple[Box, SlowJournal]:
     """Ten messages in each partition, none of them in memory."""
-    journal = ColdJournal(late=late)
+    journal = SlowJournal(late=late, portion_bytes=1)
     box = Box(journal)
     box.declare(TopicOptions("T", partitions=partitions))
     box.broker._memory.recent_max = 0
@@ -58,10 +30,11 @@ def cold_box(late: bool, partitions: int = 1) -> tuple[Box, ColdJournal]:
     return box, journal
 
 
-def turns(box: Box, journal: ColdJournal, count: int = 300) -> None:
+def turns(box: Box, journal: SlowJournal, count: int = 300) -> None:
     for _ in range(count):
         box.turn()
-        journal.arrive()
+        journal.release()
+        journal.answer()
 
 
 def pull(box: Box, group: str, count: int, partition: int | None = None) -> PullProbe:

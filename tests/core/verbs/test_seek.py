@@ -10,11 +10,11 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.core.support import Box, CrashJournal, Probe, again, cool, refusal, wishing
+from tests.limits import examples
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message_state import MessageState
@@ -223,7 +223,7 @@ def test_it_is_answered_when_it_is_durable(partitions: int) -> None:
     assert Box(box.journal.crash(lambda lane, unsynced: 0)).take() == [b"x"]
 
 
-LIMITS = settings(max_examples=60, stateful_step_count=25)  # fewer miss a planted bug
+LIMITS = examples(60, stateful_step_count=25)
 TestOnePartition = SeekMachine.TestCase
 TestOnePartition.settings = LIMITS
 TestThreePartitions = ThreePartitions.TestCase
