@@ -63,10 +63,10 @@ CONVERSATIONS = {
 }
 
 
-@pytest.mark.parametrize("every", [4, *checked([1])])
+@pytest.mark.parametrize("every", [8, *checked([1])])
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_no_split_changes_the_replies(name: str, every: int) -> None:
-    """Without `make check` one split of four, and that into single bytes, which has all of them."""
+    """Without `make check` one split of eight, and that into single bytes, which has all."""
     data = CONVERSATIONS[name]
     whole = conversation(setup, data, ())
     assert whole

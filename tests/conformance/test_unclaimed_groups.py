@@ -96,7 +96,7 @@ CLAIMS = {
 def test_once_it_is_somebodys_it_holds_back(claim: bytes, restarts: bool, partitions: int) -> None:
     world, client = world_of(f"/rd?cmd=declare&retention_done=1&partitions={partitions}")
     ok(client, http("/rd/work?cmd=declare"))
-    fill(client, "rd", 1_000)
+    fill(client, "rd", 400)
     assert group_of(client, "/rd/rd")["unclaimed"] is True
     ok(client, claim)
     assert "unclaimed" not in group_of(client, "/rd/rd")
@@ -104,10 +104,10 @@ def test_once_it_is_somebodys_it_holds_back(claim: bytes, restarts: bool, partit
         world = restart(world)
         client = world.connect()
         assert "unclaimed" not in group_of(client, "/rd/rd")
-    work(client, "/rd/work", 1_000)
+    work(client, "/rd/work", 400)
     world.advance(3_000)
     assert first(world) <= 2
-    assert len(drain(client, "/rd/rd")) >= 999
+    assert len(drain(client, "/rd/rd")) >= 399
 
 
 @pytest.mark.parametrize(

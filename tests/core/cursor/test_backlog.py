@@ -462,7 +462,7 @@ def test_overdue_for_ever_the_ranks_stay_few() -> None:
     for number in range(count):
         backlog.delay(number, number + 1)
         backlog.wake(number + 1, number + 1)
-        if number % 16 == 0:
+        if number % 64 == 0:
             backlog.check()
     assert len(backlog.ready.overdue.ranks) <= overdue.RANKS_MAX
     assert drain(backlog, count) == list(range(count))
