@@ -15,7 +15,7 @@ they have in common is made once.
 from __future__ import annotations
 
 import struct
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -27,28 +27,14 @@ LENGTH_MAX: Final = 65_535
 _MESSAGE_END: Final = struct.Struct("!HQ")
 
 
-class Form(Protocol):
-    """Makes replies to one action on one queue. `id` is the requestid as it was given."""
-
-    body_bytes_max: int  # of a message that fits a reply
-
-    def done(self, id: bytes) -> bytes: ...
-
-    def number(self, id: bytes, number: int) -> bytes:
-        """Of a push the messageid, else the count."""
-
-    def message(self, id: bytes, body: bytes, duplications: int, messageid: int) -> bytes: ...
-
-    def failed(self, id: bytes, text: str) -> bytes: ...
-
-
 class Json:
-    """Text goes out as it is, never escaped as surrogates: the stock client cannot read those."""
+    """Replies to one action on one queue; `id` is the requestid as it was given. Text goes out as
+    it is, never escaped as surrogates: the stock client cannot read those."""
 
     __slots__ = ("_begin", "_middle", "_number")
 
     media_type: Final = b"content-type: application/json\r\n"
-    body_bytes_max = 1 << 62
+    body_bytes_max = 1 << 62  # of a message that fits a reply
 
     def __init__(self, word: bytes, action: Action | None, queue: bytes) -> None:
         self._begin = b'{"action":%b,"requestid":' % _text(word)
@@ -59,6 +45,7 @@ class Json:
         return b'%b%b%b"ok"}' % (self._begin, _text(id), self._middle)
 
     def number(self, id: bytes, number: int) -> bytes:
+        """Of a push the messageid, else the count."""
         begin = (self._begin, _text(id), self._middle)
         return b'%b%b%b"ok","%b":%d}' % (*begin, self._number, number)
 
@@ -77,7 +64,7 @@ class Json:
 
 
 class Binary:
-    """Id and queue are given back as they came, whatever their bytes are."""
+    """Likewise. Id and queue are given back as they came, whatever their bytes are."""
 
     __slots__ = ("_code", "_count", "_ok", "_queue")
 
@@ -106,6 +93,9 @@ class Binary:
         result = text.encode("ascii", "replace")
         parts = (self._code, len(id).to_bytes(2), id, self._queue, len(result).to_bytes(2), result)
         return b"".join(parts)
+
+
+Form = Json | Binary
 
 
 def _text(value: bytes) -> bytes:
