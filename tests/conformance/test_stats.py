@@ -271,6 +271,29 @@ def test_dead_messages_are_worth_a_word_until_their_letters_are_dealt_with() -> 
     assert warned(client) == [said + "2 messages wait in Dead."]
 
 
+def test_a_dead_letter_topic_that_is_missing_is_worth_a_word() -> None:
+    dying = "group_mask=64&group_max_attempts=1&group_dead_letter=Dead"
+    world, client = declared("Dead", f"T/a?{dying}")
+    said = (
+        "Group a of topic T puts what it gives up into Dead, which is missing or takes no"
+        " messages: it stays leased."
+    )
+    ok(client, http("/Dead?cmd=remove"))
+    assert warned(client) == [said], "before anything has died"
+    dies(client, "T/a", b"1")
+    assert warned(client) == [said]
+    ok(client, http("/Dead?cmd=declare&rpc=true"))
+    assert warned(client) == [said]
+    ok(client, http("/Dead?cmd=remove"))
+    assert warned(client) == [said]
+    ok(client, http("/Dead?cmd=declare"))
+    seconds(world, 2)
+    assert warned(client) == [
+        "Group a of topic T has given up 1 message after too many attempts; "
+        "1 message waits in Dead."
+    ]
+
+
 def test_dead_messages_that_are_dropped_are_worth_a_word_for_an_hour() -> None:
     world, client = declared("T", "T/g?group_mask=64&group_max_attempts=1")
     dies(client, "T/g", b"1")

@@ -161,6 +161,30 @@ def test_what_went_to_the_dead_letters() -> None:
     assert " was given up by g and put into D at " in found["text"]
 
 
+@pytest.mark.parametrize("after", ["", "D?cmd=declare", "D?cmd=declare&rpc=true"])
+def test_a_dead_letter_topic_that_is_missing(after: str) -> None:
+    """What is given up waits for it, and is leased to no consumer."""
+    world, client = declared("D", "T/g?ack=true&group_max_attempts=1&group_dead_letter=D")
+    put(client, "T", b"0", b"1")
+    ok(client, http("/D?cmd=remove"))
+    assert pull(client, "/T/g").body == b"0"
+    world.advance(100_000)
+    if "rpc" in after:
+        ok(client, http("/" + after))
+    found = why(client, 0)
+    assert (found["state"], found["attempts"]) == ("dead", 1)
+    assert "until" not in found
+    assert found["text"].endswith(
+        " was given up by g after 1 attempt, and waits for D, which is missing or takes no"
+        " messages."
+    )
+    assert state(client, 1) == "ready"
+    if after == "D?cmd=declare":
+        ok(client, http("/" + after))
+        world.advance(2_000)
+        assert why(client, 0)["letterTopic"] == "D"
+
+
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_dead_letter_is_found_without_an_option(count: int, again: bool) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import attrs
 
 from zbus.core.cursor.backlog import Backlog
+from zbus.core.delivery import retries
 from zbus.core.diagnosis.dead_letter_lookup import Letter, Wanted, find_letter
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
@@ -37,7 +38,7 @@ class Cause(enum.Enum):
     WINDOW_FULL = "window full"  # the group has as many leased as it may
     KEY_BUSY = "key busy"  # another message of its key has to be finished before
     FINISHED = "finished"  # how is not known
-    # What `Disposition` tells apart. Two of them may be still to come: then there is no time.
+    # What `Disposition` tells apart. Three of them may be still to come: then there is no time.
     DONE = "done"
     DEAD = "dead"
     DELETED = "deleted"
@@ -120,6 +121,8 @@ def _explain(group: Group, index: int, chunk: Chunk, at: int, now_ms: int) -> Wh
     )
     life = backlog.life(offset)
     if life is MessageState.LEASED:
+        if offset in backlog.leased.settling and _tried(group, backlog, chunk, at):
+            return attrs.evolve(why, cause=Cause.DEAD)
         until_ms, holder = backlog.leased.due_of(offset), holder_of(backlog, offset)
         return attrs.evolve(why, cause=Cause.LEASED, until_ms=until_ms, holder=holder)
     if life is MessageState.DONE:
@@ -132,6 +135,11 @@ def _explain(group: Group, index: int, chunk: Chunk, at: int, now_ms: int) -> Wh
     if due_ms > now_ms:
         return attrs.evolve(why, cause=Cause.DELAYED, until_ms=due_ms)
     return _waiting(why, backlog, now_ms)
+
+
+def _tried(group: Group, backlog: Backlog, chunk: Chunk, at: int) -> bool:
+    attempts = backlog.attempts.get(chunk.first + at, 0)
+    return 0 < group.options.attempts_max <= attempts or retries.tried(backlog, chunk, at)
 
 
 def _died(why: Why, letter: Letter | None) -> Why:

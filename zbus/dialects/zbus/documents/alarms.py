@@ -16,6 +16,8 @@ WARNINGS_MAX = 100
 IDLE_MS = 60_000
 """A group that has messages to read and did not read for this long is worth a word."""
 
+LACKING = "which is missing or takes no messages"
+
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _MIB = 1 << 20
 
@@ -37,18 +39,29 @@ class Warned:
 
 def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list[Warned]:
     """Of a group that dead-lettered `dead` messages, the last one at that time: as long as letters
-    wait in its dead-letter topic, be they its own or of another group, or else for an hour."""
+    wait in its dead-letter topic, be they its own or of another group, or else for an hour. Without
+    that topic what dies next waits for it."""
+    target = group.options.dead_letter
+    if lacks_dead_letter(group, broker):
+        text = f"{_who(group)} puts what it gives up into {target}, {LACKING}: it stays leased."
+        return [Warned("dead", text, 1 << 60, group.topic.name, group.name)]
     text = f"{_who(group)} has given up {_messages(dead)} after too many attempts"
     letters = 0
-    if dead and group.options.dead_letter:
-        letters = _open_letters(broker.topics.get(group.options.dead_letter.lower()))
+    if dead and target:
+        letters = _open_letters(broker.topics.get(target.lower()))
         if not letters:
             return []
         text += f"; {_messages(letters)} wait" + ("s" if letters == 1 else "")
-        text += f" in {group.options.dead_letter}"
+        text += f" in {target}"
     elif not dead or broker.now_ms - died_ms >= _HOUR_MS:
         return []
     return [Warned("dead", f"{text}.", letters or dead, group.topic.name, group.name)]
+
+
+def lacks_dead_letter(group: Group, broker: Broker) -> bool:
+    """Its dead-letter topic was removed, or became one of services."""
+    topic = broker.topics.get(group.options.dead_letter.lower())
+    return bool(group.options.dead_letter) and (topic is None or topic.options.calls)
 
 
 def _open_letters(topic: Topic | None) -> int:

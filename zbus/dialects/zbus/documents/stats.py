@@ -81,7 +81,9 @@ class Rows:
         pace = self._activity.of(group, passed)
         dead = pace.dead
         options, now_ms = group.options, self._broker.now_ms
-        if (ready or leased or dead or options.push) and not options.unclaimed:
+        if (
+            ready or leased or dead or options.push or options.dead_letter
+        ) and not options.unclaimed:
             idle_ms = now_ms - pace.since_ms
             warned += group_warnings(group, ready, leased, idle_ms, now_ms)
             warned += dead_warnings(group, dead, pace.died_ms, self._broker)

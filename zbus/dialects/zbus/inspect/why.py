@@ -10,6 +10,7 @@ import msgspec
 from zbus.core.api import BrokerError, Cause, Why
 from zbus.core.api import explain as ask
 from zbus.dialects.zbus.context import Context
+from zbus.dialects.zbus.documents.alarms import LACKING, lacks_dead_letter
 from zbus.dialects.zbus.documents.info import shown_holder
 from zbus.dialects.zbus.inspect.message_admin import Named
 from zbus.dialects.zbus.messages.consume import GroupPlan
@@ -51,21 +52,22 @@ class Ask(GroupPlan):
                 reply.settle(why)
                 return
             holder = shown_holder(broker, why.group, why.holder)
+            text = sentence(why, holder, lacks_dead_letter(why.group, broker))
             if self.json:
-                document = _document(why, holder)
+                document = _document(why, holder, text)
                 reply.respond(200, JSON, msgspec.json.encode(document))
             else:
-                reply.respond(200, TEXT, sentence(why, holder).encode() + b"\n")
+                reply.respond(200, TEXT, text.encode() + b"\n")
 
         partition, ranges = place
         letters = broker.topics.get(group.options.dead_letter.lower())
         ask(group, partition, ranges[0].start, broker.now_ms, answered, letters)
 
 
-def _document(why: Why, holder: str) -> documents.Why:
+def _document(why: Why, holder: str, text: str) -> documents.Why:
     letter = why.letter
     return documents.Why(
-        text=sentence(why, holder),
+        text=text,
         state=why.cause.value,
         topic=why.group.topic.name,
         consume_group=why.group.name,
@@ -89,8 +91,8 @@ def _document(why: Why, holder: str) -> documents.Why:
     )
 
 
-def sentence(why: Why, holder: str = "") -> str:
-    """For people."""
+def sentence(why: Why, holder: str = "", letterless: bool = False) -> str:
+    """For people. `letterless`: its group lacks its dead-letter topic."""
     topic = why.group.topic
     place = f"offset {why.offset} of {topic.name}"
     if len(topic.partitions) > 1:
@@ -104,6 +106,8 @@ def sentence(why: Why, holder: str = "") -> str:
         )
     sentence_of_cause = _TOLD.get(why.cause)
     rest = _leased(why, holder) if sentence_of_cause is None else sentence_of_cause(why)
+    if letterless and why.cause is Cause.DEAD and not why.ended_ms:
+        rest += f", {LACKING}"
     return f"The message at {place}, stored {spelled_time(why.stored_ms)}, {rest}."
 
 
@@ -193,6 +197,8 @@ def _dead(why: Why) -> str:
     where = f" and put into {target}" if target else ""
     when = spelled_time(why.ended_ms)
     text = f"was given up by {group.name}{where} at {when}, after {_attempts(why)}"
+    if not why.ended_ms:
+        return f"was given up by {group.name} after {_attempts(why)}, and waits for {target}"
     if letter is None:
         return text
     place = f"offset {letter.offset}"
