@@ -26,6 +26,8 @@ EXAMPLES = [
         ROOT / "README.md",
         HOWTO / "python-client.md",
         HOWTO / "order-per-key.md",
+        HOWTO / "cloudevents.md",
+        HOWTO / "transactions.md",
         *sorted(HOWTO.glob("coming-*.md")),
     )
     for block in blocks(page, "python")
@@ -44,7 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(EXAMPLES) == 21
+    assert len(EXAMPLES) == 23
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
     howtos = {"batches", "benchmark", "delay-and-expiry", "partitions", "reliable-consumer", "rpc"}
     howtos |= {
         "browser-and-cors",
+        "cloudevents",
         "coming-from-adf",
         "coming-from-camellia",
         "coming-from-mqcloud",
@@ -59,6 +60,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "shell",
         "tokens",
         "tracing",
+        "transactions",
         "why-is-my-message-not-there",
     }
     assert names == {"README.md", "docs/quickstart.md"} | {f"docs/howto/{x}.md" for x in howtos}
