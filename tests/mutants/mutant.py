@@ -1,12 +1,11 @@
 """A planted bug: a text of the source, what takes its place, and the tests that have to notice.
 
 The bugs are such as a person could make: a sync left out, a check turned round, one too many. They
-stand in tables beside this file, by the part of the house that they break.
+stand in texts beside this file, by the part of the house that they break.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,13 +37,3 @@ class Mutant(NamedTuple):
         except SyntaxError as error:
             raise Stale(f"{self.name}: {error}") from error
         return mutated
-
-
-def mutants_of(file: str, *rows: tuple[str, str, str, str]) -> Iterator[Mutant]:
-    """Mutants of one file: name, text, what takes its place, and tests with spaces between.
-
-    Where it saves words, a test may be named from `tests/` on.
-    """
-    for name, old, new, tests in rows:
-        paths = tuple(f"tests/{path}" for path in tests.split())
-        yield Mutant(name, file, old, new, paths)
