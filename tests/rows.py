@@ -46,7 +46,7 @@ def pytest_pycollect_makeitem(
         return None
     items = [
         pytest.Function.from_parent(collector, name=name + word, callobj=all_rows(obj, some, marks))
-        for word, marks in (("", ()), (" for longer", (pytest.mark.check.mark,)))
+        for word, marks in (("", ()), ("[for longer]", (pytest.mark.check.mark,)))
         if (some := [row.given for row in rows if row.checked is bool(marks)])
     ]
     return list(items) if set(items[0].fixturenames) <= ONCE else None
