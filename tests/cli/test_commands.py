@@ -504,6 +504,7 @@ def test_every_option_says_what_it_is_for(word: str) -> None:
     for option in options:
         assert option.help, option.name
         assert not re.search(r"\bso (many|long|much)\b|is one\.", option.help), option.help
+        assert not re.search(r"\]\(|original|Sec-Fetch", option.help), option.help
 
 
 @pytest.mark.parametrize(

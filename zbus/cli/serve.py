@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -41,7 +42,7 @@ def _settings(
 
 def _single_option(name: str) -> click.Option:
     option = config.OPTIONS[name]
-    meaning = option.meaning.replace("`", "")
+    meaning = re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", option.meaning)
     if option.kind is bool:
         return click.Option(
             [f"--{name.replace('_', '-')}"],

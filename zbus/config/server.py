@@ -122,9 +122,9 @@ class EngineOptions:
 
     engine: str = option(
         "files",
-        "Where messages are kept: `files` in `data_dir`, or three NATS servers with JetStream and "
-        "the name of a cluster, `nats://host:port,host:port,host:port/cluster` "
-        "([replicated](../howto/replicated.md)).",
+        "Where messages are kept: `files` in `data_dir`, or [replicated](../howto/replicated.md) "
+        "in three NATS servers: their addresses and the name of a cluster, "
+        "`nats://host:port,host:port,host:port/cluster`.",
         r"^(?:files|nats://[^/@\s]{1,1000}/[A-Za-z0-9-]{1,32})\Z",
         "{!r} is neither files nor nats://host:port,host:port,host:port/cluster; user and password "
         "belong in engine_user_file",

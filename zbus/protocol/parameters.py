@@ -161,13 +161,13 @@ PERCENT_DECODED = frozenset(
 `%25`."""
 
 CONSUME = _parameters("""
-timeout | duration | none: waits | how long to wait; 0 takes what is there. A browser's
-    navigation (`Sec-Fetch-Mode: navigate`) without it waits `navigation_timeout_ms` (30 s)
-batch | batch | one message | up to that many messages in a [container](#containers), chosen by
-    `accept`; waits for the first only, stops after 128 KiB of bodies and headers, or after 32 KiB
-    if something was put (anywhere) within the last 20 ms: a longer answer would make everybody wait
+timeout | duration | none: waits | how long to wait; 0 takes what is there. An address that a person
+    opens in a browser waits `navigation_timeout_ms` (30 s)
+batch | batch | one message | up to that many messages in [one answer](#containers). It waits
+    for the first only, and ends after 128 KiB, or after 32 KiB if something was put within the last
+    20 ms, so that other clients do not wait
 partition | number | all in turn | take from this one only
-lease | own lease | the group's `group_ack_timeout` | how long these leases are, of a group with
+lease | own lease | the group's `group_lease` | how long these leases are, of a group with
     acknowledgements
 on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
     connection ends: with `keep`, a client that makes a connection for each request has them
@@ -255,8 +255,8 @@ sender_headers | flag | false, or as it is; true for topics of services | store 
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
 ack, group_ack | switch | as the topic says, or as it is | the group
-    [leases](#acknowledgements) its messages until they are acknowledged. In heads of
-    the original's protocol only `group_ack` says that
+    [leases](#acknowledgements) its messages until they are acknowledged. With `cmd`
+    as a header line, only `group_ack` says that
 exclusive | switch | as the topic says, or as it is | one session at a time
 temporary | switch | as the topic says, or as it is | the group is removed with its last reader
 paused | switch | as the topic says, or as it is | deliveries are held back
