@@ -157,6 +157,26 @@ def test_in_the_originals_protocol_ack_is_about_the_reply() -> None:
     assert said(shown(client)) == {"exclusive", "ack"}
 
 
+@pytest.mark.parametrize(
+    ("request_", "noted"),
+    [
+        (cmd("declare", "topic: T", "group: g", "ack: true"), True),
+        (cmd("declare", "topic: U", "ack: 1"), True),
+        (cmd("declare", "topic: T", "group: g", "ack: false"), False),
+        (cmd("declare", "topic: T", "group: g", "ack: true", "id: 7"), False),
+        (cmd("declare", "topic: T", "group: g", "ack: true", "group_ack: true"), False),
+        (http("/T/g?cmd=declare", "ack: true"), False),
+        (http("/T/g?cmd=declare&ack=true"), False),
+        (cmd("seek", "topic: T", "group: T", "from: latest", "ack: true"), False),
+    ],
+)
+def test_who_seems_to_mean_the_groups_ack_is_told(request_: bytes, noted: bool) -> None:
+    """Stock clients send an id with each request, and nobody types one."""
+    _, client = declared("T")
+    note = ok(client, request_).headers.get("note", "")
+    assert ("say group_ack" in note) is noted
+
+
 def test_in_json_frames_ack_is_the_word() -> None:
     world = World()
     frame = {"cmd": "declare", "topic": "T", "consume_group": "g", "ack": True, "from": "latest"}

@@ -10,6 +10,7 @@ from zbus.core.api import (
     Changed,
     Declared,
     Done,
+    Group,
     Outcome,
     Raw,
     Refusal,
@@ -37,6 +38,10 @@ REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n" + KEEP_ALIVE + b"%bid: %b\r
 _WHOLE = REPLY + b"%b\r\n%b"
 
 _OF_ONE = b"count: 1\r\n"
+
+_ACK_NOTE = (
+    b"note: with cmd as a header line, ack asks for a reply; for the group say group_ack\r\n"
+)
 
 _BODY_BITS, _DOCUMENT_BITS = 11, 6
 """To copy 2 KiB of a body costs a connection about a microsecond of its turn, and so does it to
@@ -251,7 +256,15 @@ class DeclareReply(NativeReply):
         fields = {"peer": peer.address, "topic": name, "group": group.name if group else ""}
         log.debug("moved" if self.params.cmd == b"seek" else "declared", extra=fields)
         self.dialect.tracking.respond_early(peer)
-        self.respond(200, JSON, encode_document(document))
+        lines = JSON + _ACK_NOTE if group and self._meant_group_ack(group) else JSON
+        self.respond(200, lines, encode_document(document))
+
+    def _meant_group_ack(self, group: Group) -> bool:
+        """Asked by hand, with `ack` beside `cmd`. (Stock clients send an id as well.)"""
+        params, lines = self.params, self.params.head.fields
+        if not params.seed or params.cmd != b"declare" or params.id or group.lease:
+            return False
+        return lines.get(b"ack") in (b"1", b"true")
 
 
 class CountReply(NativeReply):
