@@ -234,13 +234,14 @@ class DeclareReply(NativeReply):
     """Of a declare or seek: the new state, as far as the client may see it. `of_group`: the
     group, not the topic."""
 
-    __slots__ = ("grant", "of_group")
+    __slots__ = ("grant", "named", "of_group")
 
     def __init__(
         self, dialect: Context, params: Params, peer: Connection, id: bytes, of_group: bool
     ) -> None:
         super().__init__(dialect, params, peer, id)
         self.grant = peer.grant
+        self.named = bool(id or params.id)
         self.of_group = of_group
 
     def answer(self, outcome: Outcome) -> None:
@@ -262,7 +263,7 @@ class DeclareReply(NativeReply):
     def _meant_group_ack(self, group: Group) -> bool:
         """Asked by hand, with `ack` beside `cmd`. (Stock clients send an id as well.)"""
         params, lines = self.params, self.params.head.fields
-        if not params.seed or params.cmd != b"declare" or params.id or group.lease:
+        if not params.seed or params.cmd != b"declare" or self.named or group.lease:
             return False
         return lines.get(b"ack") in (b"1", b"true")
 
