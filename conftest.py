@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Hundreds of programs are started, and each would compile all of zbus for itself.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    forked.Popen.forks = config.option.markexpr != "bench"
+    forked.Popen.forks = sys.platform == "linux" and config.option.markexpr != "bench"
     for name in JVM_OPTIONS:
         os.environ.setdefault(name, SHORT_JVM)
 
