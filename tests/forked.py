@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -97,17 +97,15 @@ class Popen(subprocess.Popen[AnyStr]):
         self._close_pipe_fds(*more[9:15])  # type: ignore[attr-defined]
 
 
-def start_zbus(*words: object, env: Mapping[str, str] | None = None) -> Popen[str]:
-    """`zbus` and these words."""
+def start_zbus(*words: object, **options: Any) -> Popen[str]:
+    """`zbus` and these words; `cwd` and `env` as of `subprocess`."""
     command, pipe = [sys.executable, "-m", "zbus", *map(str, words)], subprocess.PIPE
-    return Popen(command, stdout=pipe, stderr=pipe, encoding="utf-8", cwd=ROOT, env=env)
+    return Popen(command, stdout=pipe, stderr=pipe, encoding="utf-8", **options)
 
 
-def run_zbus(
-    *words: object, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """`zbus` and these words, to its end."""
-    with start_zbus(*words, env=env) as process:
+def run_zbus(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The same, to its end."""
+    with start_zbus(*words, **options) as process:
         try:
             out, err = process.communicate(timeout=WAIT_S)
         except BaseException:

@@ -127,7 +127,8 @@ class Shell:
         command = self._placed(command)
         if command.startswith("zbus ") and not _OF_BASH.search(command):
             assert self._which("zbus") == str(BIN / "zbus"), "which zbus?"
-            return forked.run_zbus(*shlex.split(command)[1:], env=self._environment)
+            words = shlex.split(command)[1:]
+            return forked.run_zbus(*words, cwd=ROOT, env=self._environment)
         return subprocess.run(
             ["bash", "-c", command],
             capture_output=True,
