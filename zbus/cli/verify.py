@@ -114,8 +114,7 @@ class Bar:
         self.read += count
         if self._bar and self.read - self._shown >= SHOW_EVERY_BYTES:
             self._shown = self.read
-            (task,) = self._bar.task_ids
-            self._bar.update(task, completed=self.read, total=self.total)
+            self._bar.update(self._bar.task_ids[0], completed=self.read, total=self.total)
 
 
 def _progress() -> Progress:
