@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, name_of, steps
+from tests.docs.pages import PAGES, ROOT, blocks, name_of, steps
 from tests.docs.shell import Shell, alike
 
 PLAYED = [page for page in PAGES if steps(page)]
@@ -32,6 +33,31 @@ def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
                 f"{name_of(page)}:{step.line}\n$ {step.command}\n"
                 + "\n".join(["--- page", *step.output, "--- printed", *printed])
             )
+
+
+TOPIC = re.compile(
+    r"localhost:15555/(\w[\w.]*)"
+    r"|\btopic=(\w+)"
+    r"|\bzbus (?:declare|produce|tail|call) (\w+)"
+    r"|\bbus\.\w+\(\s*\"(\w[\w.]*)\""
+)
+NOT_TOPICS = {"camellia", "metrics", "mq", "queue"}  # paths of other dialects
+SHARED = {"myrpc"}  # the service of examples/rpc_service.py, which remembers nothing
+WITH_TOKENS = {ROOT / "docs/howto/tokens.md", ROOT / "docs/howto/quotas.md"}
+"""What they name is in the files of tokens that they show."""
+
+
+def test_pages_can_be_read_one_after_another() -> None:
+    """On one broker: none meets a topic as another page left it."""
+    pages: dict[str, set[str]] = {}
+    for page in set(PAGES) - WITH_TOKENS:
+        commands = [step.command for step in steps(page)]
+        for text in (*commands, *(block.text for block in blocks(page, "python"))):
+            for names in TOPIC.findall(text):
+                pages.setdefault("".join(names).lower(), set()).add(name_of(page))
+    shared = {name for name, found in pages.items() if len(found) > 1}
+    assert len(pages) > 30
+    assert {name: sorted(pages[name]) for name in shared - NOT_TOPICS - SHARED} == {}
 
 
 def test_the_pages_that_show_a_shell_are_these() -> None:
