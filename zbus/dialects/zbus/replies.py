@@ -262,10 +262,8 @@ class DeclareReply(NativeReply):
 
     def _meant_group_ack(self, group: Group) -> bool:
         """Asked by hand, with `ack` beside `cmd`. (Stock clients send an id as well.)"""
-        params, lines = self.params, self.params.head.fields
-        if not params.seed or params.cmd != b"declare" or self.named or group.lease:
-            return False
-        return lines.get(b"ack") in (b"1", b"true")
+        asked = self.params.seed and self.params.head.fields.get(b"ack") in (b"1", b"true")
+        return asked and not self.named and not group.lease and self.params.cmd == b"declare"
 
 
 class CountReply(NativeReply):
