@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -37,6 +38,17 @@ def test_the_settings_of_a_session_that_is_there_stay(spark: SparkSession) -> No
     assert session.running() is spark
 
 
+def test_workers_load_what_is_compiled(spark: SparkSession) -> None:
+    """And not the zip that Spark puts before it."""
+
+    def place(_: int) -> str:
+        import pyspark
+
+        return pyspark.__file__
+
+    assert spark.sparkContext.parallelize([0], 1).map(place).collect() == [pyspark.__file__]
+
+
 ASK = """
 import json, sys
 from zbus.spark.session import start
@@ -56,8 +68,6 @@ def test_a_properties_file_and_submit_are_listened_to(way: str, tmp_path: Path) 
     command = [sys.executable]
     environment = {**os.environ, "SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     if way == "submit":
-        import pyspark
-
         command = [f"{pyspark.__path__[0]}/bin/spark-submit"]
         environment.pop("SPARK_CONF_DIR")
         for setting in (f"{ZONE}=Asia/Tokyo", f"{SHUFFLE}=7"):

