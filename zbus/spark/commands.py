@@ -258,8 +258,3 @@ def show(document: Any, common: Common) -> None:  # noqa: ANN401 - what JSON can
 def common_options(function: Function) -> Function:
     """The same for a command that has its other options by itself."""
     return takes()(function)
-
-
-def range_options(function: Function) -> Function:
-    """`since` and `until` of such a command."""
-    return _with(Ranged, function)

@@ -176,14 +176,14 @@ def test_a_replay_goes_on(
     spark: SparkSession, bus: BlockingClient, where: Where, tmp_path: Path
 ) -> None:
     """At a rate there are several transactions, of which none is done twice."""
-    wanted = Wanted(source="orders", to="again", rate=1_000_000, speed=1_000.0)
+    wanted = Wanted(source="orders", to="again", rate_text="1000000", speed_text="1000x")
     checkpoint = str(tmp_path / "checkpoint")
     first = run(spark, where, wanted, print, checkpoint)
     bus.produce("orders", b"later")
     again = run(spark, where, wanted, print, checkpoint)
     assert again.run == first.run
     assert len(everything(bus, "again")) == COUNT
-    with pytest.raises(Usage, match="another replay"):
+    with pytest.raises(Usage, match=r"another replay \(--rate, --speed, --to\)"):
         run(spark, where, Wanted(source="orders", to="other"), print, checkpoint)
 
 

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
+import click
 
 from zbus.spark import io as ends
+from zbus.spark.commands import Ranged, option, options_of
 from zbus.spark.errors import SparkProblem, UnknownTopic, Usage
 from zbus.spark.logs import Span
 from zbus.spark.replay import frames
-from zbus.spark.replay.pacing import Slice, bucket_ms, check_targets, cut, due_s
+from zbus.spark.replay.pacing import Slice, bucket_ms, check_targets, cut, due_s, parse_speed
 from zbus.spark.source.location import Where
-from zbus.spark.times import between_ms
+from zbus.spark.times import between_ms, bytes_s
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,33 +36,66 @@ PUSHED = "spark.sql.python.filterPushdown.enabled"
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class Wanted(Ranged):
     """What is replayed, and how."""
 
-    source: str  # a topic, or the directory of an archive
-    to: str
-    since: str | None = None
-    until: str | None = None
-    where: str | None = None
-    keep_time: bool = False
-    dedupe_id: bool = False
-    limit: int | None = None
-    speed: float | None = None
-    rate: int | None = None  # bytes a second
-    force: bool = False
-    topics: tuple[str, ...] = ()  # of an archive only these
+    source: str = option(
+        "--from DIR|TOPIC",
+        "The directory of an archive, with a slash in it, or a topic.",
+        default=attrs.NOTHING,
+    )
+    to: str = option(
+        "--to TOPIC",
+        "Where; {topic} is the topic that a message is of: '{topic}-replay'.",
+        default=attrs.NOTHING,
+    )
+    names: str | None = option("--topics A,B", "Of an archive only these topics.")
+    where: str | None = option("--where SQL", "Only rows that fulfil this.")
+    keep_time: bool = option(
+        "--keep-time", "What was delayed waits for its own time again.", default=False
+    )
+    speed_text: str = option(
+        "--speed 10x|max", "Replay at the original pace, sped up by this factor.", default="max"
+    )
+    rate_text: str | None = option("--rate BYTES/s", "No more than that a second.")
+    dedupe_id: bool = option(
+        "--dedupe-id", "Of messages with one id only the first.", default=False
+    )
+    limit: int | None = option("--limit", "No more messages than that.", type=click.IntRange(min=1))
+    force: bool = option("--force", "Even into the topic that they are of.", default=False)
 
     def check(self) -> Wanted:
         """Itself. Raises Usage."""
         if self.topics and not self.is_archive:
             raise Usage("--topics is of an archive: --from names the topic")
         between_ms(self.since, self.until)
+        _ = self.speed, self.rate  # which raise it, too
         return self
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.names or "").split(",") if name)
+
+    @property
+    def speed(self) -> float | None:
+        return parse_speed(self.speed_text)
+
+    @property
+    def rate(self) -> int | None:
+        return None if self.rate_text is None else bytes_s(self.rate_text)
 
     @property
     def is_archive(self) -> bool:
         """Names of topics have no slash."""
         return "/" in self.source
+
+
+@attrs.frozen(kw_only=True)
+class Kept:
+    checkpoint: str | None = option(
+        "--checkpoint DIR",
+        "Keep the plan in this file, so that the same command resumes after a crash.",
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -258,11 +293,11 @@ def _kept(checkpoint: str | None, wanted: Wanted) -> Plan | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Usage(f"{path} cannot be read: {error}") from error
     now = json.loads(json.dumps(attrs.asdict(wanted)))
-    changed = sorted(name for name in now if now[name] != plan.wanted.get(name))
+    flags = options_of(Wanted)
+    changed = sorted(flags[name] for name in now if now[name] != plan.wanted.get(name))
     if changed:
         names = ", ".join(changed)
-        text = f"--checkpoint {checkpoint} is of another replay ({names}): take a new one"
-        raise Usage(text)
+        raise Usage(f"--checkpoint {checkpoint} is of another replay ({names}): take a new one")
     return plan
 
 
