@@ -12,10 +12,13 @@ from tests.conformance.dialogue import (
     http,
     ok,
     pull,
+    put,
     refused,
 )
 from zbus.core.model.limits import Limits
 from zbus.dialects.zbus.settings import ZbusSettings
+
+FIXED = "a topic that holds messages is not made one of services, nor back: empty it"
 
 
 class Scene:
@@ -53,6 +56,30 @@ def test_a_call_too_many_leaves_nothing_behind() -> None:
 @pytest.fixture
 def scene() -> Scene:
     return Scene()
+
+
+@pytest.mark.parametrize("word", ["rpc=true", "proxy=1", "topic_mask=2", "topic_mask=4"])
+def test_a_topic_that_holds_messages_stays_what_it_is(word: str) -> None:
+    world, client = declared("T", "T/g?ack=true")
+    put(client, "T", b"0", b"1")
+    said = refused(client, http(f"/T?cmd=declare&{word}"))
+    assert said == (400, f"400: Bad Format, {FIXED}")
+    ok(client, http("/T?cmd=declare&topic_mask=64"))  # what is no change is taken
+    assert pull(client, "/T/g").body == b"0"
+    ok(client, http("/T?cmd=empty"))
+    ok(client, http(f"/T?cmd=declare&{word}"))
+    world.broker.check()
+
+
+def test_a_topic_with_calls_stays_one_of_services(scene: Scene) -> None:
+    scene.call(cmd("produce", "topic: S", "ack: 0", body=b"1"))
+    said = refused(scene.service, http("/S?cmd=declare&rpc=false"))
+    assert said == (400, f"400: Bad Format, {FIXED}")
+    ok(scene.service, http("/S?cmd=declare&topic_mask=3"))
+    ok(scene.service, http("/S?cmd=empty"))
+    ok(scene.service, http("/S?cmd=declare&rpc=false"))
+    put(scene.service, "S", b"2")
+    assert pull(scene.service, "/S").body == b"2"
 
 
 SEED = [

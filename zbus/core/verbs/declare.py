@@ -22,7 +22,7 @@ from zbus.core.model.names import name_problem
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.outcomes import Declared
-from zbus.core.topics.topic import Group, Topic
+from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import Puts
 from zbus.core.verbs.seek import WITH_OTHERS, Seeker, Start
 
@@ -138,6 +138,9 @@ class Declarations:
             return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
         elif options.durability != topic.options.durability:
             return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
+        elif options.calls != topic.options.calls and any(map(_holds, topic.partitions)):
+            text = "a topic that holds messages is not made one of services, nor back: empty it"
+            return BrokerError(Refusal.ILLEGAL, text)
         if topic is not None and not options.lease and topic.options.lease:
             for group in topic.groups.values():
                 renewed = wish is not None and topic.group(wish.name) is group
@@ -240,6 +243,10 @@ class Declarations:
             self._seeking.arrive(group, places if places and is_new else none)
         self._freed(group)
         return group
+
+
+def _holds(partition: Partition) -> bool:
+    return max(partition.first, partition.purged_to) < partition.end
 
 
 def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
