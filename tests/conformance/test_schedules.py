@@ -260,16 +260,40 @@ def test_every_second() -> None:
     assert len(times(client)) == 30
 
 
-@pytest.mark.parametrize("removed", ["/T?cmd=remove", "/T?cmd=remove&again"])
-def test_its_topic_is_removed(removed: str) -> None:
-    """Then the schedule ends when it is due; a topic of the same name takes it over."""
-    world, client = world_at(2026, 1, 1)
-    schedule(client, "0 * * * *")
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("words", ["", "durability=memory"])
+def test_its_topic_is_removed(again: bool, restarted: bool, words: str) -> None:
+    """Then its schedules are gone: a topic of the same name does not take them over."""
+    world, client = world_at(2026, 1, 1, topic="Other")
+    ok(client, http(f"/t?cmd=declare&{words}"))
+    schedule(client, "0 * * * *", "id=a")
     ok(client, http("/T?cmd=remove"))
-    if "again" in removed:
+    assert client.request(http("/cron.T?cmd=query")).status == 404
+    if restarted:
+        world = restart(world)
+        client = world.connect()
+    if again:
         ok(client, http("/T?cmd=declare"))
     world.advance(DAY_MS)
-    assert len(pending(client)) == ("again" in removed)
+    assert pending(client) == []
+    assert not again or (pull(client).status, times(client)) == (204, [])
+    assert client.request(http("/cron.T?cmd=query")).status == 404
+    world.broker.check()
+
+
+def test_one_that_was_put_into_a_topic_of_schedules_goes_with_them() -> None:
+    world, client = world_at(2026, 1, 1)
+    schedule(client, "0 * * * *", "id=a")
+    ok(client, http("/cron.T?cron=0%20*%20*%20*%20*", body=b"x", method="POST"))
+    ok(client, http("/T?cmd=remove"))
+    assert world.broker.topics == {}
+
+
+def test_a_topic_of_that_name_that_a_user_declared_stays() -> None:
+    _, client = declared("T", "cron.T")
+    ok(client, http("/T?cmd=remove"))
+    ok(client, http("/cron.T?cmd=query"))
 
 
 def test_a_topic_of_somebodys_own() -> None:

@@ -29,7 +29,7 @@ from zbus.core.model.errors import BrokerError, Refusal, group_taken, group_unkn
 from zbus.core.model.limits import DEFAULT_LIMITS, Limits
 from zbus.core.model.pull_options import ONE, PullOptions
 from zbus.core.model.request_clock import RequestClock
-from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.model.ticket import Parts, Silent, Ticket
 from zbus.core.patterns.completions import Completions
 from zbus.core.patterns.dead_letters import DeadLetters
 from zbus.core.patterns.redrive import Redriver
@@ -309,7 +309,11 @@ class Broker:
         return self.topics.get(name.lower())
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
-        """Delete a topic, its groups and its messages."""
+        """Delete a topic, its groups, its messages and its schedules."""
+        if topic.born and (schedules := self.schedules.of(topic)) is not None:
+            parts = Parts(ticket, DONE, 2)
+            ticket = parts.part()
+            self.remove_topic(parts.part(), schedules)
         del self.topics[topic.name.lower()]
         self._removed += len(topic.partitions)
         self.changes.note_gone(self.now_ms, topic.options.created_ms)

@@ -5,7 +5,8 @@
 What reads that topic is in here. When a schedule is due, an occurrence of it is put into <topic>,
 and the schedule is given back until its next time: both or neither, also across a crash
 (`zbus.core.patterns.completions`). So it is listed, cancelled and moved like any other delayed
-message, lives as long as it is not finished, and needs nothing remembered elsewhere.
+message, lives as long as it is not finished and <topic> is there, and needs nothing remembered
+elsewhere.
 
 The time of an occurrence is the last one that has passed: of those that a broker was not there for,
 the last one comes, and only that. A schedule that is given another time (`fire`, `reschedule`) has
@@ -119,6 +120,11 @@ class Schedules:
                 known = group.backlogs[0].delayed
                 group.moved = {offset: known.due_of(offset) for offset in known}
             self._again.set(topic, self._runs.tick.now_ms)
+
+    def of(self, target: Topic) -> Topic | None:
+        """Where the schedules of a topic are, if it has any. They go with it."""
+        topic = self._broker.topics.get(f"{PREFIX}{target.name}".lower())
+        return topic if topic is not None and topic.options.notes == NOTES else None
 
     def _topic(self, target: Topic) -> Topic | BrokerError:
         """Where the schedules of a topic are; it is made if it is not there."""
