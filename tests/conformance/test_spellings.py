@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.conformance.dialogue import World, cmd, declared, document, http, ok, pull, refused
+from tests.conformance.dialogue import World, cmd, declared, document, http, ok, pull, put, refused
 from tests.conformance.websocket_client import connected
 from zbus.dialects.zbus.request.params import Params
-from zbus.dialects.zbus.schema.commands import DASHED, TABLE
+from zbus.dialects.zbus.schema.commands import CHECKED, DASHED, TABLE
 from zbus.testing.world import EPOCH_MS
 from zbus.units import parse_time_ms
 from zbus.wire.errors import WireError
@@ -43,6 +43,56 @@ def test_every_parameter_has_both(command: bytes, dashed: bytes, name: bytes) ->
             assert not found.problem
             assert dashed not in found.fields
             found.check_query()
+
+
+@pytest.mark.parametrize("command", sorted(CHECKED))
+def test_an_unknown_name_in_a_query_is_refused(command: bytes) -> None:
+    """A message may have header lines of any name, and stock clients send some with any command."""
+    client = World().connect()
+    asked = f"/T?cmd={command.decode()}"
+    said = "400: Bad Format, unknown parameter 'zqx'"
+    assert refused(client, http(f"{asked}&zqx=1")) == (400, said)
+    taken = [http(f"{asked}&_zqx=1&token=1&window=1&accept=*/*"), http(asked, "zqx: 1")]
+    if command not in (b"declare", b"seek"):
+        taken.append(http("/T?zqx=1", f"cmd: {command.decode()}", "id: 1"))
+    for request in taken:
+        assert b"unknown parameter" not in client.request(request).body
+    ok(client, http("/T?cmd=declare"))
+    ok(client, http("/T?zqx=1", body=b"x", method="POST"))
+    ok(client, http("/T?cmd=produce&zqx=1", body=b"x", method="POST"))
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("nack&offset=0&dealy=5s", "'dealy'; is it delay?"),
+        ("consume&timout=100", "'timout'; is it timeout?"),
+        ("nack&ofset=0", "'ofset'; is it offset?"),
+        ("extend&offset=0&leese=5m", "'leese'; is it lease?"),
+        ("ack&offset=0&stirct=1", "'stirct'; is it strict?"),
+        ("consume&batsh=5", "'batsh'; is it batch?"),
+        ("consume&group_lease=5m", "'group_lease'"),
+    ],
+)
+def test_what_it_may_be(query: str, hint: str) -> None:
+    _, client = declared("T/g?ack=true")
+    assert hint in refused(client, http(f"/T/g?cmd={query}"))[1]
+
+
+@pytest.mark.parametrize("name", ["lease", "group_lease", "group-lease", "group_ack_timeout"])
+def test_an_extend_takes_the_name_that_a_consume_has(name: str) -> None:
+    world, client = declared("T/g?ack=true&group_lease=1s")
+    put(client, "T", b"0")
+    for request in (
+        http(f"/T/g?cmd=extend&offset=0&{name}=1h"),
+        http("/T/g?cmd=extend&offset=0", f"{name}: 1h"),
+        cmd("extend", "topic: T", "consume_group: g", "offset: 0", f"{name}: 3600000"),
+    ):
+        assert pull(client, "/T/g").body == b"0"
+        ok(client, request)
+        world.advance(1_000_000)
+        assert pull(client, "/T/g").status == 204
+        world.advance(4_000_000)
 
 
 @pytest.mark.parametrize(("command", "dashed", "name"), ROWS, ids=IDS)

@@ -208,8 +208,8 @@ delay | duration | 0 | how long until they may be delivered again
 front | flag, true | true | without a delay: before everything else, or behind what is stored now
 """)
 EXTEND = _parameters(
-    "group_lease, group_ack_timeout | lease | the group's | from now until the lease ends: `30s`,"
-    " `5m`, or milliseconds"
+    "group_lease, group_ack_timeout, lease | lease | the group's | from now until the lease ends:"
+    " `30s`, `5m`, or milliseconds"
 )
 REDRIVE = _parameters(f"""
 count | batch | {REDRIVE_COUNT_DEFAULT:,} | at most that many, the first ones

@@ -35,7 +35,7 @@ from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params
 from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
-from zbus.dialects.zbus.schema.commands import BODIES, DOCUMENTS, FREE, MOUNTED, READS
+from zbus.dialects.zbus.schema.commands import BODIES, CHECKED, DOCUMENTS, FREE, MOUNTED, READS
 from zbus.dialects.zbus.server import home, monitoring, openapi, tracker
 from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session.login import FORM
@@ -176,6 +176,8 @@ class ZbusDialect:
                 raise BadRequest(400, f"400: Bad Format, {params.problem}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
+            if not params.named and params.cmd in CHECKED:
+                params.check_query()
             params.check_required()
             return prepare(self, params)
         except BadRequest as error:

@@ -48,6 +48,11 @@ _EVERYWHERE = frozenset(
         b"id",
         b"timeout",
         b"token",
+        # Header lines of HTTP that a request goes by.
+        b"accept",
+        b"content_type",
+        b"content_encoding",
+        b"last_event_id",
         # What stock clients send with any command.
         b"ack",
         b"body",
@@ -362,7 +367,8 @@ class Params:
             if self.takes(name) or name in _EVERYWHERE or name in _EVERYWHERE_DASHED:
                 continue
             if not name.startswith(b"_"):
-                names = [each.decode() for each in (*self._command.kinds, *self._command.dashed)]
+                known = self._command
+                names = [each.decode() for each in (*known.kinds, *known.former, *known.dashed)]
                 near = get_close_matches(name.decode("latin-1"), names, 1)
                 hint = f"; is it {near[0]}?" if near else ""
                 shown = name[:40].decode("utf-8", "replace")

@@ -344,6 +344,14 @@ DASHED = {key: name for command in TABLE.values() for key, name in command.dashe
 FREE = ABSENT | {name for name, command in TABLE.items() if command.operation is None}
 READS = frozenset(name for name, command in TABLE.items() if command.reads)
 BODIES = frozenset(name for name, command in TABLE.items() if command.body)
+CHECKED = frozenset(
+    name
+    for name, command in TABLE.items()
+    if command.tag in ("messages", "transactions", "topics", "log")
+    and "message" not in command.body
+)
+"""Commands whose queries hold names of parameters alone: names that they do not know are refused.
+(The query of a message may hold its header lines, and that of a page what people link to.)"""
 DOCUMENTS = frozenset(n for n, command in TABLE.items() if {*command.body} - {"message", "batch"})
 """Commands that read the whole body. (A produce finds out whether its body is a batch.)"""
 
