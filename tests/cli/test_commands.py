@@ -368,6 +368,20 @@ def test_consume_asks_for_no_more_than_it_needs(zbus: Zbus, broker: FakeBroker) 
     assert list(broker.messages) == [b"4"]
 
 
+def test_produce_says_what_was_there_before(zbus: Zbus, broker: FakeBroker) -> None:
+    broker.answers.append(Answer(headers=(("duplicate", "1"),)))
+    result = zbus("produce", "T", "x", "--id", "a")
+    assert result.stdout == TIME_MS.decode() + "\n"
+    assert result.stderr == "zbus: there is one of this id, and nothing has changed\n"
+    due = (("duplicate", "1"), ("due", TIME_MS.decode()), ("schedule", "cron.T"))
+    broker.answers.extend([Answer(headers=due), Answer(headers=due)])
+    wanted = ("produce", "T", "x", "--id", "a", "--cron", "0 9 * * *")
+    when = local_time(int(TIME_MS), 0)
+    assert zbus(*wanted).stderr.endswith(f" has changed; it is due {when}\n")
+    shown = json.loads(zbus(*wanted, "--json").stdout)
+    assert shown == {"id": "a", "duplicate": 1, "due": int(TIME_MS), "schedule": "cron.T"}
+
+
 def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
     result = zbus("consume", "T", "--timeout-ms", "1")
     assert (result.exit_code, result.stdout) == (3, "")

@@ -26,6 +26,7 @@ from zbus.core.patterns.schedules import AGAIN_MS, SCHEDULES_MAX
 from zbus.dialects.zbus.messages.cron import TIMES
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
+EPOCH_2026_MS = 1_767_225_600_000
 
 
 def at(world: World, year: int, month: int, day: int, hour: int = 0, zone: str = "UTC") -> None:
@@ -187,6 +188,32 @@ def test_it_is_like_any_delayed_message() -> None:
     ok(client, http("/cron.T?cmd=remove"))
     world.advance(DAY_MS)
     assert times(client) == []
+
+
+@pytest.mark.parametrize("pause", [False, True])
+@pytest.mark.parametrize("ends", ["", "restart", "turn"])
+def test_one_that_is_put_again_is_told_as_it_is(pause: bool, ends: str) -> None:
+    """Nothing of it changes, so the reply has the time of the first."""
+    world, client = world_at(2026, 1, 1)
+    put = http(f"/T?cron={quote('0 5 * * *')}&id=a", body=b"x", method="POST")
+    again = http(f"/T?cron={quote('0 3 * * *')}&id=a", body=b"y", method="POST")
+    if ends == "turn":
+        first, second = client.exchange(put + again)
+    else:
+        first = ok(client, put)
+        if pause:
+            ok(client, http("/cron.T?cmd=pause"))
+        if ends == "restart":
+            world = restart(world)
+            client = world.connect()
+        second = ok(client, again)
+    assert int(first.headers["due"]) == EPOCH_2026_MS + 5 * 60 * MINUTE_MS
+    assert (second.headers["duplicate"], second.headers["due"]) == ("1", first.headers["due"])
+    later = f"reschedule&id=a&delay={2 * DAY_MS}"
+    ok(client, http(f"/cron.T?cmd={later}"))
+    assert int(ok(client, again).headers["due"]) == world.now_ms + 2 * DAY_MS
+    ok(client, http("/cron.T?cmd=fire&id=a"))
+    assert int(ok(client, again).headers["due"]) >= world.now_ms
 
 
 def test_put_off() -> None:

@@ -17,7 +17,7 @@ class Scheduled(NamedTuple):
     """Where it is: a delayed message of this topic, which `peek` lists and `cancel` ends."""
     offset: int
     due_ms: int
-    """The first time, epoch milliseconds."""
+    """The next time, epoch milliseconds: of what is there."""
     duplicate: bool
     """There is one of this id already, which stays as it was."""
 

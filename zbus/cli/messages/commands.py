@@ -112,7 +112,7 @@ def produce(
         told = {
             name.decode(): value.decode("utf-8", "replace")
             for name, value in reply.fields.items()
-            if name in (b"id", b"offset", b"partition", b"durability", b"duplicate")
+            if name in _SHOWN
         }
         print_json(
             {
@@ -122,8 +122,13 @@ def produce(
         )
     else:
         _print(reply.body)
+        if b"duplicate" in reply.fields:
+            due = reply.fields.get(b"due")
+            next = f"; it is due {show.local_time(int(due), 0)}" if due else ""
+            click.echo(f"zbus: there is one of this id, and nothing has changed{next}", err=True)
 
 
+_SHOWN = b"id offset partition durability duplicate schedule due".split()
 _OF_FILES = {each.line for each in PUT} - {"expected_offset"}
 """Parameters that messages of a file may have."""
 

@@ -34,7 +34,7 @@ from zbus.core.timing.timers import Timers
 from zbus.core.topics.outcomes import Delivered
 from zbus.core.topics.topic import Group, Partition, Pull, Session, Topic
 from zbus.core.verbs.declare import GroupWish
-from zbus.core.verbs.puts import Puts
+from zbus.core.verbs.puts import WHEN_DUE, Puts
 
 PREFIX: Final = "cron."
 NOTES: Final = '{"schedules":true}'
@@ -111,7 +111,7 @@ class Schedules:
             text = f"topic {target.name} has {SCHEDULES_MAX} schedules, which is the limit"
             ticket.settle(BrokerError(Refusal.TOO_MANY, text))
             return
-        self._puts.put(topic.partitions[0], ticket, row)
+        self._puts.put(topic.partitions[0], ticket, row, WHEN_DUE)
 
     def found(self, topic: Topic) -> None:
         """A start has found this topic."""
@@ -125,6 +125,16 @@ class Schedules:
         """Where the schedules of a topic are, if it has any. They go with it."""
         topic = self._broker.topics.get(f"{PREFIX}{target.name}".lower())
         return topic if topic is not None and topic.options.notes == NOTES else None
+
+    def due_ms(self, topic: Topic, offset: int) -> int:
+        """When this schedule is due, or at which time it was; 0: it is not known yet."""
+        for group in topic.groups.values():
+            backlog = group.backlogs[0]
+            if offset in backlog.delayed:
+                return backlog.delayed.due_of(offset)
+            if offset in backlog.leased:
+                return self._runs.tick.now_ms
+        return 0
 
     def _topic(self, target: Topic) -> Topic | BrokerError:
         """Where the schedules of a topic are; it is made if it is not there."""

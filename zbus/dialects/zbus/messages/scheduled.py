@@ -81,7 +81,7 @@ class Schedule:
 
 
 class ScheduleReply(PutReply):
-    """Where the schedule is, and when it is due."""
+    """Where the schedule is, and when it is due: one of its id that was there before as it is."""
 
     __slots__ = ("_due_ms", "_name")
 
@@ -92,5 +92,6 @@ class ScheduleReply(PutReply):
 
     def stored_lines(self, partition: Partition) -> bytes:
         lines = super().stored_lines(partition)
+        due_ms = self.dialect.broker.schedules.due_ms(partition.topic, self.offset)
         name = encode_header_value(f"{PREFIX}{self._name}".encode())
-        return lines + b"schedule: %b\r\ndue: %d\r\n" % (name, self._due_ms)
+        return lines + b"schedule: %b\r\ndue: %d\r\n" % (name, due_ms or self._due_ms)
