@@ -344,6 +344,13 @@ def test_a_call_and_its_answer(bus: Joined) -> None:
     assert call.result() == {"x": 1}
 
 
+def test_a_call_to_a_topic_that_is_not_one_of_services(bus: Joined) -> None:
+    bus.run(commands.declare("plain"))
+    with pytest.raises(errors.BadRequest, match="is not one of services"):
+        bus.run(commands.call("plain", "plus", 1, 2))
+    assert bus.run(commands.read("plain")) == []
+
+
 @pytest.mark.parametrize("body", [5, True, 1.5, [65, 66], {"a": 1}, object()])
 def test_what_is_no_body(body: Any) -> None:
     for make in (

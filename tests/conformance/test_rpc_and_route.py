@@ -82,6 +82,25 @@ def test_a_topic_with_calls_stays_one_of_services(scene: Scene) -> None:
     assert pull(scene.service, "/S").body == b"2"
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        cmd("produce", "topic: T", "timeout: 1000", body=b"{}"),
+        http("/T", "timeout: 1000", body=b"{}", method="POST"),
+        http("/T/plus/1/2?timeout=1000"),
+        http("/T?cmd=produce&timeout=1s&body=x"),
+        http("/T", "timeout: 1", "content-type: application/x-ndjson", body=b"1", method="POST"),
+    ],
+)
+def test_a_call_to_a_topic_without_services(request_: bytes) -> None:
+    """It is known by its time, and stored nowhere."""
+    world, client = declared("T")
+    text = "400: Bad Format, timeout is for calls, and Topic(T) is not one of services"
+    for _ in range(2):
+        assert refused(client, request_) == (400, text)
+    assert world.broker.topics["t"].depth() == 0
+
+
 SEED = [
     ("/S/plus/1/2", '{"method":"plus","module":"","params":[1,2]}'),
     ("/S/plus/1/2?module=m", '{"method":"plus","module":"m","params":[1,2]}'),

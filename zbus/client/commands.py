@@ -360,7 +360,8 @@ def call(
     `timeout_s` seconds (30) and is never sent twice.
 
     Raises RpcError for the service's own error, Unanswered if none answered in time, NotFound if
-    there never was such a service, ConnectionLost or Timeout if it may have been called or not.
+    there never was such a service, BadRequest if `topic` is not one of services, ConnectionLost or
+    Timeout if it may have been called or not.
     """
     timeout_s = 30.0 if timeout_s is None else timeout_s
     document: dict[str, object] = {"method": method, "module": module, "params": list(params)}

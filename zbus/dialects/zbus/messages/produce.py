@@ -125,6 +125,7 @@ class Produce:
             or self.options.place is not PutPlace.END
             or self.settles is not None
             or self.schedule is not None
+            or self.timeout_ms is not None
             or (params.opened and params.head.method == b"GET")  # it may be a reload
         )
 
@@ -281,6 +282,9 @@ class Produce:
                 self.schedule.put(self, topic, peer, id, lines, body or self.body)
             elif topic.options.calls:
                 call_service(self, topic, peer, id, body)  # its method is the service's business
+            elif self.timeout_ms is not None:
+                text = f"timeout is for calls, and Topic({topic.name}) is not one of services"
+                raise BadRequest(400, f"400: Bad Format, {text}")
             elif self.misplaced:
                 raise BadRequest(405, self.misplaced, ALLOW)
             elif self.container:
