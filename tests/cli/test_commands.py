@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.commands import LEAVES
-from tests.cli.conftest import TIME_MS, Answer, FakeBroker, Zbus
+from tests.cli.conftest import TIME_MS, Answer, Asked, FakeBroker, Zbus
 from zbus.cli.messages.show import Reader, local_time
 from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.top import summary
@@ -225,13 +225,27 @@ SENT = [
     ),
     (
         ["ack", "T", "G", "17"],
-        {"cmd": "ack", "topic": "T", "consume_group": "G", "offset": "17"},
+        {"cmd": "ack", "topic": "T", "consume_group": "G", "offset": "17", "strict": "1"},
     ),
     (
         ["ack", "T", "G", "0", "--partition", "3"],
         {
             **{"cmd": "ack", "topic": "T", "consume_group": "G"},
-            **{"offset": "0", "partition": "3"},
+            **{"offset": "0", "partition": "3", "strict": "1"},
+        },
+    ),
+    (
+        ["nack", "T", "G", "3,5-9", "--delay", "5s", "--no-front"],
+        {
+            **{"cmd": "nack", "topic": "T", "consume_group": "G", "offset": "3,5-9"},
+            **{"delay": "5000", "front": "0"},
+        },
+    ),
+    (
+        ["extend", "T", "G", "3", "--lease", "5m"],
+        {
+            **{"cmd": "extend", "topic": "T", "consume_group": "G", "offset": "3"},
+            "group_lease": "300000",
         },
     ),
     (
@@ -329,20 +343,25 @@ def test_prints_json_indented_and_other_text_as_it_is(zbus: Zbus, broker: FakeBr
     assert zbus("produce", "T", "x").stdout == TIME_MS.decode() + "\n"
 
 
+def consumes(broker: FakeBroker) -> list[dict[str, str]]:
+    return [asked.headers for asked in broker.asked if asked.headers["cmd"] == "consume"]
+
+
 def test_consume_one_message(zbus: Zbus, broker: FakeBroker) -> None:
     broker.messages.extend([b"one", b"two\n"])
     assert zbus("consume", "T").stdout_bytes == b"one\n"
     assert zbus("consume", "T", "G").stdout_bytes == b"two\n"
-    assert "consume_group" not in broker.asked[0].headers
-    assert "timeout" not in broker.asked[0].headers
-    assert broker.asked[1].headers["consume_group"] == "G"
+    first, second = consumes(broker)
+    assert "consume_group" not in first
+    assert "timeout" not in first
+    assert second["consume_group"] == "G"
 
 
 def test_consume_says_how_long_it_leases(zbus: Zbus, broker: FakeBroker) -> None:
     broker.messages.extend([b"one", b"two"])
     assert zbus("consume", "T").exit_code == 0
     assert zbus("consume", "T", "--lease-ms", "500").exit_code == 0
-    assert [asked.headers.get("lease") for asked in broker.asked] == [None, "500"]
+    assert [headers.get("lease") for headers in consumes(broker)] == [None, "500"]
 
 
 def test_consume_shows_headers_when_asked(zbus: Zbus, broker: FakeBroker) -> None:
@@ -363,7 +382,7 @@ def test_consume_until_nothing_comes(zbus: Zbus, broker: FakeBroker, args: list[
 def test_consume_asks_for_no_more_than_it_needs(zbus: Zbus, broker: FakeBroker) -> None:
     broker.messages.extend([b"1", b"2", b"3", b"4"])
     assert zbus("consume", "T", "--count", "3", "--batch", "2").stdout == "1\n2\n3\n"
-    assert [asked.headers["batch"] for asked in broker.asked] == ["2", "1"]
+    assert [headers["batch"] for headers in consumes(broker)] == ["2", "1"]
     assert broker.asked[0].headers["accept"] == MESSAGES_TYPE
     assert list(broker.messages) == [b"4"]
 
@@ -380,6 +399,39 @@ def test_produce_says_what_was_there_before(zbus: Zbus, broker: FakeBroker) -> N
     assert zbus(*wanted).stderr.endswith(f" has changed; it is due {when}\n")
     shown = json.loads(zbus(*wanted, "--json").stdout)
     assert shown == {"id": "a", "duplicate": 1, "due": int(TIME_MS), "schedule": "cron.T"}
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_consume_of_a_broker_that_stops(zbus: Zbus, broker: FakeBroker, count: int) -> None:
+    broker.messages.extend([b"1"] * count)
+    broker.answers.extend([broker.consume(Asked({}, b""))] * count)
+    broker.answers.append(Answer(204, b"", (("empty", "stopping"),)))
+    result = zbus("consume", "T", "--count", "0")
+    assert (result.exit_code, result.stdout) == (2, "1\n" * count)
+    assert result.stderr == "zbus: the broker stopped\n"
+
+
+@pytest.mark.parametrize("asked", [b'{"ack":true}', b'{"ack":false}', b"403: no"])
+@pytest.mark.parametrize("args", [[], ["--ack"], ["--timeout-ms", "1"]])
+def test_consume_says_what_is_leased(
+    zbus: Zbus, broker: FakeBroker, args: list[str], asked: bytes
+) -> None:
+    told = Answer(403 if asked.startswith(b"4") else 200, asked)
+    broker.answers.extend([Answer(body=b"1", headers=(("offset", "0"),)), told])
+    result = zbus("consume", "T", "a b", *args)
+    said = "zbus: leased until `zbus ack T 'a b' OFFSETS` (-v shows them), or consume with --ack\n"
+    if "--ack" not in args:
+        assert result.stderr == (said if b"true" in asked else "")
+        assert (result.exit_code, result.stdout) == (0, "1\n")
+    else:
+        assert said not in result.stderr
+
+
+@pytest.mark.parametrize("word", ["nack", "extend"])
+def test_how_many_were_settled(zbus: Zbus, broker: FakeBroker, word: str) -> None:
+    broker.answers.extend([Answer(headers=(("count", "2"),))] * 2)
+    assert zbus(word, "T", "G", "1,2").stdout == "2 messages\n"
+    assert zbus(word, "T", "G", "1,2", "--json").stdout == '{"count":2}\n'
 
 
 def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
@@ -466,7 +518,7 @@ def test_list_is_names(zbus: Zbus, broker: FakeBroker) -> None:
 def test_consume_stands_by(zbus: Zbus, broker: FakeBroker) -> None:
     broker.messages.append(b"x")
     assert zbus("consume", "T", "g", "--standby").stdout == "x\n"
-    assert broker.asked[-1].headers["standby"] == "1"
+    assert consumes(broker)[-1]["standby"] == "1"
 
 
 SHOWN = Delivery(

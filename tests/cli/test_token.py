@@ -132,6 +132,8 @@ def test_commands_show_their_token(broker: FakeBroker, zbus: Zbus) -> None:
         ("produce", "T", "x"),
         ("consume", "T"),
         ("ack", "T", "G", "7"),
+        ("nack", "T", "G", "7"),
+        ("extend", "T", "G", "7"),
         ("declare", "T"),
         ("query",),
         ("remove", "T"),

@@ -26,7 +26,8 @@ EXIT_INTERRUPTED = 130
 
 
 PLACES = {
-    **dict.fromkeys(("produce", "consume", "ack", "call"), "messages.commands"),
+    **dict.fromkeys(("produce", "consume", "call"), "messages.commands"),
+    **dict.fromkeys(("ack", "nack", "extend"), "messages.commands"),
     **dict.fromkeys(("list", "declare", "seek", "query", "remove", "empty"), "topics"),
     **dict.fromkeys(("pause", "resume"), "topics"),
     **dict.fromkeys(

@@ -35,7 +35,7 @@ _METAVARS = {
     "name": "TOPIC",
     "start": "PLACE",
 }
-_SWITCHES = frozenset(("flag", "switch"))
+_SWITCHES = frozenset(("flag", "flag, true", "switch"))
 
 
 def takes(

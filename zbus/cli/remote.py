@@ -228,6 +228,8 @@ def command(
 def as_deliveries(response: Response) -> list[client.Delivery]:
     """The messages of an answer: none, one, or a container of many."""
     if response.status == 204:
+        if response.fields.get(b"empty") == b"stopping":
+            raise client.ConnectionLost("the broker stopped")
         return []
     if response.fields.get(b"content-type", b"") == MESSAGES_TYPE.encode():
         return read_container(response.body)

@@ -1,9 +1,11 @@
-"""`zbus produce`, `consume`, `ack` and `call`: messages in, messages out, questions answered."""
+"""`zbus produce`, `consume`, `ack`, `nack`, `extend` and `call`: messages in and out, and settled;
+questions answered."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from shlex import quote
 from typing import IO, Any
 
 import attrs
@@ -30,7 +32,8 @@ from zbus.cli.remote import (
 from zbus.cli.units import NON_NEGATIVE, SOME_TIME
 from zbus.cli.words import Nothing, counted, print_json, print_time
 from zbus.client import Delivery
-from zbus.protocol.parameters import CONSUME, PRODUCE, PUT, SETTLE
+from zbus.client.messages import number
+from zbus.protocol.parameters import CONSUME, EXTEND, NACK, PRODUCE, PUT, SETTLE
 
 FILE_BATCH = 100
 """Messages that are fetched at once if they are acknowledged or go to a file."""
@@ -216,10 +219,20 @@ def consume(
                 if acks:
                     acknowledge(bus, topic, group, messages)
                 taken += len(messages)
+            if taken and not acks and _leases(bus, topic, group):
+                how = f"`zbus ack {quote(topic)} {quote(group or topic)} OFFSETS` (-v shows them)"
+                click.echo(f"zbus: leased until {how}, or consume with --ack", err=True)
     finally:
         target.close()
     if not taken:
         raise Nothing(f"nothing in {topic} within {timeout_ms} ms")
+
+
+def _leases(bus: client.BlockingClient, topic: str, group: str | None) -> bool:
+    try:
+        return bus.query(topic, group or topic).ack
+    except client.Refused:
+        return False  # this token may not ask
 
 
 def acknowledge(
@@ -257,19 +270,51 @@ def _deliveries(
         yield messages
 
 
+def _of_deliveries(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a topic, a group and offsets of its deliveries."""
+    topic = click.argument("topic", shell_complete=complete_topic)
+    group = click.argument("group", shell_complete=complete_group)
+    offsets = click.argument("offset", metavar="OFFSETS")
+    return topic(group(offsets(takes(SETTLE, "partition")(json_option(url_option(function))))))
+
+
 @click.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("group", shell_complete=complete_group)
-@click.argument("offset", type=NON_NEGATIVE)
-@takes(SETTLE, "partition")
-@json_option
-@url_option
-def ack(
-    topic: str, group: str, offset: int, partition: int | None, as_json: bool, url: str
+@_of_deliveries
+def ack(as_json: bool, url: str, **named: Any) -> None:  # noqa: ANN401 - what it is about
+    """Acknowledge the messages at OFFSETS (3,5-9,12) of TOPIC for GROUP."""
+    print_time(ask(url, "ack", **named, strict=1).body, as_json)
+
+
+@click.command()
+@_of_deliveries
+@takes(NACK)
+def nack(**options: Any) -> None:  # noqa: ANN401
+    """Give the messages at OFFSETS (3,5-9,12) of TOPIC back: GROUP gets them again."""
+    _settle("nack", **options)
+
+
+@click.command()
+@_of_deliveries
+@takes(EXTEND)
+def extend(**options: Any) -> None:  # noqa: ANN401
+    """Keep the messages at OFFSETS (3,5-9,12) of TOPIC leased by GROUP: longer, or shorter."""
+    _settle("extend", **options)
+
+
+def _settle(
+    word: str,
+    topic: str,
+    group: str,
+    as_json: bool,
+    url: str,
+    **named: Any,  # noqa: ANN401
 ) -> None:
-    """Acknowledge the message at OFFSET of TOPIC for GROUP."""
-    reply = ask(url, "ack", topic, group, offset=offset, partition=partition)
-    print_time(reply.body, as_json)
+    given = sent((*SETTLE, *NACK, *EXTEND), named)
+    count = number(ask(url, word, topic, group, **given).fields, b"count")
+    if as_json:
+        print_json({"count": count})
+    else:
+        click.echo(counted(count, "message"))
 
 
 @click.command()
