@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import time
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.commands import LEAVES
 from tests.cli.conftest import TIME_MS, Answer, Asked, FakeBroker, Zbus
+from zbus import client
+from zbus.cli.messages.files import Unit, send
 from zbus.cli.messages.show import Reader, local_time
 from zbus.cli.remote import MESSAGES_TYPE
 from zbus.cli.top import summary
-from zbus.client import Delivery
+from zbus.client import Delivery, Message
 from zbus.protocol.documents import ServerInfo
 from zbus.wire.responses import Response
 
@@ -425,6 +428,20 @@ def test_consume_says_what_is_leased(
         assert (result.exit_code, result.stdout) == (0, "1\n")
     else:
         assert said not in result.stderr
+
+
+def test_what_was_gathered_is_sent_when_a_file_is_interrupted(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def units() -> Iterator[Unit]:
+        yield Message(b"1"), 2
+        raise KeyboardInterrupt
+
+    broker.answers.extend([Answer(body=b"{}"), Answer(headers=(("count", "1"),))])
+    with client.connect(broker.url) as bus, pytest.raises(KeyboardInterrupt):
+        send(bus, "T", units(), {}, None, lambda size: None)
+    assert broker.asked[-1].body.endswith(b"\r\n\r\n1")
+    assert capsys.readouterr().err == "zbus: 1 message stored\n"
 
 
 @pytest.mark.parametrize("word", ["nack", "extend"])

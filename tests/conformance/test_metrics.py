@@ -169,7 +169,7 @@ class Ledger:
 
     def stored(self) -> int:
         """By reading the log from its beginning."""
-        path = f"/{self.name}?cmd=read&offset=0&batch=1000"
+        path = f"/{self.name}?cmd=read&offset=0&count=1000"
         return len(ok(self.client, http(path, "accept: application/x-ndjson")).body.splitlines())
 
 

@@ -41,9 +41,9 @@ def zbus(broker: BrokerProcess) -> Zbus:
     return run
 
 
-def start(broker: BrokerProcess, *args: str) -> forked.Popen[str]:
+def start(broker: BrokerProcess, *args: str, **options: Any) -> forked.Popen[str]:
     url = f"http://127.0.0.1:{broker.port}"
-    return forked.start_zbus(*args, env={**os.environ, "ZBUS_URL": url})
+    return forked.start_zbus(*args, env={**os.environ, "ZBUS_URL": url}, **options)
 
 
 def line_of(pipe: IO[str] | None) -> Any:
@@ -95,6 +95,26 @@ def test_a_file_is_put_once(zbus: Zbus) -> None:
     assert (first["count"], first["duplicates"]) == (1_200, 0)
     assert (again["count"], again["duplicates"]) == (1_200, 1_200)
     assert msgspec.json.decode(zbus("query", "Once").stdout)["messageDepth"] == 1_200
+
+
+@pytest.mark.parametrize("form", ["lines", "ndjson", "messages"])
+def test_what_comes_of_a_pipe_is_sent_when_it_pauses(
+    broker: BrokerProcess, zbus: Zbus, form: str
+) -> None:
+    """And what has come is stored when it is interrupted."""
+    zbus("declare", f"Slow-{form}", "--partitions", "2")
+    head = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\noffset: 0\r\n\r\n"
+    part = f"{head}1" if form == "messages" else "1\n"
+    with start(broker, "produce", f"Slow-{form}", f"--{form}", stdin=subprocess.PIPE) as sending:
+        assert sending.stdin is not None
+        for _ in range(3):
+            sending.stdin.write(part)
+            sending.stdin.flush()
+            assert zbus("consume", f"Slow-{form}").stdout == "1\n"
+        sending.send_signal(signal.SIGINT)
+        assert sending.wait(WAIT_S) == 130
+        assert sending.stderr is not None
+        assert sending.stderr.read() == "zbus: 3 messages stored\n"
 
 
 def test_whole_and_ndjson(zbus: Zbus) -> None:

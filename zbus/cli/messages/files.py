@@ -10,6 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from select import select
 from typing import IO, Any
 
 import attrs
@@ -28,6 +29,8 @@ BATCH_MESSAGES = 500
 BATCH_BYTES = 256 << 10
 BATCHES_UNDER_WAY = 8
 READ_BYTES = 256 << 10
+PAUSE_S = 0.1
+"""What has come of a pipe is sent when nothing more comes for so long."""
 
 BROKERS_OWN = FRAMING | frozenset(
     (
@@ -61,8 +64,40 @@ def read_body(given: str | None) -> bytes:
 
 _EMPTY = "; for an empty message give ''"
 
-Unit = tuple[Message, int]
-"""A message, and how many bytes of the file it takes."""
+Unit = tuple[Message, int] | None
+"""A message, and how many bytes of the file it takes; None: nothing more came for a while."""
+
+
+def _portions(file: IO[bytes]) -> Iterator[bytes]:
+    """What a file has, as it comes; b"" if that takes a while."""
+    try:
+        waited = [file.fileno()]
+    except OSError:  # it is in memory
+        waited = []
+    read = getattr(file, "read1", file.read)
+    while True:
+        if waited and not select(waited, [], [], PAUSE_S)[0]:
+            yield b""
+            select(waited, [], [])
+        data = read(READ_BYTES)
+        if not data:
+            return
+        yield data
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Lines with their ends; b"" as of portions."""
+    parts: list[bytes] = []
+    for data in _portions(file):
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            yield b"".join((*parts, line, b"\n"))
+            parts.clear()
+        parts.append(rest)
+        if not data:
+            yield b""
+    if last := b"".join(parts):
+        yield last
 
 
 def read_units(file: IO[bytes], form: str) -> Iterator[Unit]:
@@ -74,7 +109,12 @@ def read_units(file: IO[bytes], form: str) -> Iterator[Unit]:
         yield from _contained(file)
     else:
         headers = {"content-type": "application/json"} if form == "ndjson" else None
-        for number, line in enumerate(file, 1):
+        number = 0
+        for line in _lines(file):
+            if not line:
+                yield None
+                continue
+            number += 1
             body = line.removesuffix(b"\n").removesuffix(b"\r")
             if form == "ndjson":
                 if not body.strip():
@@ -89,7 +129,10 @@ def read_units(file: IO[bytes], form: str) -> Iterator[Unit]:
 def _contained(file: IO[bytes]) -> Iterator[Unit]:
     """What `zbus consume --messages` wrote."""
     reader = ResponseReader()
-    while data := file.read(READ_BYTES):
+    for data in _portions(file):
+        if not data:
+            yield None
+            continue
         found = reader.receive(data)
         if reader.error is not None:
             raise BadFile(f"the file was not written by consume --messages: {reader.error.text}")
@@ -185,10 +228,17 @@ def send(
     began_s = time.monotonic()
     sender = Sender(bus, topic, labels, once)
     try:
-        for message, size in units:
-            sender.put(message)
-            advance(size)
+        for unit in units:
+            if unit is not None:
+                sender.put(unit[0])
+                advance(unit[1])
+            elif once is None:  # else what is a batch must not depend on when it comes
+                sender.finish()
         sender.finish()
+    except KeyboardInterrupt:
+        sender.finish()
+        click.echo(f"zbus: {counted(sender.sent.count, 'message')} stored", err=True)
+        raise
     except (client.ZbusError, BadFile):
         click.echo(f"zbus: at least {counted(sender.sent.count, 'message')} stored", err=True)
         raise
