@@ -15,7 +15,8 @@ from tests.docs.pages import ROOT
 from tests.limits import WAIT_S
 from tests.process.nats import find_program
 from zbus import config
-from zbus.cli.serve import SINGLE_OPTIONS, serve
+from zbus.cli.broker_options import SINGLE_OPTIONS
+from zbus.cli.serve import serve
 from zbus.server.exits import EXIT_WENT_BACK
 from zbus.server.process.replicated import read_access
 

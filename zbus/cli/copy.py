@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from zbus import config
-from zbus.cli.serve import file_option, settings_option
+from zbus.cli.broker_options import file_option, settings_option
 from zbus.cli.verify import Bar, storage_failures
 from zbus.cli.words import Cannot, counted
 from zbus.server.process.replicated import read_access

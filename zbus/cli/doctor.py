@@ -8,7 +8,7 @@ import attrs
 import click
 import msgspec
 
-from zbus.cli.serve import configured
+from zbus.cli.broker_options import configured
 from zbus.config import Config
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
