@@ -67,6 +67,7 @@ ARROWS: dict[str, set[str]] = {
         "option",
         "version",
     },
+    "workers": {"server", "dialects", "edge", "storage", "wire", "config", "documents", "protocol"},
     "client": {"wire", "version", "documents", "protocol"},
     "semq": {"client", "wire", "version", "documents"},
     "spark": {  # it reads what is stored, from files too
@@ -86,6 +87,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "cli": {
         "server",
+        "workers",
         "dialects",
         "edge",
         "storage",
@@ -127,7 +129,7 @@ FLOORS: dict[str, list[str]] = {
         "context",
         "replies",
         "messages server session",
-        "permissions topics",
+        "permissions placing topics",
         "inspect",
         "dialect",
     ],

@@ -11,7 +11,14 @@ from typing import Annotated, Any, Final, TypeVar
 import attrs
 import msgspec
 
-from zbus.config.server import EngineOptions, LoopLimits, Marks, ServerOptions, Timeouts
+from zbus.config.server import (
+    EngineOptions,
+    LoopLimits,
+    Marks,
+    ServerOptions,
+    Timeouts,
+    WorkerOptions,
+)
 from zbus.core.api import DEFAULT_LIMITS, Limits
 from zbus.dialects.adf.settings import AdfOptions
 from zbus.dialects.camellia.settings import CamelliaOptions
@@ -88,6 +95,7 @@ class Option:
 class Config(
     ServerOptions,
     EngineOptions,
+    WorkerOptions,
     LoopLimits,
     Timeouts,
     Marks,

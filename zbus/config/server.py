@@ -158,6 +158,18 @@ class EngineOptions:
 
 
 @attrs.frozen(slots=False, kw_only=True)
+class WorkerOptions:
+    """How many processes serve."""
+
+    workers: int = number(
+        1,
+        1,
+        64,
+        "Processes that share out the topics (preview); a data directory is for one number of them.",
+    )
+
+
+@attrs.frozen(slots=False, kw_only=True)
 class LoopLimits:
     """What one turn of the loop, and one connection, may take."""
 

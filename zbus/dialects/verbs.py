@@ -20,6 +20,7 @@ from zbus.edge.dialect import Context
 from zbus.edge.forms import FORMS, read_fields
 from zbus.edge.http_reply import PlainHead
 from zbus.edge.params import BadParameter, Params
+from zbus.edge.places import AtTopic, InBody, Place, Unplaced
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Head
 from zbus.wire.target import split_target
@@ -86,6 +87,7 @@ class VerbRequest(PlainHead, Generic[ContextT]):
 
     call: ClassVar[Callable[..., Call[Any]]]
     verbs: ClassVar[Verbs]
+    placed_by: ClassVar[bytes] = b""  # the parameter that names the topic, of all verbs
     form_methods: ClassVar[tuple[bytes, ...]] = ANY  # whose bodies may be forms
     # Texts of refusals: no verb is at the path, or none for the method.
     wrong_path: ClassVar[str]
@@ -104,6 +106,27 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         may_be_form = not self.form_methods or head.method in self.form_methods
         is_form = may_be_form and not self._is_document and media_type_of(head.fields) in FORMS
         self._form_type = head.fields.get(b"content-type", b"") if is_form else b""
+
+    def place(self) -> Place:
+        name = self.placed_by
+        if not name:
+            return Unplaced("this dialect")
+        if self._verb is None or self.operation is None:
+            return None
+        if self._verb.methods != POST and name not in self._query:
+            return Unplaced("a list of topics")
+        return self._placed(self._query) if name in self._query else InBody(self._find_place)
+
+    def _find_place(self, body: bytes) -> Place:
+        """Where it is, as the form says. What cannot be read is refused wherever it is asked."""
+        try:
+            return self._placed(read_fields(self._form_type, body) if self._form_type else {})
+        except WireError:
+            return None
+
+    def _placed(self, fields: Mapping[bytes, bytes]) -> Place:
+        topic = fields.get(self.placed_by, b"").decode("utf-8", "replace").strip()
+        return AtTopic(topic) if topic else None
 
     def _find(self, segments: tuple[bytes, ...]) -> Verb | None:
         verb = self.verbs.get(segments)

@@ -13,6 +13,7 @@ from zbus.core.topics.topic import Pull
 from zbus.edge.connection import Answering, Connection, Plan
 from zbus.edge.dialect import Report
 from zbus.edge.guard import SANDBOX, Answer, Browser, Guard, Policy
+from zbus.edge.places import Place, Replies
 from zbus.edge.status import STATUS, retry_line
 from zbus.edge.websocket import Codec
 from zbus.wire.heads.heads import Head
@@ -77,6 +78,12 @@ class PlainHead:
 
     def opens(self) -> Callable[[], Codec] | None:
         return None
+
+    def place(self) -> Place:
+        return None
+
+    def replies(self) -> Replies:
+        return Replies.IN_ORDER
 
     def plan_unread(self) -> Plan | None:
         return None

@@ -8,6 +8,7 @@ from typing import Protocol
 from zbus.edge.access import Needs
 from zbus.edge.connection import Plan
 from zbus.edge.guard import Answer
+from zbus.edge.places import Place, Replies
 from zbus.edge.websocket import Codec
 
 
@@ -27,6 +28,12 @@ class ParsedRequest(Protocol):
     def opens(self) -> Callable[[], Codec] | None:
         """If it is the handshake of a WebSocket: makes what reads the messages of one; None = there
         are no WebSockets at this path, and it is planned as any request."""
+
+    def place(self) -> Place:
+        """Where it is done, if there are several workers."""
+
+    def replies(self) -> Replies:
+        """How it is known which request a reply is for."""
 
     def plan(self) -> Plan:
         """How it is done. Never fails: a bad one is planned to be refused."""

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from zbus.core.topics.outcomes import Routed
 from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Dialect, Report, first_segment
-from zbus.edge.guard import Guard
+from zbus.edge.guard import Answer, Guard
+from zbus.edge.parsed_request import ParsedRequest
+from zbus.edge.places import Place, Replies
 from zbus.edge.proxies import Proxies
 from zbus.edge.rights import Rights
 from zbus.edge.shape_plans import learn
@@ -37,7 +39,7 @@ class RouterRules:
         """What this head asks for. Never fails: a bad one is planned to be refused."""
         rights = self._rights
         if head.contained:  # the head of the connection was asked the rest
-            plan = rights.wrap(head, self._owner(head).read(head))
+            plan = rights.wrap(head, self.owner(head).read(head))
             learn(head, plan)
             return plan
         asked = self.dialect.read(head)
@@ -53,7 +55,7 @@ class RouterRules:
 
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read."""
-        asked = (self._owner(head) if head.contained else self.dialect).read(head)
+        asked = (self.owner(head) if head.contained else self.dialect).read(head)
         plan = asked.plan_unread()
         if plan is None:
             return None
@@ -61,7 +63,7 @@ class RouterRules:
             return None
         return self._rights.wrap(head, asked, plan)
 
-    def _owner(self, head: Head) -> Dialect:
+    def owner(self, head: Head) -> Dialect:
         """Whose a frame is."""
         found = (guest for guest in self._guests if not head.json and guest.claims(head))
         return next(found, self.dialect)
@@ -97,6 +99,21 @@ class Router:
     def plan_unread(self, head: Head) -> Plan | None:
         """What is to be done for a head whose body is too long to be read."""
         return self._edge_of(head).plan_unread(head)
+
+    def refuse(self, head: Head, answer: Answer, handshake: Head | None = None) -> Plan:
+        """How this answer is given instead, in the dialect."""
+        return self._read(head, handshake).refuse(answer)
+
+    def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, Replies]:
+        """Where it is done, if there are several workers, and how its replies are known. It may be
+        a message of a WebSocket that was opened with a handshake."""
+        asked = self._read(head, handshake)
+        return asked.place(), asked.replies()
+
+    def _read(self, head: Head, handshake: Head | None) -> ParsedRequest:
+        if handshake is None:
+            return self._edge_of(head).dialect.read(head)
+        return self._edge_of(handshake).owner(head).read(head)
 
     def _edge_of(self, head: Head) -> RouterRules:
         for edge in self._edges:

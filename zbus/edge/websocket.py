@@ -66,6 +66,9 @@ class Codec(Protocol):
         """A whole reply as one frame."""
 
 
+Passing = Callable[[int, bytes, Request], Request]
+"""Given a message and its request: another request, if it is not to be done here."""
+
 Admit = Callable[[Connection], str]
 """Asks whether a connection may open; returns why not, or ""."""
 
@@ -90,6 +93,7 @@ class Upgrade:
         self._planner = planner
         self._open_codec = open_codec
         self._admit = admit
+        self.passing: Passing | None = None
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         refused = self._admit(peer)
@@ -101,7 +105,7 @@ class Upgrade:
         limits, budget = http.bounds
         bytes_max = limits.head_bytes_max + 4 + limits.body_bytes_max
         reader = WebSocketReader(bytes_max, budget)
-        socket = WebSocket(reader, self._open_codec(), limits, budget)
+        socket = WebSocket(reader, self._open_codec(), limits, budget, self.passing)
         peer.reader = peer.framing = socket
         peer.planner = self._planner
         peer.multiplexed = True
@@ -133,6 +137,7 @@ class WebSocket:
     __slots__ = (
         "_held",
         "_limits",
+        "_passing",
         "_reader",
         "begun",
         "bounds",
@@ -153,8 +158,10 @@ class WebSocket:
         codec: Codec,
         limits: WireLimits,
         budget: Budget | None = None,
+        passing: Passing | None = None,
     ) -> None:
         self._reader = reader
+        self._passing = passing  # of a worker among several
         self.bounds = limits, budget
         self.codec = codec
         self._limits = limits
@@ -202,6 +209,8 @@ class WebSocket:
     def _read(self, kind: int, message: bytes) -> Request:
         self.spent += _READ_COST + (len(message) >> 10)
         request = self.codec.read(kind, message)
+        if self._passing is not None:
+            request = self._passing(kind, message, request)
         if len(request[2]) > self._limits.body_bytes_max:
             self.refused = request[0]
             text = f"a body has at most {self._limits.body_bytes_max} bytes"

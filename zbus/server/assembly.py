@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from zbus.config.server import LoopLimits, Timeouts
 from zbus.core.api import DEFAULT_LIMITS, MEMORY_TOPIC_BYTES_MAX, Broker, Limits, Storage, Topic
 from zbus.dialects.registry import MARKS, build_router
 from zbus.dialects.zbus.request.slots import may_differ
 from zbus.edge.access import Access
+from zbus.edge.connection import Planner
 from zbus.edge.guard import Guard, GuardSettings
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.loop import Loop
@@ -32,6 +34,11 @@ from zbus.wire.limits import WireLimits
 from zbus.wire.tls import TlsStream
 
 SEGMENT_BYTES = 64 << 20
+
+CONNECTION_BYTES: Final = 3 << 10
+PULL_BYTES: Final = 900
+CALL_BYTES: Final = 1_200
+"""What a connection, a waiting pull and an open call take, about."""
 
 HEADS_PER_LOOK = 2_000
 """Heads that are freed in one go, at most: a millisecond or two."""
@@ -85,8 +92,9 @@ class Assembly:
         everybody may do everything."""
         self.broker = broker
         self._wire_limits = wire_limits
+        self._all_heads: list[Heads] = []
         self.bodies = Budget(wire_limits.bodies_bytes_max)
-        self.heads = heads = Heads(wire_limits, marks=MARKS, may_differ=may_differ)
+        self.heads = heads = self.make_heads()
         self._seconds = 0
         self.front = build_router(
             broker,
@@ -97,6 +105,8 @@ class Assembly:
             allow_url_token=allow_url_token,
             trusted_proxies=trusted_proxies,
         )
+        self.planner: Planner = self.front  # of clients' connections
+        self.kind = SocketConnection  # of new ones
 
     def loop(
         self,
@@ -121,16 +131,39 @@ class Assembly:
         )
         return loop
 
+    def holds(self, loop: Loop) -> dict[str, Callable[[], int]]:
+        """What it holds in memory, by kind: how to ask for bytes, about."""
+        broker, sweep = self.broker, loop.sweep
+        return {
+            "connections": lambda: CONNECTION_BYTES * len(loop.links),
+            "output": lambda: sweep.output_bytes if sweep else 0,
+            "bodies": lambda: self.bodies.bytes_used,
+            "heads": lambda: sum([heads.bytes_used for heads in self._all_heads]),
+            "pulls": lambda: PULL_BYTES * broker.memory_use().pulls,
+            "calls": lambda: CALL_BYTES * broker.memory_use().calls,
+            "cache": lambda: broker.memory_use().recent_bytes,
+            "history": lambda: broker.memory_use().replayed_bytes,
+            "memoryTopics": lambda: broker.memory_use().topics_bytes,
+            **self.front.holds(),
+        }
+
+    def make_heads(self) -> Heads:
+        """What reads heads for connections of a kind, whose plans they may share."""
+        heads = Heads(self._wire_limits, marks=MARKS, may_differ=may_differ)
+        self._all_heads.append(heads)
+        return heads
+
     def upkeep(self) -> None:
         """To be called about once a second."""
         self._seconds += 1
-        self.heads.drop(HEADS_PER_LOOK)
-        if self._seconds % AGE_EVERY == 0:
-            self.heads.age()
+        for heads in self._all_heads:
+            heads.drop(HEADS_PER_LOOK)
+            if self._seconds % AGE_EVERY == 0:
+                heads.age()
 
-    def reader(self) -> HttpReader:
+    def reader(self, heads: Heads | None = None) -> HttpReader:
         """What reads a new connection."""
-        return HttpReader(self.heads, self._wire_limits, self.bodies)
+        return HttpReader(heads or self.heads, self._wire_limits, self.bodies)
 
     def welcome(
         self,
@@ -140,19 +173,20 @@ class Assembly:
         address: str,
         tls: TlsStream | None = None,
         gone: Callable[[], None] | None = None,
-    ) -> None:
+        kind: type[SocketConnection] | None = None,
+    ) -> SocketConnection:
         """A connection has come; `gone` is called when it is closed."""
-        loop.add(
-            SocketConnection(
-                sock,
-                id,
-                address,
-                self.reader(),
-                self.front,
-                loop.ready.append,
-                loop.limits.output_bytes_max,
-                loop.now_ms,
-                tls,
-                gone,
-            )
+        link = (kind or self.kind)(
+            sock,
+            id,
+            address,
+            self.reader(),
+            self.planner,
+            loop.ready.append,
+            loop.limits.output_bytes_max,
+            loop.now_ms,
+            tls,
+            gone,
         )
+        loop.add(link)
+        return link

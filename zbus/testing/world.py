@@ -14,10 +14,9 @@ for a sync.
 from __future__ import annotations
 
 import itertools
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import h11
 
@@ -46,33 +45,9 @@ class Reply(NamedTuple):
     body: bytes
 
 
-_DIGITS: Final = re.compile(rb"[0-9]+")
-_judged: set[bytes] = set()  # heads that h11 has taken, with 0 for each number
-_JUDGED_MAX: Final = 10_000
-
-
 def take_reply(received: bytes, start: int = 0) -> tuple[Reply | None, int]:
     """The reply that begins there among what has come, or None if it is not whole; and where the
-    next one begins. h11 reads it, unless it has read one that differs in numbers alone."""
-    end = received.find(b"\r\n\r\n", start)
-    head = bytes(received[start:end])
-    shape = _DIGITS.sub(b"0", head)
-    if end >= 0 and shape in _judged:
-        headers = {
-            name.decode().lower(): value.strip(b" \t").decode("utf-8", "replace")
-            for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
-        }
-        stop = end + 4 + int(headers["content-length"])
-        whole = Reply(int(head[9:12]), headers, bytes(received[end + 4 : stop]))
-        return (whole, stop) if stop <= len(received) else (None, start)
-    reply, stop = _take_by_h11(received, start)
-    sized = head.lower().count(b"content-length:") == 1 and len(_judged) < _JUDGED_MAX
-    if reply is not None and sized and reply.status not in (204, 304):
-        _judged.add(shape)
-    return reply, stop
-
-
-def _take_by_h11(received: bytes, start: int) -> tuple[Reply | None, int]:
+    next one begins."""
     reader = h11.Connection(h11.CLIENT)
     reader.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
     reader.send(h11.EndOfMessage())
@@ -246,10 +221,9 @@ class World:
             if not client.takes:
                 continue
             peer = client.peer
-            if peer.out:
-                client.received += b"".join(peer.out)
-                peer.out = []
-                peer.out_bytes = 0
+            client.received += b"".join(peer.out)
+            peer.out = []
+            peer.out_bytes = 0
             if peer.stalled:
                 self.broker.resume(peer)
             if peer.has_requests:

@@ -22,6 +22,7 @@ from zbus.edge.access import Needs
 from zbus.edge.connection import Connection, Plan
 from zbus.edge.guard import Answer
 from zbus.edge.http_reply import PlainHead, PlainReply, compose
+from zbus.edge.places import AtTopic, Place
 from zbus.wire.heads.heads import Head
 from zbus.wire.numbers import parse_number
 
@@ -93,6 +94,9 @@ class AdfRequest(PlainHead):
             return Needs(operation, topic, whole=True, command=action.name.lower())
         groups = () if action in PUSHES else (topic,)
         return Needs(operation, topic, groups, command=action.name.lower())
+
+    def place(self) -> Place:
+        return AtTopic(self.topic) if self.topic else None
 
     def may_make(self, peer: Connection) -> bool:
         """Whether its sender may make the queue that is missing."""

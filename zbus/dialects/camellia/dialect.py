@@ -52,6 +52,7 @@ class CamelliaRequest(VerbRequest[CamelliaContext]):
 
     call = CamelliaCall
     verbs = VERBS
+    placed_by = b"topic"
     form_methods = POST  # what the original's servlets read
     wrong_path = "There is nothing at this path."
     wrong_method = "Request method '{}' is not supported."

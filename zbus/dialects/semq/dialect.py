@@ -21,6 +21,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts, first_segment
 from zbus.edge.guard import Answer, Policy
 from zbus.edge.http_reply import HttpDialect, PlainHead
+from zbus.edge.places import Place, Replies, Unplaced
 from zbus.edge.websocket import Codec
 from zbus.semq.protocol.words import PLATFORM, Fields, Malformed
 from zbus.wire.heads.heads import Head, Heads
@@ -180,6 +181,12 @@ class SemqRequest(PlainHead):
         if self.head.target.partition(b"?")[0] != b"/semq" or "cmd" in self._given:
             return None
         return self._open_codec
+
+    def place(self) -> Place:
+        return Unplaced("this dialect")
+
+    def replies(self) -> Replies:
+        return Replies.IN_ORDER
 
     def plan(self) -> Plan:
         return self

@@ -21,6 +21,7 @@ from zbus.dialects.zbus.messages import consume, events, leases, produce, routes
 from zbus.dialects.zbus.messages import transactions as staged
 from zbus.dialects.zbus.messages.cron import TIMES
 from zbus.dialects.zbus.permissions import needs_of, shown_command
+from zbus.dialects.zbus.placing import place_of
 from zbus.dialects.zbus.replies import (
     Answered,
     NativeReply,
@@ -47,6 +48,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import RESERVED, Parts, Report, first_segment
 from zbus.edge.forms import FORM_BYTES_MAX
 from zbus.edge.guard import Answer, Guard, Policy
+from zbus.edge.places import Place, Replies
 from zbus.edge.rights import Rights
 from zbus.edge.websocket import Codec
 from zbus.wire.heads.heads import Head, Heads
@@ -242,6 +244,13 @@ class ZbusRequest:
 
     def opens(self) -> Callable[[], Codec] | None:
         return None if self._stray in RESERVED else self._dialect.open_codec
+
+    def place(self) -> Place:
+        return None if self._stray else place_of(self._params)
+
+    def replies(self) -> Replies:
+        params = self._params
+        return Replies.LOOSE if params.multiplexed or params.id else Replies.BY_ID
 
     def plan(self) -> Plan:
         if self._stray:

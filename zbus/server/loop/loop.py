@@ -109,6 +109,11 @@ class Loop:
         self._broker.join(link)
         self.watch(link, READ)
 
+    def attach(self, link: SocketConnection) -> None:
+        """The same for one that is no client's."""
+        self.links[link] = None
+        self.watch(link, READ)
+
     def drop(self, link: SocketConnection) -> None:
         """The connection is over."""
         if link.closed:
@@ -251,7 +256,7 @@ class Loop:
             self._ring.run()
         for _ in range(_GATHERS_PER_TURN):
             for target, mask in events:
-                if type(target) is SocketConnection:
+                if isinstance(target, SocketConnection):
                     if target.turn != turn:
                         target.turn = turn
                         served = True

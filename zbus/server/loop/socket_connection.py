@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from zbus.edge.connection import Connection, Planner
-from zbus.wire.http import HttpReader
+from zbus.edge.reader import Reader
 from zbus.wire.tls import TlsStream
 
 LINGER_MS, LINGER_MS_MAX = 1_000, 10_000
@@ -50,7 +50,7 @@ class SocketConnection(Connection):
         sock: socket.socket,
         id: bytes,
         address: str,
-        reader: HttpReader,
+        reader: Reader,
         planner: Planner,
         ready: Callable[[SocketConnection], None],
         out_bytes_max: int,

@@ -123,9 +123,11 @@ class Acceptor(Protocol):
 class Listening:
     """A socket that listens at an address. A Unix socket's file goes when it is closed."""
 
-    def __init__(self, address: Address, unix_socket_mode: int = 0o600) -> None:
-        """OSError if the address cannot be had. A socket file without a listener is
-        replaced."""
+    def __init__(
+        self, address: Address, unix_socket_mode: int = 0o600, *, shared: bool = False
+    ) -> None:
+        """OSError if the address cannot be had. A socket file without a listener is replaced.
+        `shared`: others of this process listen at the same port, too."""
         self._file: tuple[int, int] | None = None
         if address.kind == "unix":
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -141,6 +143,8 @@ class Listening:
                 self.address = address
             else:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if shared:
+                    self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 self._notice_the_dead()
                 self.sock.bind((address.host, address.port))
                 self.address = attrs.evolve(address, port=self.sock.getsockname()[1])
@@ -149,6 +153,13 @@ class Listening:
             self.sock.close()
             raise
         self.sock.setblocking(False)
+
+    @classmethod
+    def inherited(cls, address: Address, sock: socket.socket) -> Listening:
+        """One that another process has opened, and closes."""
+        self = cls.__new__(cls)
+        self._file, self.address, self.sock = None, address, sock
+        return self
 
     def _notice_the_dead(self) -> None:
         """The system asks silent clients whether they are there; what is accepted inherits it. Some

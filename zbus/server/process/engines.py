@@ -18,6 +18,7 @@ from zbus.server.exits import EXIT_FAILED, CannotStart
 from zbus.server.loop.clock import Clock, boot_id, read_note, write_note
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
+from zbus.server.process.shards import check_shards
 from zbus.server.watch.system_stats import Space, SystemStats
 from zbus.storage.local.directory import read_identity
 from zbus.storage.local.engine import LocalJournal
@@ -112,6 +113,7 @@ class FileEngine:
         self.where = str(config.data_dir.resolve())
 
     def open(self, fail: Fail, observe_sync: Callable[[float], None]) -> Journal:
+        check_shards(self._config.data_dir, 1)
         try:
             self._journal = journal = LocalJournal(
                 self._config.data_dir,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -73,6 +73,7 @@ class Listener:
         loop: Loop,
         connections_max: int,
         crowds: ConnectionsPerIp,
+        session_id: Callable[[], bytes],
         certificates: Certificates | None = None,
     ) -> None:
         """With `certificates`, TLS is spoken."""
@@ -82,6 +83,7 @@ class Listener:
         self._loop = loop
         self._connections_max = connections_max
         self._crowds = crowds
+        self._session_id = session_id
         self._certificates = certificates
         self._logged_ms = -_TELL_EVERY_MS  # when refusals were logged last
         self._watching = True
@@ -130,7 +132,7 @@ class Listener:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         certificates = self._certificates
         tls = None if certificates is None else TlsStream(certificates.context)
-        id = str(uuid.uuid4()).encode()
+        id = self._session_id()
         gone = partial(self._crowds.leave, host)
         self._assembly.welcome(self._loop, sock, id, peer_address(sock, address), tls, gone)
 

@@ -10,9 +10,10 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
+import attrs
 import trio
 
 from zbus import __version__
@@ -48,7 +49,6 @@ from zbus.server.watch.pressure import (
     OUTPUT_SHARE,
     MemoryUsage,
     Pressure,
-    count_holdings,
     memory_max,
     within,
 )
@@ -171,21 +171,26 @@ class Server:
         if tls:
             self.certificates = Certificates(config)
             self.reloads.append(self.certificates.reload)
-        for address in addresses:
-            try:
-                self._listening.append(Listening(address, int(config.unix_socket_mode, 8)))
-            except OSError as error:
-                self._listen_no_more()
-                text = f"cannot listen on {address.authority}: {error.strerror or error}"
-                if address.kind == "tcp":
-                    text += "; is another broker running? Choose another port with --port"
-                raise CannotStart(text) from None
+        self._listening = self._open_addresses(addresses)
         first = self._listening[0].address  # the advertised one
         if first.kind == "unix" and not config.server_name:
             self.address = first.path
         else:
             self.address = advertised_address(config.server_name, first.host, first.port)
         self.port = first.port  # 0 for a Unix socket
+
+    def _open_addresses(self, addresses: Sequence[Address]) -> list[Listening]:
+        return open_all(addresses, self.config)
+
+    def _secret(self) -> bytes:
+        """What signs the sessions of the console."""
+        return os.urandom(32)
+
+    def _connections_max(self) -> int:
+        return min(self.config.connections_max, _shares(_descriptors())[0])
+
+    def _session_id(self) -> bytes:
+        return str(uuid.uuid4()).encode()
 
     def _listen_no_more(self) -> None:
         for listening in self._listening:
@@ -233,7 +238,8 @@ class Server:
         )
         self.loop.sampler = Sampler(self.running.timings, name_of)
         self._accept(assembly)
-        count_holdings(self.holdings, self.loop, assembly)
+        for kind, bytes_used in assembly.holds(self.loop).items():
+            self.holdings.add(kind, bytes_used)
         if self.loop.sweep is not None:
             most = memory_max(self._gauges, config) // OUTPUT_SHARE
             self.loop.output.unsent_bytes_max = self.loop.sweep.output_bytes_max = most
@@ -249,13 +255,18 @@ class Server:
 
     def _accept(self, assembly: Assembly) -> None:
         """A listener for each socket; all of them share the limits on connections."""
-        connections_max = min(self.config.connections_max, _shares(_descriptors())[0])
         crowds = ConnectionsPerIp(self.config.connections_per_address_max)
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None
             listener = Listener(
-                listening, assembly, self.loop, connections_max, crowds, certificates
+                listening,
+                assembly,
+                self.loop,
+                self._connections_max(),
+                crowds,
+                self._session_id,
+                certificates,
             )
             self.listeners.append(listener)
             self.loop.open_acceptor(listener, listening.sock)
@@ -284,7 +295,7 @@ class Server:
             "held": self.holdings.bytes_used,
             "running": self.running,
             "version": __version__,
-            "secret": os.urandom(32),
+            "secret": self._secret(),
             "identity": self.engine.identity(),
             "storage_durability": self.engine.durability,
         }
@@ -397,14 +408,49 @@ class Server:
         self.mailbox.close()
 
 
+def open_all(addresses: Sequence[Address], config: Config) -> list[Listening]:
+    """Listen on every address, or on none and raise CannotStart."""
+    found: list[Listening] = []
+    for address in addresses:
+        try:
+            found.append(Listening(address, int(config.unix_socket_mode, 8)))
+        except OSError as error:
+            for listening in found:
+                listening.close()
+            text = f"cannot listen on {address.authority}: {error.strerror or error}"
+            if address.kind == "tcp":
+                text += "; is another broker running? Choose another port with --port"
+            raise CannotStart(text) from None
+    return found
+
+
+@attrs.frozen
+class Start:
+    """What a process runs: how its server is made, and what is said when it is ready."""
+
+    make: Callable[[], Server]
+    tell: Callable[[Server], None]
+
+
 def run(config: Config) -> int:
     """Run a broker; returns the exit code of the process."""
+
+    def tell(server: Server) -> None:
+        topics = len(server.broker.topics)
+        lines = banner(config, server.engine, server.addresses, server.address, topics)
+        print(lines, flush=True)
+
+    return serve(config, Start(lambda: Server(config), tell))
+
+
+def serve(config: Config, start: Start) -> int:
+    """Run a server; returns the exit code of the process."""
     hung_up: list[int] = []  # SIGHUP came before it could be obeyed
     signal.signal(signal.SIGHUP, lambda number, _frame: hung_up.append(number))
     logs.set_up(config.log_level, config.log_format)
     keep_freed_memory()
     try:
-        server = Server(config)
+        server = start.make()
     except CannotStart as error:
         print(f"zbus: {error}", file=sys.stderr)
         return error.exit_code
@@ -418,13 +464,11 @@ def run(config: Config) -> int:
     def ready() -> None:
         if hung_up:  # what is loaded may be older than what it was sent for
             signal.raise_signal(signal.SIGHUP)
-        topics = len(server.broker.topics)
-        lines = banner(config, server.engine, server.addresses, server.address, topics)
-        print(lines, flush=True)
+        start.tell(server)
         server.pressure.look()
         for address in server.addresses:
             log.info("listening", extra={"address": address})
-        server.supervisor.ready(topics)
+        server.supervisor.ready(len(server.broker.topics))
 
     try:
         trio.run(server.run, ready)

@@ -22,8 +22,6 @@ import attrs
 from zbus.config import Config
 from zbus.config.server import Marks
 from zbus.core.api import Broker, BrokerError, Refusal
-from zbus.server.assembly import Assembly
-from zbus.server.loop.loop import Loop
 from zbus.server.watch.system_stats import Space, SystemStats
 
 SHARES: Final[Mapping[str, int]] = MappingProxyType(
@@ -33,11 +31,6 @@ SHARES: Final[Mapping[str, int]] = MappingProxyType(
 
 OUTPUT_SHARE: Final = 8
 """The same for what connections have not taken yet, all together."""
-
-CONNECTION_BYTES: Final = 3 << 10
-PULL_BYTES: Final = 900
-CALL_BYTES: Final = 1_200
-"""What a connection, a waiting pull and an open call take, about."""
 
 
 def within(config: Config, memory_max: int) -> Config:
@@ -65,22 +58,6 @@ class MemoryUsage:
     def bytes_used(self) -> dict[str, int]:
         """By kind."""
         return {kind: ask() for kind, ask in self._asked.items()}
-
-
-def count_holdings(holdings: MemoryUsage, loop: Loop, assembly: Assembly) -> None:
-    """Everything that this broker holds in memory."""
-    broker, sweep = assembly.broker, loop.sweep
-    holdings.add("connections", lambda: CONNECTION_BYTES * len(loop.links))
-    holdings.add("output", lambda: sweep.output_bytes if sweep else 0)
-    holdings.add("bodies", lambda: assembly.bodies.bytes_used)
-    holdings.add("heads", lambda: assembly.heads.bytes_used)
-    holdings.add("pulls", lambda: PULL_BYTES * broker.memory_use().pulls)
-    holdings.add("calls", lambda: CALL_BYTES * broker.memory_use().calls)
-    holdings.add("cache", lambda: broker.memory_use().recent_bytes)
-    holdings.add("history", lambda: broker.memory_use().replayed_bytes)
-    holdings.add("memoryTopics", lambda: broker.memory_use().topics_bytes)
-    for kind, bytes_used in assembly.front.holds().items():
-        holdings.add(kind, bytes_used)
 
 
 _MIB = 1 << 20

@@ -1,0 +1,337 @@
+"""A server of three workers is to its clients what one process is, whichever of them they reach."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.limits import WAIT_S
+from tests.process.broker import BrokerProcess, Wire, request, run_serve
+from tests.process.websocket import WebSocket
+from zbus.protocol.places import shard_of
+
+WORKERS = 3
+TOPICS = [next(f"t{n}" for n in range(99) if shard_of(f"t{n}", WORKERS) == s) for s in range(3)]
+"""One of each worker."""
+TRIES = 6
+"""Connections: each comes to some worker."""
+
+
+def server(path: Path, *options: str) -> BrokerProcess:
+    return BrokerProcess(path / "data", "--workers", str(WORKERS), *options)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with server(tmp_path_factory.mktemp("workers")) as started:
+        for topic in TOPICS:
+            assert started.get(f"/{topic}?cmd=declare").status == 200
+        yield started
+        assert "Traceback" not in started.log()
+
+
+@pytest.fixture(params=range(TRIES))
+def wire(broker: BrokerProcess) -> Iterator[Wire]:
+    made = broker.connect()
+    yield made
+    made.close()
+
+
+def empty(broker: BrokerProcess) -> None:
+    for topic in TOPICS:
+        assert broker.get(f"/{topic}?cmd=empty").status == 200
+
+
+def workers(broker: BrokerProcess) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(broker.process.pid)], capture_output=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+# -- requests ----------------------------------------------------------------------------------
+
+
+def test_all_topics_over_one_connection(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    for body in (b"1", b"2"):
+        for topic in TOPICS:
+            put = wire.get(f"/{topic}", body=body)
+            assert (put.status, put.headers["topic"]) == (200, topic)
+    for body in (b"1", b"2"):
+        for topic in TOPICS:
+            assert wire.get(f"/{topic}?cmd=consume").body == body
+    assert wire.get(f"/{TOPICS[0]}?cmd=consume&timeout=1").status == 204
+    assert wire.get("/?cmd=ping").status == 200
+
+
+def test_replies_come_in_the_order_of_the_requests(broker: BrokerProcess, wire: Wire) -> None:
+    """Also if the first one waits for what comes last."""
+    empty(broker)
+    asked = [request(f"/{TOPICS[0]}?cmd=consume&timeout=20000")]
+    asked += [request(f"/{topic}", body=b"x") for topic in (TOPICS[1], TOPICS[2], TOPICS[0])]
+    wire.send(b"".join(asked))
+    came = [wire.read() for _ in asked]
+    assert [each.headers["topic"] for each in came] == [TOPICS[0], *TOPICS[1:], TOPICS[0]]
+    assert came[0].body == b"x"
+
+
+def test_replies_with_ids_are_known_by_them(wire: Wire) -> None:
+    ids = [f"{topic}-{number}" for number in range(50) for topic in TOPICS]
+    asked = [request(f"/{id.split('-')[0]}", f"id: {id}", body=b"x") for id in ids]
+    wire.send(b"".join(asked))
+    assert sorted(wire.read().headers["id"] for _ in ids) == sorted(ids)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_other_ways_to_ask(topic: str, broker: BrokerProcess, wire: Wire) -> None:
+    wire.send(f"HEAD /{topic}?cmd=query HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    length = b""
+    while b"\r\n\r\n" not in length:
+        length += wire.sock.recv(65_536)
+    assert b"content-length: " in length
+    assert length.endswith(b"\r\n\r\n"), "no body"
+    empty(broker)
+    wire.send(
+        f"POST /{topic} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n"
+        "expect: 100-continue\r\n\r\n".encode()
+    )
+    assert wire.sock.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    wire.send(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+    assert wire.read().status == 200
+    large = os.urandom(1 << 20)
+    assert wire.get(f"/{topic}", body=large).status == 200
+    assert [wire.get(f"/{topic}?cmd=consume").body for _ in range(2)] == [b"abcde", large]
+    assert wire.get(f"/{topic}?cmd=query", "connection: close").status == 200
+    assert wire.at_end()
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "text"),
+    [
+        ("/nothing?cmd=query", 404, b"Topic(nothing) Not Found"),
+        (f"/{TOPICS[0]}?cmd=nonsense", 400, b"nonsense"),
+        (f"/{TOPICS[0]}?cmd=declare&group_dead_letter={TOPICS[1]}", 409, b"in braces"),
+        (f"/{TOPICS[0]}?cmd=redrive&to={TOPICS[1]}", 409, b"in braces"),
+        ("/_stats", 200, b"topicCount"),
+        ("/mq/find?topic=a", 501, b"not served by several workers yet"),
+    ],
+)
+def test_refusals(target: str, status: int, text: bytes, wire: Wire) -> None:
+    answer = wire.get(target)
+    assert answer.status == status
+    assert text in answer.body
+    assert wire.get("/?cmd=ping").status == 200, "the connection goes on"
+
+
+def test_other_dialects(broker: BrokerProcess, wire: Wire) -> None:
+    for topic in TOPICS:
+        form = "content-type: application/x-www-form-urlencoded"
+        body = f"topic=c{topic}&msg=hello&delayMillis=0".encode()
+        line = f"content-length: {len(body)}\r\n{form}"
+        start = "HTTP/1.1\r\nhost: localhost"
+        wire.send(f"POST /camellia/delayQueue/sendMsg {start}\r\n{line}\r\n\r\n".encode() + body)
+        assert b'"code":200' in wire.read().body
+        pushed = request(f"/queue/rpush.json?queue=/q{topic}&requestid=1", body=b"x")
+        wire.send(pushed.replace(b"GET", b"POST", 1))
+        assert b'"result":"ok"' in wire.read().body
+
+
+def test_a_websocket(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    socket = WebSocket(wire)
+    for topic in TOPICS:
+        told = socket.ask({"cmd": "produce", "topic": topic, "id": topic, "body": topic, "ack": 1})
+        assert (told["status"], told["id"]) == (200, topic)
+    for topic in TOPICS:
+        socket.tell({"cmd": "consume", "topic": topic, "id": topic})
+    assert sorted(socket.read_json()["body"] for _ in TOPICS) == sorted(TOPICS)
+    names = socket.ask({"cmd": "query", "names": True, "id": "all"})
+    assert set(TOPICS) <= set(names["body"])
+
+
+def test_a_stream_of_events(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    wire.send(request(f"/{TOPICS[0]}?cmd=consume", "accept: text/event-stream"))
+    came = b""
+    while b"id: " not in came:
+        came += wire.sock.recv(65_536)
+    assert broker.get(f"/{TOPICS[0]}", body=b"now").status == 200
+    while b"data: now" not in came:
+        came += wire.sock.recv(65_536)
+
+
+def test_calls_are_answered_from_anywhere(broker: BrokerProcess, wire: Wire) -> None:
+    for topic in (f"rpc{time.time_ns()}{{{topic}}}" for topic in TOPICS):
+        assert wire.get(f"/{topic}?cmd=declare&rpc=true").status == 200
+        service = broker.connect()
+        service.send(request("/", "cmd: consume", f"topic: {topic}", "id: take"))
+        wire.send(request(f"/{topic}", body=b"?"))
+        call = service.read()
+        answer = (
+            "cmd: route",
+            f"recver: {call.headers['sender']}",
+            f"id: {call.headers['origin_id']}",
+        )
+        service.send(request("/", *answer, body=b"!"))
+        assert wire.read().body == b"!"
+        service.close()
+
+
+def test_one_server_to_the_outside(broker: BrokerProcess, wire: Wire) -> None:
+    document = msgspec.json.decode(wire.get("/?cmd=server").body)
+    assert set(TOPICS) <= set(document["topicTable"])
+    table = msgspec.json.decode(wire.get("/?cmd=tracker").body)["serverTable"]
+    assert [*table] == [f"127.0.0.1:{broker.port}"]
+    metrics = wire.get("/_metrics").body.decode()
+    assert all(f'topic="{topic}"' in metrics for topic in TOPICS)
+    ids = [row["id"] for row in msgspec.json.decode(wire.get("/_connections").body)]
+    assert {id[:4] for id in ids} == {"0000", "0001", "0002"}
+    follower = broker.connect()
+    follower.send(request("/", "cmd: track_sub", "id: 1"))
+    told = follower.read()
+    assert told.headers["cmd"] == "track_pub"
+    name = f"new{time.time_ns()}"
+    assert wire.get(f"/{name}?cmd=declare").status == 200
+    while name.encode() not in told.body:
+        told = follower.read()
+        assert "id" not in told.headers
+    follower.close()
+
+
+def test_a_client_that_leaves_gives_back_what_it_holds(broker: BrokerProcess) -> None:
+    """Wherever it held it."""
+    empty(broker)
+    for topic in TOPICS:
+        wanted = f"/{topic}?cmd=declare&group=g&ack=true&group_on_loss=front"
+        assert broker.get(wanted).status == 200
+        assert broker.get(f"/{topic}", body=b"x").status == 200
+    holder = broker.connect()
+    for topic in TOPICS:
+        assert holder.get(f"/{topic}?cmd=consume&group=g").status == 200
+    holder.close()
+    other = broker.connect()
+    for topic in TOPICS:
+        assert other.get(f"/{topic}?cmd=consume&group=g&timeout=20000").body == b"x"
+    other.close()
+
+
+# -- processes ---------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_killed_costs_its_topics_a_moment(tmp_path: Path) -> None:
+    with server(tmp_path) as broker:
+        wire = broker.connect()
+        for topic in TOPICS:
+            assert wire.get(f"/{topic}?cmd=declare").status == 200
+            assert wire.get(f"/{topic}", body=b"kept").status == 200
+        for number in range(WORKERS):
+            before = workers(broker)
+            os.kill(before[number], signal.SIGKILL)
+            eventually(lambda before=before: set(workers(broker)) != set(before))  # type: ignore[misc]
+            for topic in TOPICS:
+                answer = broker.get(f"/{topic}?cmd=query")
+                while answer.status == 503:
+                    assert answer.headers["retry-after"] == "1"
+                    answer = broker.get(f"/{topic}?cmd=query")
+                assert answer.status == 200
+        assert [broker.get(f"/{topic}?cmd=consume").body for topic in TOPICS] == [b"kept"] * 3
+        assert broker.log().count("a worker has ended") == WORKERS
+        wire.close()
+
+
+def test_a_parent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:
+    broker = server(tmp_path)
+    pids = workers(broker)
+    assert len(pids) == WORKERS
+    broker.kill()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    with server(tmp_path) as again:
+        assert again.get("/?cmd=ping").status == 200
+
+
+def test_the_end(tmp_path: Path) -> None:
+    """What is open is answered."""
+    broker = server(tmp_path)
+    waiting = broker.connect()
+    for topic in TOPICS:
+        assert waiting.get(f"/{topic}?cmd=declare").status == 200
+    waiting.send(request(f"/{TOPICS[0]}?cmd=consume&timeout=60000"))
+    assert broker.get("/?cmd=ping").status == 200
+    pids = workers(broker)
+    assert broker.stop() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    waiting.close()
+
+
+def test_tokens_are_one_for_all(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+
+    def write(token: str) -> None:
+        digest = sha256(token.encode()).hexdigest()
+        file.write_text(
+            f'[[token]]\nname = "a"\nsha256 = ["{digest}"]\noperations = ["produce", "declare"]\n'
+            '[token.topics]\n"*" = ["*"]\n'
+        )
+
+    write("one")
+    with server(tmp_path, "--token-file", str(file)) as broker:
+        for topic in TOPICS:
+            for _ in range(TRIES):
+                assert broker.get(f"/{topic}?cmd=declare").status == 403
+                assert broker.get(f"/{topic}?cmd=declare", "token: one").status == 200
+                assert broker.get(f"/{topic}?cmd=consume", "token: one").status == 403
+        write("other")
+        broker.process.send_signal(signal.SIGHUP)
+        for topic in TOPICS:
+            target = f"/{topic}?body=x"
+            eventually(
+                lambda target=target: broker.get(target, "token: other").status == 200  # type: ignore[misc]
+            )
+    file.write_text("[[token]]\nnonsense = 1\n")
+    refused = run_serve(
+        "--workers",
+        "3",
+        "--port",
+        "0",
+        "--data-dir",
+        str(broker.data_dir),
+        "--token-file",
+        str(file),
+    )
+    assert (refused.returncode, refused.stderr.count("unknown key")) == (3, 1), "it is said once"
+
+
+def test_directories_of_another_shape(tmp_path: Path) -> None:
+    with server(tmp_path) as broker:
+        assert broker.get("/MyTopic?cmd=declare").status == 200
+        second = run_serve("--workers", "3", "--port", "0", "--data-dir", str(broker.data_dir))
+        assert (second.returncode, "in use by another process" in second.stderr) == (3, True)
+    other = run_serve("--workers", "2", "--port", "0", "--data-dir", str(broker.data_dir))
+    assert (other.returncode, "was made for 3 workers, not 2" in other.stderr) == (3, True)
+    engine = ("--engine", "nats://127.0.0.1:1/x", "--data-dir", str(tmp_path / "y"))
+    remote = run_serve("--workers", "2", "--port", "0", *engine)
+    assert (remote.returncode, "needs --engine files" in remote.stderr) == (3, True)
+    one = run_serve("--port", "0", "--data-dir", str(broker.data_dir))
+    assert (one.returncode, "was made for 3 workers" in one.stderr) == (3, True)
+    taken = BrokerProcess(tmp_path / "single")
+    with taken:
+        port = str(taken.port)
+        refused = run_serve("--workers", "2", "--port", port, "--data-dir", str(tmp_path / "x"))
+        assert (refused.returncode, "cannot listen" in refused.stderr) == (3, True)
+        assert taken.get("/MyTopic?cmd=declare").status == 200
+    two = run_serve("--workers", "2", "--port", "0", "--data-dir", str(taken.data_dir))
+    assert (two.returncode, "was made by one process" in two.stderr) == (3, True)

@@ -1,0 +1,67 @@
+"""One document of those of several workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from zbus.dialects.zbus.documents.merging import (
+    merge_documents,
+    merge_metrics,
+    merge_names,
+    merge_pages,
+)
+from zbus.wire.responses import Response
+
+
+def answers(*documents: Any) -> list[Response]:
+    return [Response(200, {}, msgspec.json.encode(document)) for document in documents]
+
+
+@pytest.mark.parametrize(
+    ("documents", "merged"),
+    [
+        (({"a": 1}, {"a": 2}), {"a": 3}),
+        (({"infoVersion": 7}, {"infoVersion": 5}), {"infoVersion": 7}),
+        (({"startTime": 7}, {"startTime": 5}), {"startTime": 5}),
+        (({"refusing": ""}, {"refusing": "no disk"}), {"refusing": "no disk"}),
+        (({"draining": False}, {"draining": True}), {"draining": True}),
+        (({"topicTable": {"a": {"n": 1}}}, {"topicTable": {"b": {}}}),
+         {"topicTable": {"a": {"n": 1}, "b": {}}}),
+        (({"warnings": [1]}, {"warnings": [2, 1]}), {"warnings": [1, 2]}),
+        (({"x": 1}, {"y": 2}), {"x": 1, "y": 2}),
+        (({"syncMs": {"p99": 1.5}}, {"syncMs": {"p99": 0.5}}), {"syncMs": {"p99": 1.5}}),
+    ],
+)  # fmt: skip
+def test_documents(documents: tuple[Any, ...], merged: Any) -> None:
+    lines, body = merge_documents(answers(*documents))
+    assert not lines
+    assert msgspec.json.decode(body) == merged
+
+
+def test_names() -> None:
+    assert merge_names(answers(["b", "a"], [], ["c"])) == (b"", b'["a","b","c"]')
+
+
+def test_pages_go_as_far_as_each_worker_has_told() -> None:
+    one = Response(200, {b"next": b"0000b"}, b'[{"id":"0000a"},{"id":"0000b"}]')
+    other = Response(200, {}, b'[{"id":"0001a"}]')
+    lines, body = merge_pages([one, other])
+    assert lines == b"count: 2\r\nnext: 0000b\r\n"
+    assert [row["id"] for row in msgspec.json.decode(body)] == ["0000a", "0000b"]
+
+
+def test_metrics() -> None:
+    text = b"""# TYPE zbus_build info
+zbus_build_info{version="1"} 1
+# TYPE zbus_disk_free_bytes gauge
+zbus_disk_free_bytes %d
+# TYPE zbus_puts counter
+zbus_puts_total{topic="a b"} %d
+%b# EOF
+"""
+    one = Response(200, {}, text % (10, 3, b""))
+    other = Response(200, {}, text % (9, 4, b'zbus_puts_total{topic="c"} 0.5\n'))
+    assert merge_metrics([one, other])[1] == text % (10, 7, b'zbus_puts_total{topic="c"} 0.5\n')

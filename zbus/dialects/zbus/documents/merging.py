@@ -1,0 +1,127 @@
+"""One document of those of several workers, which have different topics and one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from zbus.wire.responses import Response
+
+Merged: TypeAlias = "tuple[bytes, bytes]"
+"""Header lines that are to be added, and the body."""
+
+_LARGEST: Final = frozenset(
+    [
+        "changedTime",
+        "diskFreeBytes",
+        "diskFreeMinBytes",
+        "diskTotalBytes",
+        "infoVersion",
+        "maxFiles",
+        "memoryTotalBytes",
+        "p50",
+        "p99",
+        "time",
+    ]
+)
+"""Figures of the machine, and of the newest; others are counts, which are added up."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+def merge_documents(responses: Sequence[Response]) -> Merged:
+    """Objects: what they have in common is added up, the rest is there as it was."""
+    merged: Any = None
+    for response in responses:
+        found = _decode(response.body)
+        merged = found if merged is None else _merge("", merged, found)
+    return b"", msgspec.json.encode(merged, order="sorted")
+
+
+def merge_names(responses: Sequence[Response]) -> Merged:
+    """Lists of names."""
+    names: set[str] = set()
+    for response in responses:
+        names.update(_decode(response.body))
+    return b"", msgspec.json.encode(sorted(names))
+
+
+def merge_pages(responses: Sequence[Response]) -> Merged:
+    """Pages of connections, in the order of their ids: as far as each worker has told."""
+    ends = [found.fields[b"next"] for found in responses if b"next" in found.fields]
+    end = min(ends).decode() if ends else ""
+    rows = [row for found in responses for row in _decode(found.body)]
+    rows = sorted([row for row in rows if not end or row["id"] <= end], key=lambda row: row["id"])
+    lines = b"count: %d\r\n" % len(rows) + (b"next: %b\r\n" % end.encode() if end else b"")
+    return lines, msgspec.json.encode(rows)
+
+
+def merge_metrics(responses: Sequence[Response]) -> Merged:
+    """Texts of OpenMetrics: a sample of all workers is the sum of theirs, or the largest if it is
+    no count."""
+    heads: dict[bytes, list[bytes]] = {}  # of families, in their order
+    samples: dict[bytes, dict[bytes, float]] = {}
+    counted: dict[bytes, bool] = {}
+    for response in responses:
+        family = b""
+        for line in response.body.split(b"\n"):
+            if line.startswith(b"# EOF") or not line:
+                continue
+            if line.startswith(b"#"):
+                family = line.split(b" ")[2]
+                known = heads.setdefault(family, [])
+                if line not in known:
+                    known.append(line)
+                samples.setdefault(family, {})
+                continue
+            name, _, value = line.rpartition(b" ")
+            of_family = samples[family]
+            number = float(value)
+            if name not in of_family:
+                of_family[name] = number
+            elif counted.setdefault(family, not _is_shared(family)):
+                of_family[name] += number
+            else:
+                of_family[name] = max(of_family[name], number)
+    lines: list[bytes] = []
+    for family, head in heads.items():
+        lines += head
+        lines += [b"%b %b" % (name, _shown(value)) for name, value in samples[family].items()]
+    return b"", b"\n".join([*lines, b"# EOF", b""])
+
+
+_SHARED: Final = ("build", "disk_", "draining", "refusing", "engine_")
+
+
+def _is_shared(family: bytes) -> bool:
+    """It is of the machine, or says yes or no."""
+    return family.decode().removeprefix("zbus_").startswith(_SHARED)
+
+
+def _shown(value: float) -> bytes:
+    return b"%d" % value if value == int(value) else repr(value).encode()
+
+
+def _merge(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = [*one, *(key for key in other if key not in one)]
+        return {
+            key: _merge(key, one[key], other[key])
+            if key in one and key in other
+            else one.get(key, other.get(key))
+            for key in keys
+        }
+    if isinstance(one, list) and isinstance(other, list):
+        return one + [each for each in other if each not in one]
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one or other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        if name == "startTime":
+            return min(one, other)
+        return max(one, other) if name in _LARGEST else one + other
+    return one if one not in ("", None) else other
+
+
+Merge: TypeAlias = "Callable[[Sequence[Response]], Merged]"

@@ -1,0 +1,66 @@
+"""Where a command is done, if a server has several workers (`zbus.edge.places`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zbus.dialects.zbus.documents.merging import (
+    Merge,
+    merge_documents,
+    merge_metrics,
+    merge_names,
+    merge_pages,
+)
+from zbus.dialects.zbus.request.event_stream import wants_events
+from zbus.dialects.zbus.request.header_lines import text_of
+from zbus.dialects.zbus.request.params import Params
+from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, Place, Unplaced
+from zbus.protocol.places import place_name
+
+_OF_ALL: Final[dict[bytes, Merge]] = {
+    b"server": merge_documents,
+    b"stats": merge_documents,
+    b"tracker": merge_documents,
+    b"track_sub": merge_documents,
+    b"metrics": merge_metrics,
+    b"connections": merge_pages,
+}
+_OF_TRANSACTIONS: Final = frozenset((b"txn_stage", b"txn_commit", b"txn_abort", b"txn_query"))
+_BESIDE: Final = {
+    b"produce": (b"ack_topic",),
+    b"declare": (b"group_dead_letter",),
+    b"redrive": (b"to",),
+}
+"""Parameters that name another topic, which has to be in the same shard."""
+
+
+def place_of(params: Params) -> Place:
+    """Of a request: where its topic is, or where its session was made; or everywhere."""
+    cmd = params.cmd
+    if cmd == b"route":
+        return AtMaker(params.fields.get(b"recver", b""))
+    if cmd == b"disconnect":
+        return AtMaker(params.fields.get(b"session", b""))
+    if cmd in _OF_ALL:
+        if wants_events(params) or (cmd == b"stats" and params.topic):
+            return Unplaced("a stream of figures")
+        return Everywhere(_OF_ALL[cmd], follows=cmd == b"track_sub" and params.multiplexed)
+    if cmd == b"query" and not params.topic:
+        return Everywhere(merge_names if params.flag(b"names") else merge_documents)
+    if cmd == b"track_pub":
+        return Unplaced("a report of another server")
+    topic = params.topic
+    if cmd in _OF_TRANSACTIONS:
+        topic = f"txn.{_given(params, b'txn')}"
+    if not topic:
+        return None
+    others = [_given(params, name) for name in _BESIDE.get(cmd, ())]
+    if cmd == b"txn_stage":
+        others = [params.topic]
+    apart = [other for other in others if other and place_name(other) != place_name(topic)]
+    return Apart(topic, apart[0]) if apart else AtTopic(topic)
+
+
+def _given(params: Params, name: bytes) -> str:
+    """The value of a parameter, whatever the command makes of it."""
+    return text_of(params.fields.get(name, b"")).strip()

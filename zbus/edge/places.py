@@ -1,0 +1,72 @@
+"""Where a request is done, if a server has several workers: each dialect says it of its heads.
+
+A topic is in one worker. What names none is done by the worker that was asked, unless all of them
+have a part in the answer, or it is about something that one of them made, as its name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import TypeAlias
+
+import attrs
+
+from zbus.wire.responses import Response
+
+
+@attrs.frozen
+class AtTopic:
+    """Where this topic is."""
+
+    topic: str
+
+
+@attrs.frozen
+class AtMaker:
+    """Where the session, or whatever has this id, was made."""
+
+    id: bytes
+
+
+@attrs.frozen
+class Everywhere:
+    """At all workers; `merge` makes header lines and the body of one answer of theirs, each a 200,
+    in the order of their numbers."""
+
+    merge: Callable[[Sequence[Response]], tuple[bytes, bytes]]
+    follows: bool = False  # there are more answers, with each change
+
+
+@attrs.frozen
+class InBody:
+    """Only the body says it."""
+
+    find: Callable[[bytes], Place]
+
+
+@attrs.frozen
+class Apart:
+    """Where this topic is, unless that of the other one is elsewhere: they have to be together."""
+
+    topic: str
+    other: str
+
+
+@attrs.frozen
+class Unplaced:
+    """It is not done yet by a server of several workers."""
+
+    what: str
+
+
+class Replies(Enum):
+    """How it is known which request a reply is for."""
+
+    IN_ORDER = auto()
+    BY_ID = auto()  # of requests that have one; others are answered in order
+    LOOSE = auto()  # by id, and a request may have none, or many
+
+
+Place: TypeAlias = "AtTopic | AtMaker | Everywhere | InBody | Apart | Unplaced | None"
+"""None: wherever it was asked."""

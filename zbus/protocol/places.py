@@ -1,0 +1,37 @@
+"""Which shard a topic is in, as everybody computes it.
+
+A topic is put where its *place name* says, so topics that belong together are together:
+
+    orders, Orders                     -> orders      names are the same in any case
+    cron.orders                        -> orders      its schedules
+    txn.app, txn.app.rows              -> txn.app     what an application stages and decides
+    semq.anything                      -> semq        the mailboxes of one platform
+    orders{eu}, dead{eu}               -> eu          a text in braces, as in Redis: yours to choose
+
+Nobody has to be asked, and nothing has to be remembered but how many shards there are.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+
+def place_name(topic: str) -> str:
+    """Where a topic of this name is, by a name that topics may share."""
+    name = topic.lower()
+    opened = name.find("{")
+    closed = name.find("}", opened + 2)
+    if 0 <= opened < closed:
+        return name[opened + 1 : closed]
+    if name.startswith("cron."):
+        return name.removeprefix("cron.")
+    if name.startswith("txn."):
+        return name.removesuffix(".rows")
+    if name == "semq" or name.startswith("semq."):
+        return "semq"
+    return name
+
+
+def shard_of(topic: str, shards: int) -> int:
+    """The number of its shard, of so many: CRC-32 of the place name's UTF-8."""
+    return crc32(place_name(topic).encode("utf-8", "surrogatepass")) % shards

@@ -1,0 +1,1 @@
+"""Several processes that share out the topics of one server (decision 49)."""

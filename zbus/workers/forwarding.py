@@ -1,0 +1,445 @@
+"""The door of a worker: what is asked here is done here, or by the worker that has the topic.
+
+    head -> its dialect says where (`zbus.edge.places`) -> here: planned as without workers
+                                                        -> elsewhere: passed on, answer by answer
+
+A head that comes again keeps its plan, so one for a topic of this worker costs what it always did.
+What is passed on goes over a connection of the client's own to the other worker, so that this does
+everything that a worker does for a client: rights, limits, order, leases.
+
+Answers leave in the order of the requests where the dialect keeps one, whoever gives them. Requests
+to different workers are done at the same time. A worker that ends takes with it what was asked of
+it and not answered: 503, and nothing is asked twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from zbus.edge.connection import Connection, Plan, Planner, Reply
+from zbus.edge.guard import Answer
+from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, InBody, Place, Replies, Unplaced
+from zbus.edge.proxies import ForClient
+from zbus.edge.websocket import Upgrade
+from zbus.protocol.places import shard_of
+from zbus.server.loop.loop import Loop
+from zbus.server.loop.socket_connection import SocketConnection
+from zbus.wire.errors import WireError
+from zbus.wire.heads.head import Head
+from zbus.wire.heads.heads import Heads
+from zbus.wire.replies import encode_reply
+from zbus.workers.frames import FrameUpstream, Pass, Passing
+from zbus.workers.gathering import Gather
+from zbus.workers.handing_over import Giver
+from zbus.workers.introduction import Introduction, encode_introduction
+from zbus.workers.upstream import Upstream
+
+MAKER_DIGITS: Final = 4
+"""Ids of sessions begin with the number of the worker that made them, in hexadecimal."""
+
+_GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
+_RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
+_CUT: Final = frozenset((b"content-length", b"expect", b"transfer-encoding"))
+_SHOWN: Final = frozenset((b"authorization", b"cookie", b"host", b"token"))
+"""What a handshake shows, and each message that is sent without it."""
+
+_BODIES: Final = frozenset((b"PATCH", b"POST", b"PUT"))
+
+log = logging.getLogger("zbus")
+
+
+def request_start(head: Head) -> bytes:
+    """A head as it is passed on, but for what differs between requests."""
+    version = b"1.1" if head.version_11 else b"1.0"
+    lines = [b"%b %b HTTP/%b\r\n" % (head.method, head.target, version)]
+    lines += [b"%b: %b\r\n" % pair for pair in head.fields.items() if pair[0] not in _CUT]
+    return b"".join(lines)
+
+
+class Door(Planner, Protocol):
+    """The edge of this worker, `zbus.edge.router.Router`."""
+
+    def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, Replies]: ...
+
+    def refuse(self, head: Head, answer: Answer, handshake: Head | None = None) -> Plan: ...
+
+
+class Forwarder:
+    """Plans what clients of this worker ask. `paths` are the sockets of all workers."""
+
+    def __init__(
+        self, router: Door, heads: Heads, loop: Loop, own: int, paths: Sequence[str], giver: Giver
+    ) -> None:
+        """`heads` are what clients' connections read with."""
+        self.router = router
+        self._heads = heads
+        self._giver = giver
+        self.loop = loop
+        self.own = own
+        self.paths = paths
+        self._clients: dict[Connection, dict[tuple[int, Kind], Visit]] = {}
+        self.push = router.push
+        self.plan_unread = router.plan_unread
+
+    def plan(self, head: Head) -> Plan:
+        """What this head asks for, here or elsewhere."""
+        place, replies = self.router.place(head)
+        if isinstance(place, Everywhere):
+            head.origin = None
+            start = request_start(head).replace(b"HEAD ", b"GET ", 1)
+            return Gather(self, place, head, start, by_id=replies is Replies.LOOSE)
+        if isinstance(place, InBody):
+            head.origin = None
+            return ByBody(self, place, head)
+        return self.plan_at(place, head, replies)
+
+    def plan_at(self, place: Place, head: Head, replies: Replies) -> Plan:
+        """The plan of a head that is done there."""
+        refusal = self._refusal(place)
+        if refusal is not None:
+            return self.router.refuse(head, refusal)
+        worker = self.worker_of(place)
+        if worker == self.own:
+            plan = self.router.plan(head)
+            if head.websocket:
+                self._pass_frames(head, plan)
+            return plan
+        head.origin = None  # its shape is learned by the worker that does it
+        return Forward(self, worker, head, replies)
+
+    def hand_over(self, link: SocketConnection, data: bytes) -> bool:
+        """Give it to the worker that its first request is for, if that is another; whether it
+        was."""
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        try:
+            head, _ = self._heads.read(data[:end], True)
+        except WireError:
+            return False  # it is told why here
+        plan = head.plan
+        if plan is None:
+            plan = self.plan(head)
+            if head.kept:
+                head.plan = plan
+        if not isinstance(plan, Forward) or not self._giver.give(link, plan.worker, data):
+            return False
+        self.loop.drop(link)
+        return True
+
+    def _refusal(self, place: Place) -> Answer | None:
+        """Why this cannot be done."""
+        count = self.count
+        if isinstance(place, Unplaced):
+            return Answer(501, f"501: {place.what} is not served by several workers yet")
+        if isinstance(place, Apart):
+            one, other = shard_of(place.topic, count), shard_of(place.other, count)
+            if one != other:
+                return Answer(
+                    409,
+                    f"409: {place.topic} is in shard {one} and {place.other} in shard {other};"
+                    " give both names the same text in braces, such as"
+                    f" {place.topic}{{a}} and {place.other}{{a}}",
+                )
+        return None
+
+    @property
+    def count(self) -> int:
+        """How many workers there are."""
+        return len(self.paths)
+
+    def connect(self, worker: int) -> socket.socket | None:
+        """A socket to a worker; None if it cannot be reached."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            sock.connect(self.paths[worker])
+        except OSError as error:
+            log.warning("a worker cannot be reached", extra={"worker": worker, "why": error})
+            sock.close()
+            return None
+        return sock
+
+    def _pass_frames(self, head: Head, plan: Plan) -> None:
+        """If this opens a WebSocket, its messages may be for other workers."""
+        opened = plan.plan if isinstance(plan, ForClient) else plan
+        if isinstance(opened, Upgrade):
+            opened.passing = Passing(self, head)
+
+    def plan_frame(self, handshake: Head, head: Head) -> Plan | None:
+        """What a message asks for, if not this worker alone; None = it does."""
+        place, _ = self.router.place(head, handshake)
+        if isinstance(place, Everywhere):
+            shown = [b"%b: %b\r\n" % pair for pair in handshake.fields.items() if pair[0] in _SHOWN]
+            return Gather(self, place, head, request_start(head) + b"".join(shown), by_id=True)
+        refusal = self._refusal(place)
+        if refusal is not None:
+            return self.router.refuse(head, refusal, handshake)
+        worker = self.worker_of(place)
+        return None if worker == self.own else Pass(self, worker, handshake)
+
+    def pass_on(self, peer: Connection, worker: int, handshake: Head, frame: bytes) -> None:
+        """Pass a message on."""
+        self.visit(peer, worker, Kind.FRAMES, handshake).ask(b"", frame)
+
+    def worker_of(self, place: Place) -> int:
+        """Its number."""
+        if isinstance(place, AtTopic | Apart):
+            return shard_of(place.topic, len(self.paths))
+        if isinstance(place, AtMaker):
+            digits = place.id[:MAKER_DIGITS]
+            if len(digits) == MAKER_DIGITS and not digits.translate(None, b"0123456789abcdef"):
+                number = int(digits, 16)
+                return number if number < len(self.paths) else self.own
+        return self.own
+
+    def visit(
+        self, peer: Connection, worker: int, kind: Kind, handshake: Head | None = None
+    ) -> Visit:
+        """The client's connection to a worker, made if there is none."""
+        visits = self._clients.get(peer)
+        if visits is None:
+            visits = self._clients[peer] = {}
+            peer.when_left(self._left)
+        found = visits.get((worker, kind))
+        if found is None:
+            found = visits[worker, kind] = Visit(self, peer, worker, kind, handshake)
+        return found
+
+    def forget(self, visit: Visit) -> None:
+        """It is over."""
+        visits = self._clients.get(visit.peer)
+        if visits is not None:
+            visits.pop((visit.worker, visit.kind), None)
+
+    def _left(self, peer: Connection) -> None:
+        """The client is gone, or sends no more."""
+        for visit in list(self._clients.pop(peer, {}).values()):
+            visit.leave()
+
+
+class Kind(Enum):
+    """Of requests that share a connection to another worker: how their answers are known."""
+
+    IN_ORDER = auto()
+    BY_ID = auto()  # each has one
+    LOOSE = auto()  # by id, and there may be none, or many
+    HEAD = auto()  # they have no bodies
+    FRAMES = auto()  # they are messages of a WebSocket
+
+
+_LOOSE: Final = frozenset((Kind.LOOSE, Kind.FRAMES))
+
+
+class Forward:
+    """Plan of a head that another worker does."""
+
+    __slots__ = ("_forwarder", "_kind", "_knows_ids", "_start", "_takes_body", "worker")
+
+    def __init__(self, forwarder: Forwarder, worker: int, head: Head, replies: Replies) -> None:
+        self._forwarder = forwarder
+        self.worker = worker
+        self._start = request_start(head)
+        self._takes_body = head.method in _BODIES
+        self._knows_ids = replies is Replies.BY_ID
+        self._kind = Kind.LOOSE if replies is Replies.LOOSE else Kind.IN_ORDER
+        if head.method == b"HEAD":
+            self._kind = Kind.HEAD
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        kind = self._kind
+        if id and self._knows_ids and kind is Kind.IN_ORDER:
+            kind = Kind.BY_ID
+        id_line = b"id: %b\r\n" % id if id else b""
+        if body or self._takes_body:
+            data = b"%b%bcontent-length: %d\r\n\r\n%b" % (self._start, id_line, len(body), body)
+        else:
+            data = b"%b%b\r\n" % (self._start, id_line)
+        self._forwarder.visit(peer, self.worker, kind).ask(id, data)
+
+
+class ByBody:
+    """Plan of a head of which only the body says who does it."""
+
+    __slots__ = ("_forwarder", "_head", "_place", "_plans")
+
+    def __init__(self, forwarder: Forwarder, place: InBody, head: Head) -> None:
+        self._forwarder = forwarder
+        self._place = place
+        self._head = head
+        self._plans: dict[int, Plan] = {}
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        place = self._place.find(body)
+        worker = self._forwarder.worker_of(place)
+        plan = self._plans.get(worker)
+        if plan is None:
+            plan = self._forwarder.plan_at(place, self._head, Replies.IN_ORDER)
+            self._plans[worker] = plan
+        plan.run(peer, id, body)
+
+
+class Visit:
+    """What one client asks of another worker, of one kind."""
+
+    __slots__ = (
+        "_forwarder",
+        "_handshake",
+        "_held_bytes",
+        "_open",
+        "_streaming",
+        "_upstream",
+        "kind",
+        "peer",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        forwarder: Forwarder,
+        peer: Connection,
+        worker: int,
+        kind: Kind,
+        handshake: Head | None,
+    ) -> None:
+        self._handshake = handshake
+        self._forwarder = forwarder
+        self.peer = peer
+        self.worker = worker
+        self.kind = kind
+        self._open: deque[Reply] = deque()  # in order; else as they were asked
+        self._held_bytes = 0  # of requests that the other worker has not taken
+        self._streaming = False
+        self._upstream = self._connect()
+
+    def _connect(self) -> Upstream | None:
+        """None: the other worker cannot be reached."""
+        forwarder, peer = self._forwarder, self.peer
+        sock = forwarder.connect(self.worker)
+        if sock is None:
+            return None
+        loop = forwarder.loop
+        made = FrameUpstream if self.kind is Kind.FRAMES else Upstream
+        upstream = made(
+            sock,
+            peer.address,
+            self,
+            peer.planner,
+            loop.ready.append,
+            loop.limits.output_bytes_max,
+            loop.now_ms,
+            self.kind is Kind.HEAD,
+        )
+        loop.attach(upstream)
+        upstream.write(encode_introduction(Introduction(peer.address, peer.principal, peer.secure)))
+        if self._handshake is not None:
+            upstream.write(request_start(self._handshake) + b"\r\n")
+        return upstream
+
+    @property
+    def stalled(self) -> bool:
+        """The client takes nothing at the moment."""
+        return self.peer.out_bytes > self.peer.out_bytes_max
+
+    def ask(self, id: bytes, data: bytes) -> None:
+        """Pass a request on."""
+        upstream = self._upstream
+        if upstream is None:
+            self._forwarder.forget(self)
+            if self.kind in _LOOSE:
+                self._end_client()
+            else:
+                Reply(self.peer, id, self.kind is not Kind.BY_ID).send(_gone(id))
+            return
+        if self.kind not in _LOOSE:
+            self._open.append(Reply(self.peer, id, self.kind is not Kind.BY_ID))
+        upstream.write(data)
+        if upstream.out_bytes > upstream.out_bytes_max:
+            self._held_bytes += len(data)
+            self.peer.held_bytes += len(data)
+            self._forwarder.loop.output.held[upstream] = None
+
+    def answered(self, response: bytes) -> None:
+        if self.kind in _LOOSE:
+            if not self.peer.closed:
+                self.peer.write(response)
+        elif self._open:
+            self._take(response).send(response)
+        self._hold_if_stalled()
+
+    def _take(self, response: bytes) -> Reply:
+        """Whose answer it is: mostly the oldest's."""
+        if self.kind is Kind.BY_ID:
+            for at, reply in enumerate(self._open):
+                if b"\r\nid: %b\r\n" % reply.id in response[: len(reply.id) + 4_096]:
+                    del self._open[at]
+                    return reply
+        return self._open.popleft()
+
+    def _hold_if_stalled(self) -> None:
+        """Nothing more is read while the client takes nothing."""
+        if self.stalled and self._upstream is not None:
+            self._forwarder.loop.output.held[self._upstream] = None
+
+    def streams(self, head: bytes) -> None:
+        peer = self.peer
+        if not self._open or peer.turns is None or peer.turns[0] is not self._open[0]:
+            self._end_client()
+            return
+        self._open.popleft().send(head)
+        peer.begin_stream(b"")
+        self._streaming = True
+
+    def more(self, data: bytes) -> None:
+        if not self.peer.closed:
+            self.peer.write(data)
+        self._hold_if_stalled()
+
+    def drained(self) -> None:
+        held, self._held_bytes = self._held_bytes, 0
+        self.peer.held_bytes -= held
+
+    def ended(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is None:
+            return
+        self.drained()
+        self._forwarder.forget(self)
+        if self._streaming:
+            self.peer.end_stream()
+        open_, self._open = self._open, deque()
+        for reply in open_:
+            reply.send(_gone(reply.id))
+        if self.kind in _LOOSE and not (self.peer.closed or self.peer.leaving):
+            self._end_client()
+
+    def leave(self) -> None:
+        """The client is gone, or only sends no more: then it still takes what it is answered."""
+        upstream = self._upstream
+        if upstream is None:
+            return
+        if self.peer.closed:
+            self._forwarder.loop.drop(upstream)
+        else:
+            try:
+                upstream.sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                self._forwarder.loop.drop(upstream)
+
+    def _end_client(self) -> None:
+        """It knows its answers by id, or is amid a stream: it has to come again."""
+        if self.peer.framing is not None:
+            self.peer.refuse(WireError(503, "a worker has ended and is starting again"))
+            return
+        self.peer.closing = self.peer.broken = True
+        self.peer.write(b"")
+
+
+def _gone(id: bytes) -> bytes:
+    id_line = b"id: %b\r\n" % id if id else b""
+    return encode_reply(503, _RETRY + id_line, _GONE)

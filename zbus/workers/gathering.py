@@ -1,0 +1,205 @@
+"""What all workers have a part in: each is asked, this one too, and one answer is made of theirs.
+
+An answer that is no 200 is the answer to all: a token that may not do it may not do it anywhere.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, Protocol
+
+from zbus.dialects.zbus.request.json_frames import encode_json
+from zbus.edge.connection import Connection, Reply
+from zbus.edge.places import Everywhere
+from zbus.server.loop.loop import Loop
+from zbus.wire.heads.head import Head
+from zbus.wire.replies import encode_reply
+from zbus.wire.responses import Response, ResponseReader
+from zbus.workers.introduction import Introduction, encode_introduction
+from zbus.workers.upstream import Upstream
+
+_OURS: Final = frozenset((b"connection", b"cache-control", b"content-length", b"id"))
+"""Lines that are written anew."""
+
+
+class Door(Protocol):
+    """What is needed of `zbus.workers.forwarding.Forwarder`."""
+
+    loop: Loop
+
+    @property
+    def count(self) -> int: ...
+
+    def connect(self, worker: int) -> socket.socket | None: ...
+
+
+class Gather:
+    """Plan of such a request."""
+
+    __slots__ = ("_close", "_door", "_head_only", "_json", "_known_by_id", "_place", "_start")
+
+    def __init__(
+        self, door: Door, place: Everywhere, head: Head, start: bytes, by_id: bool
+    ) -> None:
+        self._door = door
+        self._place = place
+        self._start = start
+        self._known_by_id = by_id
+        self._head_only = head.method == b"HEAD"
+        self._close = not head.keep_alive
+        self._json = head.json
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        if self._place.follows:
+            _Following(self, self._door, peer, id).ask(self._start)
+            return
+        reply = Reply(peer, id, ordered=not (self._known_by_id or id))
+        _Answers(self, self._door, reply).ask(self._start)
+
+    def compose(self, id: bytes, responses: list[Response]) -> bytes:
+        """The one answer."""
+        first = next((each for each in responses if each.status != 200), responses[0])
+        lines = b"".join(
+            [b"%b: %b\r\n" % pair for pair in first.fields.items() if pair[0] not in _OURS]
+        )
+        if id:
+            lines += b"id: %b\r\n" % id
+        body = first.body
+        if first.status == 200:
+            more, body = self._place.merge(responses)
+            lines += more
+        if self._json:
+            return encode_json(first.status, lines, body)
+        return encode_reply(first.status, lines, body, close=self._close, head_only=self._head_only)
+
+
+class _Answers:
+    """Those to one request."""
+
+    def __init__(self, gather: Gather, door: Door, reply: Reply) -> None:
+        self._gather = gather
+        self._door = door
+        self._reply = reply
+        self._came: dict[int, Response] = {}
+
+    def ask(self, start: bytes) -> None:
+        for worker in range(self._door.count):
+            _Part(self, self._door, worker, self._reply.peer, start)
+
+    def came(self, worker: int, response: Response | None) -> None:
+        """The answer of a worker; None = it has ended."""
+        reply = self._reply
+        if response is None:
+            response = Response(503, {b"retry-after": b"1"}, b"503: a worker is starting again")
+        if worker in self._came:
+            return
+        self._came[worker] = response
+        if len(self._came) == self._door.count:
+            answers = [self._came[worker] for worker in range(self._door.count)]
+            reply.send(self._gather.compose(reply.id, answers))
+
+
+class _Following:
+    """The answers to one request, and all that come after them: one of the newest of each."""
+
+    def __init__(self, gather: Gather, door: Door, peer: Connection, id: bytes) -> None:
+        self._gather = gather
+        self._door = door
+        self._peer = peer
+        self._id = id
+        self._newest: dict[int, Response] = {}
+        self._parts: list[_Part] = []
+        peer.when_left(self._left)
+
+    def ask(self, start: bytes) -> None:
+        for worker in range(self._door.count):
+            self._parts.append(_Part(self, self._door, worker, self._peer, start, follows=True))
+
+    def came(self, worker: int, response: Response | None) -> None:
+        """A worker that has ended has no topics until it is asked again, by a client that comes
+        again."""
+        peer = self._peer
+        if peer.closed or peer.leaving:
+            return
+        if response is None:
+            peer.closing = peer.broken = True
+            peer.write(b"")
+            return
+        self._newest[worker] = response
+        if len(self._newest) == self._door.count:
+            answers = [self._newest[worker] for worker in range(self._door.count)]
+            peer.write(self._gather.compose(self._id, answers))
+            self._id = b""  # what comes later answers no request
+
+    def _left(self, peer: Connection) -> None:
+        for part in self._parts:
+            part.end()
+
+
+class Taker(Protocol):
+    """Who takes what workers answer."""
+
+    def came(self, worker: int, response: Response | None) -> None: ...
+
+
+class _Part:
+    """What one worker is asked."""
+
+    stalled = False
+
+    def __init__(
+        self,
+        answers: Taker,
+        door: Door,
+        worker: int,
+        peer: Connection,
+        start: bytes,
+        *,
+        follows: bool = False,
+    ) -> None:
+        self._answers = answers
+        self._follows = follows
+        self._worker = worker
+        self._loop = loop = door.loop
+        self._upstream: Upstream | None = None
+        sock = door.connect(worker)
+        if sock is None:
+            answers.came(worker, None)
+            return
+        self._upstream = upstream = Upstream(
+            sock,
+            peer.address,
+            self,
+            peer.planner,
+            loop.ready.append,
+            loop.limits.output_bytes_max,
+            loop.now_ms,
+        )
+        loop.attach(upstream)
+        client = Introduction(peer.address, peer.principal, peer.secure)
+        upstream.write(encode_introduction(client) + start + b"\r\n")
+
+    def answered(self, response: bytes) -> None:
+        found = ResponseReader().receive(response)
+        self._answers.came(self._worker, found[0] if found else None)
+        if not self._follows:
+            self.end()
+
+    def end(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            self._loop.drop(upstream)
+
+    def streams(self, head: bytes) -> None:
+        raise ValueError("another worker does not end its answer")
+
+    def more(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        pass
+
+    def ended(self) -> None:
+        if self._upstream is not None:
+            self._upstream = None
+            self._answers.came(self._worker, None)

@@ -1,0 +1,37 @@
+"""What a worker says first on a connection to another: whose requests come.
+
+One line of JSON: the client's address, what its certificate says, and whether it came over TLS.
+Only workers can reach the socket, which is in a directory of the server's user.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+
+class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a client."""
+
+    address: str
+    principal: str = ""
+    secure: bool = False
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Introduction)
+
+
+def encode_introduction(introduction: Introduction) -> bytes:
+    return _ENCODER.encode(introduction) + b"\n"
+
+
+def decode_introduction(line: bytes) -> Introduction:
+    """Raises msgspec.DecodeError, or UnicodeDecodeError, if it is none."""
+    return _DECODER.decode(line)
+
+
+def session_id(maker: bytes) -> bytes:
+    """Of a connection: a random UUID, of which the first digits say which worker made it."""
+    return maker + str(uuid.uuid4()).encode()[len(maker) :]

@@ -1,0 +1,293 @@
+"""The process that makes the workers, watches over them, and owns what they share: sockets, the
+data directory and the signals. No message passes it.
+
+A worker that ends is begun again, at once the first time and then after growing pauses; until then
+connections wait in its sockets, which stay open here. Its exit code ends the server only if it
+could not start at the beginning. Workers are forked: what they have in common is in memory once,
+and a new one need not import anything.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from zbus.config import Config
+from zbus.server.exits import EXIT_FAILED, EXIT_OK, CannotStart
+from zbus.server.loop.sockets import Listening, addresses_of
+from zbus.server.process import logs
+from zbus.server.process.banner import advertised_address
+from zbus.server.process.shards import check_shards
+from zbus.server.process.supervisor import Supervisor
+from zbus.storage.local.directory import take_directory
+from zbus.storage.local.files import OsFiles
+from zbus.storage.port import JournalError
+from zbus.workers.server import READY, Shared, run_worker
+
+_PAUSES_S: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Before a worker is begun again, the more the more often it has ended lately."""
+_LATELY_S: Final = 60.0
+_LOOK_S: Final = 0.5
+_GRACE_S: Final = 10.0
+"""After the time in which it answers what is open, a worker that goes on is killed."""
+
+log = logging.getLogger("zbus")
+
+
+@attrs.define
+class _Process:
+    """A worker, as the parent knows it."""
+
+    number: int
+    pid: int = 0  # 0 = it does not run
+    status: int = -1
+    ready: bool = False
+    ends_s: list[float] = attrs.Factory(list)  # when it ended lately
+    begin_s: float = 0.0  # when to begin it
+    heard_s: float = 0.0
+
+
+class Parent:
+    """Raises CannotStart."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._count = config.workers
+        self._exit_code = EXIT_OK
+        self._stop_s = 0.0  # when it was told to end
+        self._told = False
+        self._supervisor = Supervisor()
+        if config.engine != "files":
+            raise CannotStart("several workers keep files each: --workers needs --engine files")
+        files = OsFiles()
+        try:
+            self._lock = take_directory(files, config.data_dir)
+        except JournalError as error:
+            raise CannotStart(str(error)) from None
+        check_shards(config.data_dir, self._count)
+        self._directory = Path(tempfile.mkdtemp(prefix="zbus-"))  # mode 0700
+        self._shared = self._share()
+        self._life, self._alive = socket.socketpair()
+        self._processes = [_Process(number) for number in range(self._count)]
+        self._signals, self._signal = os.pipe()
+        os.set_blocking(self._signal, False)
+        os.set_blocking(self._signals, False)
+
+    def _share(self) -> Shared:
+        config = self._config
+        listening: list[Listening] = []
+        doors: list[list[socket.socket]] = [[] for _ in range(self._count)]
+        for address in addresses_of(config):
+            for number in range(self._count):
+                if number and address.kind == "unix":
+                    doors[number].append(doors[0][-1].dup())
+                    continue
+                try:
+                    made = Listening(address, int(config.unix_socket_mode, 8), shared=True)
+                except OSError as error:
+                    shutil.rmtree(self._directory)
+                    text = f"cannot listen on {address.authority}: {error.strerror or error}"
+                    raise CannotStart(text) from None
+                address = made.address  # with the port that the system picked
+                doors[number].append(made.sock)
+                if not number:
+                    listening.append(made)
+        self._listening = listening
+        relays, paths = self._open_sockets(socket.SOCK_STREAM, "asked")
+        for relay in relays:
+            relay.listen(1_024)
+        takers, taker_paths = self._open_sockets(socket.SOCK_DGRAM, "given")
+        addresses = [each.address for each in listening]
+        return Shared(addresses, doors, relays, paths, takers, taker_paths, os.urandom(32))
+
+    def _open_sockets(
+        self, kind: socket.SocketKind, name: str
+    ) -> tuple[list[socket.socket], list[str]]:
+        """A Unix socket for each worker, and where they are."""
+        socks, paths = [], []
+        for number in range(self._count):
+            sock = socket.socket(socket.AF_UNIX, kind)
+            paths.append(str(self._directory / f"{name}-{number}"))
+            sock.bind(paths[-1])
+            sock.setblocking(False)
+            socks.append(sock)
+        return socks, paths
+
+    # -- workers --------------------------------------------------------------------------
+
+    def _begin(self, process: _Process) -> None:
+        status, told = os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            code = EXIT_FAILED
+            try:
+                self._become()
+                code = run_worker(self._config, self._shared, process.number, self._life, told)
+            except BaseException:
+                log.exception("a worker failed")
+            finally:
+                sys.stderr.flush()
+                logging.shutdown()
+                os._exit(code)
+        os.close(told)
+        os.set_blocking(status, False)
+        process.pid, process.status, process.heard_s = pid, status, time.monotonic()
+
+    def _become(self) -> None:
+        """In the new process: nothing of the parent's is left but what workers share."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        self._alive.close()
+        os.close(self._signals)
+        os.close(self._signal)
+        for other in self._processes:
+            if other.status >= 0:
+                os.close(other.status)
+        os.environ.pop("NOTIFY_SOCKET", None)  # the parent speaks to the supervisor
+
+    def _reap(self) -> None:
+        for process in self._processes:
+            if not process.pid:
+                continue
+            pid, status = os.waitpid(process.pid, os.WNOHANG)
+            if pid:
+                self._ended(process, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, process: _Process, code: int) -> None:
+        now_s = time.monotonic()
+        os.close(process.status)
+        process.pid, process.status = 0, -1
+        if self._stop_s:
+            self._exit_code = self._exit_code or max(code, 0)
+            return
+        if code and not self._told:
+            self._exit_code = max(code, EXIT_FAILED)  # it has said why
+            self.stop()
+            return
+        process.ready = False
+        process.ends_s = [*(at for at in process.ends_s if at > now_s - _LATELY_S), now_s]
+        pause_s = _PAUSES_S[min(len(process.ends_s), len(_PAUSES_S)) - 1]
+        process.begin_s = now_s + pause_s
+        fields = {"worker": process.number, "code": code, "againInS": pause_s}
+        log.error("a worker has ended and is begun again", extra=fields)
+
+    def _hear(self) -> None:
+        for process in self._processes:
+            if process.status < 0:
+                continue
+            try:
+                said = os.read(process.status, 4_096)
+            except BlockingIOError:
+                continue
+            process.heard_s = time.monotonic()
+            process.ready = process.ready or READY in said
+        if not self._told and all(process.ready for process in self._processes):
+            self._told = True
+            self._announce()
+
+    def _announce(self) -> None:
+        first = self._shared.addresses[0]
+        where = str(first)
+        if first.kind != "unix":
+            name = advertised_address(self._config.server_name, first.host, first.port)
+            where = f"{'https' if first.tls else 'http'}://{name}"
+        print(
+            f"zbus serves {where}\n"
+            f"  workers         {self._count}\n"
+            f"  data directory  {self._config.data_dir.resolve()}\n"
+            f"try: curl '{where}/MyTopic?cmd=declare'",
+            flush=True,
+        )
+        self._supervisor.ready(0)
+
+    # -- running --------------------------------------------------------------------------
+
+    def run(self) -> int:
+        signal.set_wakeup_fd(self._signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, lambda number, frame: None)
+        gc.collect()
+        gc.freeze()  # what workers share stays shared
+        try:
+            while self._turn():
+                pass
+        finally:
+            for process in self._processes:
+                if process.pid:
+                    os.kill(process.pid, signal.SIGKILL)
+                    os.waitpid(process.pid, 0)
+            for listening in self._listening:
+                listening.close()
+            shutil.rmtree(self._directory, ignore_errors=True)
+        return self._exit_code
+
+    def _turn(self) -> bool:
+        """Look after everything once; whether to go on."""
+        now_s = time.monotonic()
+        if self._stop_s:
+            if not any(process.pid for process in self._processes):
+                return False
+            limit_s = self._config.drain_timeout_ms / 1_000 + _GRACE_S
+            if now_s > self._stop_s + limit_s:
+                return False
+        else:
+            # What is wrong with the options is said once, by the first.
+            first = self._processes[0]
+            for process in self._processes if first.ready or self._told else [first]:
+                if not process.pid and now_s >= process.begin_s:
+                    self._begin(process)
+        files = [self._signals, *(p.status for p in self._processes if p.status >= 0)]
+        select.select(files, [], [], _LOOK_S)
+        try:
+            numbers = os.read(self._signals, 4_096)
+        except BlockingIOError:
+            numbers = b""
+        self._hear()
+        self._reap()
+        for number in numbers:
+            if number == signal.SIGHUP:
+                self._supervisor.reloading()
+                self._send(signal.SIGHUP)
+                self._supervisor.ready(0)
+            elif number != signal.SIGCHLD:
+                self.stop()
+        if all(process.ready for process in self._processes):
+            self._supervisor.turns()
+        return True
+
+    def stop(self) -> None:
+        """All workers answer what is open, and end."""
+        if not self._stop_s:
+            self._stop_s = time.monotonic()
+            self._supervisor.stopping()
+            self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
+        for process in self._processes:
+            if process.pid:
+                os.kill(process.pid, number)
+
+
+def run(config: Config) -> int:
+    """Run a server of several workers; returns the exit code of the process."""
+    logs.set_up(config.log_level, config.log_format)
+    try:
+        parent = Parent(config)
+    except CannotStart as error:
+        print(f"zbus: {error}", file=sys.stderr)
+        return error.exit_code
+    return parent.run()

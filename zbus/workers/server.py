@@ -1,0 +1,123 @@
+"""One worker: a whole broker for its shard, and a door for all topics of the server."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from zbus.config import Config
+from zbus.server.assembly import Assembly
+from zbus.server.loop.loop import Loop
+from zbus.server.loop.sockets import Address, Listening
+from zbus.server.process.serve import Server, Start, serve
+from zbus.workers.forwarding import MAKER_DIGITS, Forwarder
+from zbus.workers.handing_over import Giver, Guest, Taker
+from zbus.workers.introduction import session_id
+from zbus.workers.visitors import VisitorListener
+
+READY: Final = b"R"
+TURNS: Final = b"."
+
+
+@attrs.frozen
+class Shared:
+    """What the parent has made for all workers."""
+
+    addresses: Sequence[Address]
+    doors: Sequence[Sequence[socket.socket]]  # of each worker, one for each address
+    relays: Sequence[socket.socket]  # where other workers come, by worker
+    paths: Sequence[str]  # of these
+    takers: Sequence[socket.socket]  # where they send connections, by worker
+    taker_paths: Sequence[str]
+    secret: bytes
+
+
+def shard_directory(data_dir: Path, shard: int) -> Path:
+    """Where a shard is, in a directory of several."""
+    return data_dir / f"shard-{shard}"
+
+
+class Worker(Server):
+    """See above. `life` says when the parent has ended, `status` tells it how this one does."""
+
+    def __init__(
+        self, config: Config, shared: Shared, number: int, life: socket.socket, status: int
+    ) -> None:
+        self._shared = shared
+        self._number = number
+        self._life = life
+        self._status = status
+        self._maker = b"%0*x" % (MAKER_DIGITS, number)
+        super().__init__(
+            attrs.evolve(config, data_dir=shard_directory(config.data_dir, number), workers=1)
+        )
+
+    def _open_addresses(self, addresses: Sequence[Address]) -> list[Listening]:
+        doors = self._shared.doors[self._number]
+        return [
+            Listening.inherited(address, sock)
+            for address, sock in zip(self._shared.addresses, doors, strict=True)
+        ]
+
+    def _secret(self) -> bytes:
+        return self._shared.secret
+
+    def _accept(self, assembly: Assembly) -> None:
+        router, loop, shared = assembly.front, self.loop, self._shared
+        relay, most = shared.relays[self._number], self._connections_max()
+        visitors = VisitorListener(relay, assembly, router, loop, self._maker, most)
+        loop.open_acceptor(visitors, relay)
+        loop.open_acceptor(_Orphaned(self._life, loop), self._life)
+        taker = Taker(shared.takers[self._number], assembly, loop, self._maker)
+        loop.open_acceptor(taker, shared.takers[self._number])
+        giver = Giver(shared.taker_paths)
+        assembly.planner = Forwarder(
+            router, assembly.heads, loop, self._number, shared.paths, giver
+        )
+        assembly.kind = Guest
+        super()._accept(assembly)
+
+    def _session_id(self) -> bytes:
+        return session_id(self._maker)
+
+    def tell(self, what: bytes) -> None:
+        """The parent, if it listens."""
+        try:
+            os.write(self._status, what)
+        except OSError:
+            pass
+
+    def _now_and_then(self) -> None:
+        super()._now_and_then()
+        self.tell(TURNS)
+
+
+class _Orphaned:
+    """The parent has ended, so its workers do."""
+
+    def __init__(self, life: socket.socket, loop: Loop) -> None:
+        self._loop = loop
+        self._life = life
+
+    def accept(self) -> None:
+        self._loop.stop()
+
+    def close(self) -> None:
+        self._loop.watch_acceptor(self, self._life, False)
+
+
+def run_worker(
+    config: Config, shared: Shared, number: int, life: socket.socket, status: int
+) -> int:
+    """Returns the exit code of the process."""
+    start = Start(
+        partial(Worker, config, shared, number, life, status),
+        lambda server: server.tell(READY) if isinstance(server, Worker) else None,
+    )
+    return serve(config, start)

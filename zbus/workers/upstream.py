@@ -1,0 +1,127 @@
+"""A worker's connection to another, on behalf of one client: what that client asks there, and what
+it is answered.
+
+The other worker takes it for the client's own: it says whose it is before the first request
+(`zbus.workers.introduction`), ends with the client, and holds what the client holds there, which is
+leases, registrations and pulls. The sockets between the two have the bounds that any socket has, so
+a client that takes nothing stalls its own requests and nobody else's.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from zbus.edge.connection import Planner
+from zbus.edge.reader import DEAF
+from zbus.server.loop.fair_queue import QUANTUM
+from zbus.server.loop.socket_connection import SocketConnection
+
+HEAD_BYTES_MAX: Final = 256 << 10
+"""Of an answer: another worker is trusted, and a mistake of its must not take all memory."""
+
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d{1,15})\r\n", re.ASCII)
+_BODILESS: Final = (b"204", b"304")
+
+
+class Answers(Protocol):
+    """Who asks the other worker."""
+
+    @property
+    def stalled(self) -> bool:
+        """Its client takes nothing at the moment."""
+
+    def answered(self, response: bytes) -> None:
+        """A whole answer came."""
+
+    def streams(self, head: bytes) -> None:
+        """An answer without an end began; what comes next is more of it."""
+
+    def more(self, data: bytes) -> None:
+        """Of the answer without an end."""
+
+    def drained(self) -> None:
+        """The other worker takes requests as they come."""
+
+    def ended(self) -> None:
+        """The connection is over."""
+
+
+class Upstream(SocketConnection):
+    """See above."""
+
+    __slots__ = ("_answers", "_came", "_head_only", "_needed", "_stream")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        answers: Answers,
+        planner: Planner,
+        ready: Callable[[SocketConnection], None],
+        out_bytes_max: int,
+        now_ms: int,
+        head_only: bool = False,
+    ) -> None:
+        """`head_only`: all answers are without their bodies, those to HEAD."""
+        super().__init__(
+            sock, b"", address, DEAF, planner, ready, out_bytes_max, now_ms, None, answers.ended
+        )
+        self._answers = answers
+        self._came = bytearray()
+        self._needed = 0  # so many bytes must have come before there is another answer
+        self._stream = False
+        self.patient = 1  # it lives as long as its client
+        self.leaving = True  # the broker does not know it
+        self.work = QUANTUM
+        self._head_only = head_only
+
+    def write(self, data: bytes) -> None:
+        """Unlike a client it is heard whatever it has not taken: else both might wait."""
+        if not self.out:
+            self._ready(self)
+        self.out.append(data)
+        self.out_bytes += len(data)
+
+    def receive(self, data: bytes) -> None:
+        """Cut what came into answers."""
+        answers = self._answers
+        if self._stream:
+            answers.more(data)
+            return
+        if self._came:
+            self._came += data
+            if len(self._came) < self._needed:
+                return
+            data = bytes(self._came)
+            self._came.clear()
+        at, size = 0, len(data)
+        self._needed = 0
+        while at < size:
+            end = data.find(b"\r\n\r\n", at)
+            if end < 0:
+                if size - at > HEAD_BYTES_MAX:
+                    raise ValueError("what another worker sends is no answer")
+                break
+            length = _LENGTH.search(data, at, end + 2)
+            if length is None and data[at + 9 : at + 12] not in _BODILESS:
+                self._stream = True
+                answers.streams(data[at : end + 4])
+                if data[end + 4 :]:
+                    answers.more(data[end + 4 :])
+                return
+            stop = end + 4 + (0 if self._head_only or length is None else int(length[1]))
+            if stop > size:
+                self._needed = stop - at
+                break
+            answers.answered(data[at:stop])
+            at = stop
+        self._came += data[at:]
+
+    def crowded(self, tickets_max: int) -> bool:
+        """Nothing is read while the client takes nothing."""
+        if self.out_bytes <= self.out_bytes_max // 2:
+            self._answers.drained()
+        return self._answers.stalled

@@ -1,0 +1,86 @@
+"""Clients of other workers, as the worker that has the topic knows them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Final
+
+from zbus.documents import NOT_JSON
+from zbus.edge.connection import Planner
+from zbus.server.assembly import Assembly
+from zbus.server.loop.loop import Loop
+from zbus.server.loop.socket_connection import SocketConnection
+from zbus.wire.errors import WireError
+from zbus.workers.introduction import decode_introduction, session_id
+
+_ACCEPTS_PER_TURN: Final = 16
+
+log = logging.getLogger("zbus")
+
+
+class Visitor(SocketConnection):
+    """One of them. What it is comes before its first request, in one piece."""
+
+    __slots__ = ()
+
+    def receive(self, data: bytes) -> None:
+        self.__class__ = SocketConnection  # type: ignore[assignment]  # from here on it is like any
+        line, found, rest = data.partition(b"\n")
+        try:
+            client = decode_introduction(line if found else b"")
+        except NOT_JSON:
+            self.refuse(WireError(400, "another worker does not say whose requests come"))
+            return
+        self.address, self.principal, self.secure = client.address, client.principal, client.secure
+        self.receive(rest)
+
+
+class VisitorListener:
+    """Where other workers connect."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        assembly: Assembly,
+        router: Planner,
+        loop: Loop,
+        maker: bytes,
+        count_max: int,
+    ) -> None:
+        """`maker` is what ids of its sessions begin with."""
+        self._sock = sock
+        self._assembly = assembly
+        self._router = router
+        self._heads = assembly.make_heads()  # their plans are all of this worker
+        self._loop = loop
+        self._maker = maker
+        self._count_max = count_max
+
+    def accept(self) -> None:
+        loop = self._loop
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            if len(loop.links) >= self._count_max:
+                sock.close()  # its client is told to come again
+                continue
+            sock.setblocking(False)
+            visitor = Visitor(
+                sock,
+                session_id(self._maker),
+                "",
+                self._assembly.reader(self._heads),
+                self._router,
+                loop.ready.append,
+                loop.limits.output_bytes_max,
+                loop.now_ms,
+            )
+            visitor.patient = 1  # it goes with its client, which the other worker looks after
+            loop.add(visitor)
+
+    def close(self) -> None:
+        self._loop.watch_acceptor(self, self._sock, False)
+        self._sock.close()
