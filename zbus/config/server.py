@@ -165,7 +165,7 @@ class WorkerOptions:
         1,
         1,
         64,
-        "Processes that share out the topics (preview); a data directory is for one number of them.",
+        "Processes that share out the topics (preview); a data directory belongs to one number.",
     )
 
 
