@@ -12,7 +12,7 @@ INTEGERS = {  # field: requests that carry it, and the maximum
     "group_ack_window": ("declare", 1_000_000),
     "group_start_offset": ("declare", 2**63 - 1),
     "group_start_time": ("declare", 2**63 - 1),
-    "partitions": ("declare", 65536),
+    "partitions": ("declare", 64),
     "offset": ("consume", 2**63 - 1),
     "timeout": ("consume", 315_360_000_000),
     "batch": ("consume", 100_000),
@@ -28,6 +28,7 @@ FORMS = {  # of those that are more than a number
     **dict.fromkeys(("timeout", "delay", "ttl"), f"{DURATIONS}, from 0 to {{}} ms"),
     **dict.fromkeys(("group_start_time", "deliver_at"), TIMES),
     "bytes": f"{SIZES}, from 0 to {{}} bytes",
+    **dict.fromkeys(("partitions", "batch"), "a number from 1 to {}"),
 }
 ODD_NUMBERS = ["+1", "-1", "1_0", "1e3", "1.0", "0x10", "abc", "1 2", "\uff19", "²", "1,000", "nan"]
 ODD_NUMBERS += [str(2**63), "9" * 19, "9" * 5000]

@@ -113,7 +113,7 @@ def test_redrive_with_tokens() -> None:
 
 
 BAD = {
-    "count": ("/Dead/ops?cmd=redrive&count=0", 400, "count is at least 1"),
+    "count": ("/Dead/ops?cmd=redrive&count=0", 400, "count is a number from 1 to 100000, not '0'"),
     "offsets": ("/Dead/ops?cmd=redrive&offset=x", 400, "offset is numbers and ranges"),
     "partition": ("/Dead/ops?cmd=redrive&partition=3", 404, "Partition(3) Not Found"),
     "group": ("/Dead/no?cmd=redrive", 404, "ConsumeGroup(no) Not Found"),

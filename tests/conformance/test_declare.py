@@ -161,7 +161,8 @@ class TestDeclare:
         [
             ("durability=ram", "durability must be memory, os or disk"),
             ("topic_mask=1&durability=disk", "a memory topic is not durable"),
-            ("partitions=0", "partitions must be 1 to 64"),
+            ("partitions=0", "partitions is a number from 1 to 64, not '0'"),
+            ("partitions=three", "partitions is a number from 1 to 64, not 'three'"),
             ("partitions=65", "partitions must be 1 to 64"),
             ("group_filter=" + "a" * 128, "filter length should be <= 127"),
             ("group_order=id&group_mask=64", "group_order is one of none, key"),

@@ -212,9 +212,9 @@ def test_by_header() -> None:
     [
         ("state=dead", 400, "400: Bad Format, state is one of delayed, leased, ready"),
         ("state=Ready", 400, "400: Bad Format, state is one of delayed, leased, ready"),
-        ("count=0", 400, "400: Bad Format, count is at least 1"),
-        ("count=1001", 400, "400: Bad Format, count is a number from 0 to 1000, not '1001'"),
-        ("count=x", 400, "400: Bad Format, count is a number from 0 to 1000, not 'x'"),
+        ("count=0", 400, "400: Bad Format, count is a number from 1 to 1000, not '0'"),
+        ("count=1001", 400, "400: Bad Format, count is a number from 1 to 1000, not '1001'"),
+        ("count=x", 400, "400: Bad Format, count is a number from 1 to 1000, not 'x'"),
         (f"tag={'a' * 128}", 400, "400: Bad Format, tag has at most 127 bytes"),
         (f"key={'a' * 1_025}", 400, "400: Bad Format, key length should be <= 1024"),
         *(

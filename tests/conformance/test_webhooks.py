@@ -41,7 +41,7 @@ LEADS = "push_url leads to where webhooks may not: "
         (["push_secret: whsec_%%%"], "push_secret is whsec_ and the base64 of 24 to 64 bytes"),
         ([f"push_secret: {' '.join([SECRET] * 5)}"], "push_secret is at most 4 secrets"),
         (["push_concurrency: 0"], "push_concurrency is a number from 1 to 100"),
-        (["push_concurrency: 101"], "push_concurrency is a number from 0 to 100"),
+        (["push_concurrency: 101"], "push_concurrency is a number from 1 to 100"),
         (["push_timeout: 99"], "push_timeout is milliseconds, or a number"),
         (["push_timeout: 11m"], "push_timeout is milliseconds, or a number"),
         (["push_concurrency: 5"], "push: no endpoint is named"),

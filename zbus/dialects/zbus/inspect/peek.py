@@ -40,7 +40,7 @@ class Peek(GroupPlan):
     def __init__(self, dialect: Context, params: Params) -> None:
         super().__init__(dialect, params)
         state = params.word(b"state") or "ready"
-        count = params.count(b"count")
+        count = params.number(b"count")
         text = params.text(b"tag") or ""
         if len(text.encode()) > FILTER_BYTES_MAX:
             raise BadRequest(400, f"400: Bad Format, tag has at most {FILTER_BYTES_MAX} bytes")

@@ -37,7 +37,7 @@ class Redrive(GroupPlan):
         super().__init__(dialect, params)
         self.offsets = params.ranges(b"offset")
         self.partition = params.number(b"partition")
-        count = params.count(b"count", dialect.settings.batch_messages_max)
+        count = params.number(b"count", dialect.settings.batch_messages_max)
         self.count_max = count or min(REDRIVE_COUNT_DEFAULT, dialect.settings.batch_messages_max)
         self.to = params.text(b"to")
 

@@ -87,7 +87,7 @@ class Consume(GroupPlan):
         self.timeout_ms = params.duration(b"timeout")
         if self.timeout_ms is None and params.browser is not None and params.browser.navigates:
             self.timeout_ms = dialect.settings.navigation_timeout_ms
-        batch = params.count(b"batch", dialect.settings.batch_messages_max)
+        batch = params.number(b"batch", dialect.settings.batch_messages_max)
         accept = params.fields.get(b"accept", b"")
         self.container = b"" if batch is None else wanted_container(accept)
         window = params.number(b"consume_window") or 1

@@ -261,9 +261,9 @@ class Params:
         _, value = self._command.kinds[name], self.fields.get(name)
         return None if value is None else text_of(value)
 
-    def number(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
+    def number(self, name: bytes, maximum: int = NUMBER_MAX, readable: int = 0) -> int | None:
         """A field as a non-negative integer, None if absent or empty. `maximum` is the value of an
-        option that bounds it."""
+        option that bounds it; up to `readable` it is another's to refuse."""
         kind, value = self._command.kinds[name], self.fields.get(name)
         if not value:
             return None
@@ -272,18 +272,11 @@ class Params:
             maximum = kind.maximum
         if kind.none and value == b"none":
             return 0
-        number = parse_number(value, maximum)
-        if number is None or (kind.none and number < kind.minimum):
-            bounds = f"{kind.minimum} to {maximum}, or none" if kind.none else f"0 to {maximum}"
+        number = parse_number(value, readable or maximum)
+        if number is None or number < kind.minimum:
+            bounds = f"{kind.minimum} to {maximum}{', or none' if kind.none else ''}"
             raise self._wrong(name, value, f"is a number from {bounds}")
         return number
-
-    def count(self, name: bytes, maximum: int = NUMBER_MAX) -> int | None:
-        """The same of a number that is at least 1."""
-        count = self.number(name, maximum)
-        if count == 0:
-            raise BadRequest(400, f"400: Bad Format, {name.decode()} is at least 1")
-        return count
 
     def word(self, name: bytes, empty: bool = True) -> str:
         """A field that is one of some words, "" if absent or empty (where that may be)."""

@@ -106,7 +106,7 @@ def bounds_of(params: Params, name: bytes) -> tuple[int, int]:
         return 0, NUMBER_MAX
     assert isinstance(kind, Number)
     assert isinstance(kind.maximum, int)
-    return kind.minimum if kind.none else 0, kind.maximum
+    return kind.minimum, kind.maximum
 
 
 def own_slots(params: Params, names: Iterable[bytes]) -> dict[bytes, Slot]:

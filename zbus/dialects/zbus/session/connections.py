@@ -27,7 +27,7 @@ _json = msgspec.json.Encoder().encode
 
 def connections(dialect: Context, params: Params) -> Answered:
     """The plan of the list."""
-    count = params.count(b"count") or _COUNT_DEFAULT
+    count = params.number(b"count") or _COUNT_DEFAULT
     after = params.fields.get(b"after", b"")
 
     def answer(reply: NativeReply) -> None:

@@ -60,11 +60,11 @@ def _has_id(id: bytes, offset: int | None) -> Check | None:
     return lambda found: None if found == id else text
 
 
-def topic_changes(params: Params) -> dict[str, Any]:
+def topic_changes(params: Params, partitions_max: int) -> dict[str, Any]:
     """Fields of `TopicOptions`, and what they are to be; those that are not named stay."""
-    # How many partitions there may be is the core's to judge.
-    partitions, durability = params.number(b"partitions", 1 << 16), params.text(b"durability")
-    if durability is not None and durability not in DURABILITIES:
+    # The core judges how many there may be: a topic may have more, from before the limit.
+    partitions = params.number(b"partitions", partitions_max, 1 << 16)
+    if (durability := params.text(b"durability")) not in (None, *DURABILITIES):
         raise BadRequest(400, "400: Bad Format, durability must be memory, os or disk")
     changes: dict[str, Any] = {
         "partitions": partitions,

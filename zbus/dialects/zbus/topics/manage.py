@@ -61,7 +61,7 @@ class Declare:
         self.dialect = dialect
         self.params = params
         params.check_query()
-        self.topic_changes = topic_changes(params)
+        self.topic_changes = topic_changes(params, dialect.broker.limits.partitions_max)
         self.topic_words = read_words(params, masks.TOPIC_WORDS)
         self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
         durability = self.topic_changes.get("durability")

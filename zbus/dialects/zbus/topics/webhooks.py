@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from zbus.core.api import PUSH_CONCURRENCY_MAX as CONCURRENCY_MAX
 from zbus.core.api import PUSH_ENDPOINT_BYTES_MAX as ENDPOINT_BYTES_MAX
 from zbus.core.api import PUSH_SECRETS_MAX as SECRETS_MAX
 from zbus.core.api import GroupOptions, Push
@@ -97,12 +96,10 @@ class PushWords:
             except ValueError as error:  # which never tells the secret
                 raise BadRequest(400, f"400: Bad Format, push_secret {error}") from None
             self._changes["secret"] = secret
-        concurrency = params.number(b"push_concurrency")
-        if concurrency == 0:
-            text = f"push_concurrency is a number from 1 to {CONCURRENCY_MAX}"
-            raise BadRequest(400, f"400: Bad Format, {text}")
-        timeout_ms = params.duration(b"push_timeout")
-        given = {"concurrency": concurrency, "timeout_ms": timeout_ms}
+        given = {
+            "concurrency": params.number(b"push_concurrency"),
+            "timeout_ms": params.duration(b"push_timeout"),
+        }
         self._changes |= {name: value for name, value in given.items() if value}
 
     def forbidden(self, grant: Grant | None) -> bool:
