@@ -159,7 +159,7 @@ class TestDeclare:
     @pytest.mark.parametrize(
         ("query", "text"),
         [
-            ("durability=ram", "durability must be memory, os or disk"),
+            ("durability=ram", "durability is one of memory, os, disk"),
             ("topic_mask=1&durability=disk", "a memory topic is not durable"),
             ("partitions=0", "partitions is a number from 1 to 64, not '0'"),
             ("partitions=three", "partitions is a number from 1 to 64, not 'three'"),

@@ -62,13 +62,19 @@ def pending(client: Client) -> list[Any]:
     return [] if reply.status != 200 else document(reply)
 
 
+CRON = "cron is five fields such as 0 9 * * 1-5, or six with seconds first"
+
+
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("cron=x", "cron is five fields such as 0 9 * * 1-5 that name a time, not 'x'"),
-        ("cron=*%20*%20*%20*", "cron is five fields"),
-        ("cron=0%200%2030%202%20*", "cron is five fields"),
-        ("cron=99%20*%20*%20*%20*", "cron is five fields"),
+        ("cron=x", f"{CRON}, not 'x': wrong number of fields"),
+        ("cron=*%20*%20*%20*", f"{CRON}, not '* * * *': wrong number of fields"),
+        ("cron=0%200%2030%202%20*", f"{CRON}, not '0 0 30 2 *': bad day-of-month"),
+        ("cron=99%20*%20*%20*%20*", f"{CRON}, not '99 * * * *': bad minute"),
+        ("cron=99%20*%20*%20*%20*%20*", f"{CRON}, not '99 * * * * *': bad second"),
+        ("cron=*%2025%20*%20*%20*", f"{CRON}, not '* 25 * * *': bad hour"),
+        ("cron=*%20*%20*%20*%209", f"{CRON}, not '* * * * 9': bad day-of-week"),
         ("cron=%40daily", "cron is five fields"),
         ("cron=%D9%A1%20*%20*%20*%20*", "cron is five fields"),
         (f"cron={'1,' * 60}1%20*%20*%20*%20*", "cron is five fields"),

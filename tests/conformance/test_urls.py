@@ -154,8 +154,26 @@ class TestPercentInHeaders:
 def test_unknown_commands(request_bytes: bytes, name: str) -> None:
     _, client = declared("T")
     status, text = refused(client, request_bytes)
+    text, _, _hint = text.partition("; is it ")
     assert (status, text) == (400, f"Bad format: command({name}) not support")
     assert client.request(request_bytes).headers["content-type"] == "text/html"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cancle", "; is it cancel?"),
+        ("CONSUME", "; is it consume?"),
+        ("qurey", "; is it query?"),
+        ("txn-commit", "; is it txn_commit?"),
+        ("foo", ""),
+        ("x" * 1000, ""),
+    ],
+)
+def test_a_command_that_is_misspelt_is_named(name: str, hint: str) -> None:
+    _, client = declared("T")
+    _, text = refused(client, cmd(name, "topic: T"))
+    assert text == f"Bad format: command({name[:40]}) not support{hint}"
 
 
 @pytest.mark.parametrize("prefix", ["queue", "camellia", "mq", "_nothing"])

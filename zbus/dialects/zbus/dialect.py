@@ -32,7 +32,7 @@ from zbus.dialects.zbus.replies import (
 )
 from zbus.dialects.zbus.request.header_lines import shown, stock
 from zbus.dialects.zbus.request.json_frames import encode_json
-from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params
+from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params, hint_of
 from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
@@ -49,7 +49,7 @@ from zbus.edge.dialect import RESERVED, Parts, Report, first_segment
 from zbus.edge.forms import FORM_BYTES_MAX
 from zbus.edge.guard import Answer, Guard, Policy
 from zbus.edge.places import Place, Replies
-from zbus.edge.rights import Rights
+from zbus.edge.rights import Rights, tokens_of
 from zbus.edge.websocket import Codec
 from zbus.wire.heads.heads import Head, Heads
 from zbus.wire.replies import encode_reply
@@ -170,6 +170,7 @@ class ZbusDialect:
             if prepare is None:
                 name = shown_command(params.cmd)
                 text = f"Bad format: command({html.escape(name)}) not support"
+                text += hint_of(params.cmd.lower(), COMMANDS)
                 raise BadRequest(400, text, HTML)
             if params.crowded:
                 text = f"400: Bad Format, a query has at most {PAIRS_MAX} parameters"
@@ -288,6 +289,8 @@ class ZbusRequest:
         else:
             text = forbidden_text(shown_command(params.cmd), params.topic)
             hint = "; log in anew at /?cmd=logout" if params.opened else ""
+            if not known and not params.seed and tokens_of(params.head, self.url_token(), True):
+                hint = "; this token is not known"
             error = BadRequest(403, spelled(text, params.seed) + hint)
         return Refuse(self._dialect, params, error, loud=True)
 

@@ -39,6 +39,15 @@ def zone_of(name: str) -> tzinfo | None:
         return None
 
 
+def problem_of(cron: str) -> str:
+    """What is wrong with an expression: `bad minute`."""
+    try:
+        CronSim(cron, datetime(2000, 1, 1))
+    except CronSimError as error:
+        return str(error).lower()
+    return "it is too long, or names no time"
+
+
 class CronTimes:
     """Expressions and their times (`zbus.core.patterns.schedules.Times`)."""
 

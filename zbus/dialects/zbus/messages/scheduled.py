@@ -9,7 +9,7 @@ from zbus.core.api import SCHEDULES_PREFIX as PREFIX
 from zbus.core.api import ZONE_LINE as ZONE
 from zbus.core.api import Partition, Topic, make_row
 from zbus.core.api import without_schedule_lines as without_lines
-from zbus.dialects.zbus.messages.cron import TIMES, zone_of
+from zbus.dialects.zbus.messages.cron import TIMES, problem_of, zone_of
 from zbus.dialects.zbus.messages.put_tickets import PutPlan, PutReply
 from zbus.dialects.zbus.request.batch_formats import MESSAGES, NDJSON
 from zbus.dialects.zbus.request.params import BadRequest, Params
@@ -52,7 +52,8 @@ class Schedule:
             text = f"cron_zone is a time zone such as Europe/Berlin, not {zone[:40]!r}"
             raise BadRequest(400, f"400: Bad Format, {text}")
         if TIMES.next_ms(cron, zone, 0) is None:
-            text = f"cron is five fields such as 0 9 * * 1-5 that name a time, not {cron[:40]!r}"
+            form = "cron is five fields such as 0 9 * * 1-5, or six with seconds first"
+            text = f"{form}, not {cron[:40]!r}: {problem_of(cron)}"
             raise BadRequest(400, f"400: Bad Format, {text}")
         for name in _ALONE:
             if params.fields.get(name):

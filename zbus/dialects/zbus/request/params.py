@@ -6,6 +6,7 @@ specification's sections 3.3, 3.4 and 16.7.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from zbus.core.api import Start
@@ -88,6 +89,12 @@ class BadRequest(Exception):
         self.status = status
         self.text = text
         self.lines = lines  # header lines of the reply; refusals have no content type of their own
+
+
+def hint_of(name: bytes, known: Iterable[bytes]) -> str:
+    """Behind the refusal of a name: a similar one of those that are known, if there is one."""
+    near = get_close_matches(name.decode("latin-1"), [each.decode() for each in known], 1)
+    return f"; is it {near[0]}?" if near else ""
 
 
 class Params:
@@ -361,9 +368,7 @@ class Params:
                 continue
             if not name.startswith(b"_"):
                 known = self._command
-                names = [each.decode() for each in (*known.kinds, *known.former, *known.dashed)]
-                near = get_close_matches(name.decode("latin-1"), names, 1)
-                hint = f"; is it {near[0]}?" if near else ""
+                hint = hint_of(name, (*known.kinds, *known.former, *known.dashed))
                 shown = name[:40].decode("utf-8", "replace")
                 raise BadRequest(400, f"400: Bad Format, unknown parameter {shown!r}{hint}")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from zbus.core.api import DELAY_MS_MAX, DURABILITIES, Start
+from zbus.core.api import DELAY_MS_MAX, Start
 from zbus.core.api import SeekCheck as Check
 from zbus.dialects.zbus.request import legacy_flags as masks
 from zbus.dialects.zbus.request.params import BadRequest, Params
@@ -63,12 +63,9 @@ def _has_id(id: bytes, offset: int | None) -> Check | None:
 def topic_changes(params: Params, partitions_max: int) -> dict[str, Any]:
     """Fields of `TopicOptions`, and what they are to be; those that are not named stay."""
     # The core judges how many there may be: a topic may have more, from before the limit.
-    partitions = params.number(b"partitions", partitions_max, 1 << 16)
-    if (durability := params.text(b"durability")) not in (None, *DURABILITIES):
-        raise BadRequest(400, "400: Bad Format, durability must be memory, os or disk")
     changes: dict[str, Any] = {
-        "partitions": partitions,
-        "durability": durability,
+        "partitions": params.number(b"partitions", partitions_max, 1 << 16),
+        "durability": params.word(b"durability") or None,
         "retention_ms": params.duration(b"retention_ms"),
         "retention_bytes": params.size(b"retention_bytes"),
         "retention_count": params.number(b"retention_count"),
