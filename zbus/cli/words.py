@@ -50,7 +50,7 @@ class Cannot(Failed):
 
 
 class Nothing(Failed):
-    """Nothing came in time."""
+    """Nothing came in time, or nothing could be moved."""
 
     exit_code = 3
 

@@ -13,7 +13,7 @@ from zbus.cli.completion import of_group
 from zbus.cli.parameters import takes
 from zbus.cli.remote import ask, opened
 from zbus.cli.units import NON_NEGATIVE, POSITIVE
-from zbus.cli.words import counted, print_json
+from zbus.cli.words import Nothing, counted, print_json
 from zbus.protocol.documents import State
 from zbus.protocol.parameters import PEEK, REDRIVE, RESCHEDULE, SINGLE
 from zbus.wire.responses import Response
@@ -124,6 +124,11 @@ def redrive(
         print_json({"count": count, "stayed": stayed})
     else:
         click.echo(counted(count, "message") + (f", {stayed} stayed" if stayed else ""))
+    if stayed:
+        why = "the topic that they come from is gone, or takes none; --to TOPIC names another"
+        if not count:
+            raise Nothing(why)
+        click.echo(f"zbus: {why}", err=True)
 
 
 def _number(reply: Response, name: bytes) -> int:
