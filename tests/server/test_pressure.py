@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from zbus.core.log import GROWS_TO
 from zbus.server.process.serve import Server
 from zbus.server.watch.pressure import Pressure
 from zbus.server.watch.system_stats import OsStats, Space
+from zbus.storage.format.batch import Batch, Kind
+from zbus.storage.memory import MemoryJournal
+from zbus.storage.port import JournalFull, Lane
 from zbus.testing.world import Client, World
 
 GOES_ON = "produces are refused, consumes and acks work"
@@ -50,11 +54,22 @@ class FakeGauges:
             self.used -= self.spare
 
 
+class FullJournal(MemoryJournal):
+    """Has no room for messages, while that is said."""
+
+    full = False
+
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+        if self.full and any(batch.header.kind is Kind.DATA for batch in batches):
+            raise JournalFull("no room")
+        super().append(lane, after, batches)
+
+
 class Squeeze:
     """A world, its pressure, and three messages in T, the first of them leased."""
 
-    def __init__(self, marks: Marks | None = None) -> None:
-        self.world = World()
+    def __init__(self, marks: Marks | None = None, journal: FullJournal | None = None) -> None:
+        self.world = World(journal)
         self.gauges = FakeGauges()
         marks = Marks(disk_free_bytes_min=100 * MIB) if marks is None else marks
         self.pressure = Pressure(self.world.broker, self.gauges, lambda: self.gauges.space, marks)
@@ -120,6 +135,39 @@ def test_a_disk_with_too_little_left() -> None:
     again = restart(world).connect()
     ok(again, http("/T?cmd=ack&offset=1"))
     assert drain(again) == [b"2", b"3"], "nothing of what was refused, everything else"
+
+
+@pytest.mark.parametrize("end", ["put", "room", "unknown"])
+def test_a_disk_that_refuses_itself(end: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Without marks: it is told as long as no message is stored and no more room is seen."""
+    journal = FullJournal()
+    squeeze = Squeeze(Marks(disk_free_bytes_min=0, disk_free_percent_min=0), journal)
+    world, client, text = squeeze.world, squeeze.client, "no space left to store messages"
+    assert squeeze.disk(3) == ""
+    journal.full = True
+    put(client, "M", b"needs no disk")
+    assert squeeze.disk(3) == ""
+    for _ in range(2):
+        assert refused(client, http("/T", body=b"x", method="POST"))[0] == 507
+        put(client, "M", b"needs no disk")
+        ok(client, http("/T?cmd=ack&offset=0"))
+        assert squeeze.disk(3) == text
+        assert squeeze.disk(4) == text
+    assert document(ok(client, http("/?cmd=query")))["refusing"] == text
+    assert client.request(http("/_health/ready")).status == 503
+    assert document(ok(client, http("/_stats")))["warnings"][0]["kind"] == "refusing"
+    if end == "put":
+        journal.full = False
+        put(client, "T", b"3")
+    elif end == "unknown":
+        squeeze.gauges.space = None
+    assert squeeze.refusing == "" if end != "room" else squeeze.disk(5) == ""
+    assert client.request(http("/_health/ready")).status == 200
+    assert [record.message for record in caplog.records] == [
+        "puts are refused",
+        "accepting messages again",
+    ]
+    world.broker.check()
 
 
 def test_the_larger_of_the_two_marks_counts() -> None:

@@ -120,7 +120,6 @@ class Broker:
         # Putting.
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_and_ack, self.complete = self._completions.put, self._completions.recover
-        self.refuse_puts = puts.refuse
         self.put_refusal, self.too_large = puts.refusal, puts.too_large
         # Settling deliveries, of many as one change.
         self.ack = partial(settle.ack, runs)
@@ -498,8 +497,17 @@ class Broker:
     # -- what the process around the broker asks and decides --------------------------------
 
     def refusing(self) -> BrokerError | None:
-        """Why puts into topics on disk are refused, if they are."""
-        return self._puts.refusing
+        """Why puts into topics on disk are refused, if they are: all of them, or those for which
+        the disk itself has no room."""
+        return self._puts.refusing or self._tick.full
+
+    def refuse_puts(
+        self, error: BrokerError | None, in_memory: BrokerError | None = None, room: bool = False
+    ) -> None:
+        """As `Puts.refuse`. `room`: a disk that had none has more now."""
+        self._puts.refuse(error, in_memory)
+        if room:
+            self._tick.full = None
 
     def memory_use(self) -> MemoryUse:
         memory = self._memory

@@ -67,6 +67,7 @@ class Tick:
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
+        self.full: BrokerError | None = None  # the last write of a message to a disk found none
         self.open_commits = 0  # syncs asked for and not answered yet
         self.awaited = False  # a request waits for what is to be written
         self._written_ms = 0
@@ -229,12 +230,16 @@ class Tick:
             if topic.decided < topic.number:
                 self._decide(partition, confirms)
             if chunk is not None:
+                if self.full is not None and topic.options.durability != "memory":
+                    self.full = None
                 partition.log.append(chunk)
                 # Messages without a key fill one partition a turn: one write, not many.
                 topic.turn += 1
         else:
             first = partition.end if chunk is None else chunk.first
             self._unstage(partition, first)
+            if topic.options.durability != "memory":
+                self.full = FULL
             if chunk is not None and partition.ids is not None:
                 partition.ids.take_back(chunk)
             for ticket in puts:

@@ -103,6 +103,8 @@ class Pressure:
         self.memory_max = memory_max(gauges, marks)  # 0 = off
         self._disk: BrokerError | None = None
         self._memory: BrokerError | None = None
+        self._told: BrokerError | None = None  # in the log
+        self._full_free: int | None = None  # of the disk, when it refused messages
         self._free_before = 0  # in the heap; when it was given back last, or less since
         self._looks = 0  # in which
         self._free_least = 0  # was free all the time
@@ -112,14 +114,25 @@ class Pressure:
         self._give_back()
         self._disk = self._look_at_disk()
         self._memory = self._look_at_memory()
-        refusing, before = self._disk or self._memory, self._broker.refusing()
-        self._broker.refuse_puts(refusing, self._memory)
+        before = self._told
+        self._broker.refuse_puts(self._disk or self._memory, self._memory, self._has_more_room())
+        refusing = self._told = self._broker.refusing()
         if refusing is None:
             if before is not None:
                 log.warning("accepting messages again")
         elif before is None or before.refusal is not refusing.refusal:
             held = {kind: _mib(size) for kind, size in self._holdings.bytes_used().items() if size}
             log.warning("puts are refused", extra={"why": refusing.text, "held": held})
+
+    def _has_more_room(self) -> bool:
+        """Than when the disk itself refused a message. It may take smaller ones still, and takes
+        all of them as soon as one is stored."""
+        space = self._space()
+        if self._broker.refusing() is None or space is None:
+            self._full_free = None
+        elif self._full_free is None:
+            self._full_free = space.free
+        return space is None or space.free > (self._full_free or 0) + _MIB
 
     def _give_back(self) -> None:
         """A client that took much memory and left gives it to the system, not to this process. What
