@@ -155,6 +155,20 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert (told.level, told.text) == ("problem", f"{tmp_path / 'file'} cannot be written")
 
 
+@pytest.mark.parametrize("place", ["0", "0/00000000000000000007.log"])
+def test_what_another_account_has_restored(tmp_path: Path, place: str) -> None:
+    lane = tmp_path / "data/orders/0"
+    lane.mkdir(parents=True)
+    for base in (0, 7):
+        (lane / f"{base:020}.log").touch()
+    wrong = tmp_path / "data/orders" / place
+    told = found(tmp_path, machine(tmp_path, may_write=lambda path: path != wrong))["data"]
+    assert (told.level, told.text) == ("problem", f"{wrong} cannot be written")
+    assert "chown -R" in told.advice
+    older = lane / f"{0:020}.log"
+    assert found(tmp_path, machine(tmp_path, may_write=lambda path: path != older))["data"].level
+
+
 @pytest.mark.parametrize(
     ("mode", "level"), [(0o600, "ok"), (0o640, "ok"), (0o644, "warning"), (0o660, "warning")]
 )

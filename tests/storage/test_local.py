@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from contextlib import suppress
@@ -49,6 +50,35 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, loop: Loop) -> None:
     (tmp_path / "lock").mkdir()
     with pytest.raises(JournalError, match=f"{tmp_path} cannot hold data: .*lock"):
         loop.local(tmp_path)
+
+
+class ReadOnly(OsFiles):
+    """Segments that another account has restored."""
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        if mode == "write" and path.suffix == ".log":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return super().open(path, mode)
+
+
+@pytest.mark.parametrize("topics", [["T"], ["A", "B", "C"]])
+def test_a_segment_that_cannot_be_written(tmp_path: Path, loop: Loop, topics: list[str]) -> None:
+    """It is found at the start, and not by the first message."""
+    journal = loop.local(tmp_path)
+    for topic in topics:
+        writer = Writer((topic, 0))
+        writer.append(journal, writer.checkpoint)
+        writer.append(journal, partial(writer.data, b"a"))
+    journal.close()
+    for _ in range(2):
+        refused = loop.local(tmp_path, ReadOnly())
+        text = rf"^{tmp_path} cannot hold data: .*{topics[0]}/0/0+\.log cannot be written \(Perm"
+        with pytest.raises(JournalError, match=text):
+            stored_lanes(refused)
+        refused.close()
+    again = loop.local(tmp_path)
+    assert len(stored_lanes(again)) == len(topics)
+    again.close()
 
 
 @pytest.mark.parametrize("topic", ["../up", "lock", "reserve", ".", "ü" * 100, "a\0b", ""])

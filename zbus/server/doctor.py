@@ -37,6 +37,7 @@ from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.settings import Shard, find_problems
 from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.local.naming import SEGMENT_SUFFIX
 
 SYNCS = 20
 SYNC_BYTES = 4_096
@@ -80,6 +81,7 @@ class Machine:
     sync_s: Callable[[Path], list[float]] = lambda folder: measured(folder)
     write_cache: Callable[[Path], str] = lambda path: write_cache(path)
     clock_state: Callable[[], int] = lambda: clock_state()
+    may_write: Callable[[Path], bool] = lambda path: os.access(path, os.W_OK)
     now_s: Callable[[], float] = time.time
 
 
@@ -114,6 +116,12 @@ def folder(config: Config, machine: Machine) -> Iterator[Finding]:
         advice = f"let the account that runs the broker write there: chown it to uid {os.getuid()}"
         yield Finding("data", "problem", f"{there} cannot be written", advice)
         return
+    for lane in path.glob("*/[0-9]*"):
+        newest = max(lane.glob(f"[0-9]*{SEGMENT_SUFFIX}"), default=lane)
+        if wrong := [str(each) for each in (lane, newest) if not machine.may_write(each)]:
+            advice = f"chown -R all of {path} to uid {os.getuid()}, as after a restore as root"
+            yield Finding("data", "problem", f"{wrong[0]} cannot be written", advice)
+            return
     kind = file_system(machine.mounts, there)
     if kind in _VOLATILE:
         advice = "choose a data_dir on a disk: files here are lost when the machine stops"

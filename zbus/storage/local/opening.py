@@ -30,7 +30,7 @@ from zbus.storage.local.directory import remove_tree
 from zbus.storage.local.files import Files, opened
 from zbus.storage.local.high_water_marks import HighWaterMark
 from zbus.storage.local.segment import BadBatch, Segment, walk, walk_file
-from zbus.storage.port import JournalDamage, JournalFull, Lane
+from zbus.storage.port import JournalDamage, JournalError, JournalFull, Lane
 from zbus.storage.segments import Segments
 
 ADVICE: Final = "`zbus verify` tells more, `zbus verify --repair` takes it out"
@@ -111,6 +111,13 @@ def _open_lane(
         return None
     if naming.topic_directory(found.topic) != directory.parent.name:
         raise JournalDamage(f"{directory} holds the topic {found.topic!r}, by its name not")
+    newest = found.segments[-1].path
+    try:
+        with suppress(JournalFull), opened(files, newest, "write"):
+            return found
+    except OSError as error:
+        text = f"cannot hold data: {newest} cannot be written ({error.strerror or error})"
+        raise JournalError(f"{directory.parent.parent} {text}") from error
     return found
 
 
