@@ -66,6 +66,25 @@ def test_every_message_arrives_once(
     assert others[-1].headers["consume_group"] == "g"
 
 
+@pytest.mark.parametrize(
+    ("messages", "batch", "processes", "put"),
+    [(10, 1_000, 1, 10), (25, 10, 1, 20), (10, 10, 2, 10), (25, 10, 2, 20)],
+)
+def test_no_more_is_put_than_is_wanted(
+    broker: FakeBroker, messages: int, batch: int, processes: int, put: int
+) -> None:
+    options = Options(
+        mode="produce",
+        url=broker.url,
+        connections=2,
+        messages=messages,
+        batch=batch,
+        processes=processes,
+    )
+    assert run_load(options).phase("produce").messages == put
+    assert len(broker.messages) == put
+
+
 def test_consume_ends_when_the_topic_is_empty(broker: FakeBroker) -> None:
     broker.messages.extend([b"x\r\n\r\n"] * 25)
     report = run_load(Options(mode="consume", url=broker.url, messages=100, connections=3))

@@ -12,6 +12,8 @@ from ctypes import Array, c_ulonglong
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
+import attrs
+
 from zbus.cli.bench.generator import Generator
 from zbus.cli.bench.options import Options
 from zbus.cli.bench.report import Phase, Report
@@ -26,6 +28,7 @@ Progress = Callable[[str, int], None]
 
 def run_load(options: Options, progress: Progress = lambda _phase, _messages: None) -> Report:
     """Run a load and measure it. Raises `Refused` or `Unreachable` if it cannot begin."""
+    options = attrs.evolve(options, batch=min(options.batch, options.messages))
     _declare(options)
     phases: list[Phase] = []
     for name in options.phases:
@@ -51,10 +54,11 @@ def _declare(options: Options) -> None:
 
 
 def _run_phase(options: Options, name: str, messages: int, progress: Progress) -> Phase:
-    workers = min(options.processes, options.connections)
-    shares = list(
-        zip(_shares(options.connections, workers), _shares(messages, workers), strict=True)
-    )
+    # What is put is put in whole batches, and no more of them than are wanted.
+    unit = options.batch if name == "produce" else 1
+    workers = min(options.processes, options.connections, messages // unit)
+    each = [unit * share for share in _shares(messages // unit, workers)]
+    shares = list(zip(_shares(options.connections, workers), each, strict=True))
     if workers == 1:
         return Generator(options, name, *shares[0], lambda done: progress(name, done)).run()
     return _run_workers(options, name, shares, progress)
