@@ -69,7 +69,13 @@ class TestIn:
         assert ok(client, produce(NDJSON, b"1")).headers["count"] == "1"
 
     @pytest.mark.parametrize(
-        "case", ["APPLICATION/X-NDJSON", "application/x-ndjson; charset=utf-8"]
+        "case",
+        [
+            "APPLICATION/X-NDJSON",
+            "application/x-ndjson; charset=utf-8",
+            "application/ndjson",
+            "application/jsonl; charset=utf-8",
+        ],
     )
     def test_the_type_is_read_as_a_media_type(self, case: str) -> None:
         _, client = declared("T")

@@ -22,7 +22,7 @@ from zbus.dialects.zbus.messages.put_tickets import NOT_RARE, BatchReply, PutRep
 from zbus.dialects.zbus.messages.rpc import call_service
 from zbus.dialects.zbus.messages.scheduled import Schedule
 from zbus.dialects.zbus.replies import NativeReply
-from zbus.dialects.zbus.request.batch_formats import MESSAGES, NDJSON, Columns, decode_columns
+from zbus.dialects.zbus.request.batch_formats import NDJSON, Columns, container_of, decode_columns
 from zbus.dialects.zbus.request.params import ALLOW, BadRequest, Params
 from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.stored import (
@@ -36,7 +36,7 @@ from zbus.dialects.zbus.request.stored import (
     shown,
 )
 from zbus.dialects.zbus.schema.kinds import ID_BYTES_MAX
-from zbus.edge.bodies import decode_body, media_type_of, refusal_of
+from zbus.edge.bodies import decode_body, refusal_of
 from zbus.edge.connection import Connection
 from zbus.edge.forms import check_charset
 from zbus.edge.shape_plans import Filled
@@ -102,8 +102,7 @@ class Produce:
         # Its id is its key: then the heads of a client's messages do not differ in more than that.
         self.idempotent = not self.once and params.flag(b"idempotent")
         self.body = params.fields.get(b"body", b"")  # of a request that has none of its own
-        media_type = media_type_of(params.fields)
-        self.container = media_type if media_type in (MESSAGES, NDJSON) else b""
+        self.container = container_of(params.fields)
         self.request_lines = self._request_lines(
             params.fields, params.head.contained, self.tag, self.key
         )

@@ -11,9 +11,8 @@ from zbus.core.api import Partition, Topic, make_row
 from zbus.core.api import without_schedule_lines as without_lines
 from zbus.dialects.zbus.messages.cron import TIMES, problem_of, zone_of
 from zbus.dialects.zbus.messages.put_tickets import PutPlan, PutReply
-from zbus.dialects.zbus.request.batch_formats import MESSAGES, NDJSON
+from zbus.dialects.zbus.request.batch_formats import container_of
 from zbus.dialects.zbus.request.params import BadRequest, Params
-from zbus.edge.bodies import media_type_of
 from zbus.edge.connection import Connection
 from zbus.wire.target import encode_header_value
 
@@ -59,7 +58,7 @@ class Schedule:
             if params.fields.get(name):
                 text = f"cron and {name.decode()} do not go together"
                 raise BadRequest(400, f"400: Bad Format, {text}")
-        if media_type_of(params.fields) in (MESSAGES, NDJSON):
+        if container_of(params.fields):
             raise BadRequest(400, "400: Bad Format, cron is for one message, not for a batch")
         return cls(cron, zone)
 

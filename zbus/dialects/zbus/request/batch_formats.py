@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 from codecs import utf_8_decode
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -20,6 +20,7 @@ import msgspec
 
 from zbus.core.api import Chunk, Group, Raw, Slice, Topic
 from zbus.dialects.zbus.request.header_lines import Form, split_lines, stock, text_of
+from zbus.edge.bodies import media_type_of
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
 from zbus.wire.messages import parse_in_steps
@@ -29,6 +30,14 @@ MESSAGES = b"application/vnd.zbus.messages"
 NDJSON = b"application/x-ndjson"
 JSON = b"application/json"
 BATCHES = b"application/vnd.zbus.batches"
+_SENT = {type: type for type in (MESSAGES, NDJSON)}
+_SENT |= dict.fromkeys((b"application/ndjson", b"application/jsonl"), NDJSON)
+"""Media types of batches that come in; some senders know JSON lines by other names."""
+
+
+def container_of(fields: Mapping[bytes, bytes]) -> bytes:
+    """Which batch the body of a request is; empty if it is one message."""
+    return _SENT.get(media_type_of(fields), b"")
 
 
 @lru_cache(maxsize=4096)
