@@ -42,7 +42,7 @@ def test_every_parameter_has_both(command: bytes, dashed: bytes, name: bytes) ->
             assert value_of(found, name) == b"7"
             assert not found.problem
             assert dashed not in found.fields
-            found.check_query()
+            found.check_names()
 
 
 @pytest.mark.parametrize("command", sorted(CHECKED))
@@ -77,6 +77,59 @@ def test_an_unknown_name_in_a_query_is_refused(command: bytes) -> None:
 def test_what_it_may_be(query: str, hint: str) -> None:
     _, client = declared("T/g?ack=true")
     assert hint in refused(client, http(f"/T/g?cmd={query}"))[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("group-max-atempts: 3", "'group-max-atempts'; is it group-max-attempts?"),
+        ("retention_m: 3", "'retention_m'; is it retention_ms?"),
+        ("topic_maks: 64", "'topic_maks'; is it topic_mask?"),
+        ("groupp: g", None),
+        ("x-group-max-atempts: 3", None),
+        ("topic_marks: 3", "'topic_marks'; is it topic_mask?"),
+        ("leese: 3", None),
+        ("retention-policy: none", None),
+    ],
+)
+def test_a_header_of_a_declare_that_is_nearly_an_option(line: str, hint: str | None) -> None:
+    """Other header lines are of proxies and of stock clients."""
+    world = World()
+    client = world.connect()
+    for request in (
+        http("/T?cmd=declare", line),
+        cmd("declare", "topic: T", line),
+        http("/", "cmd: declare", "topic: T", line),
+    ):
+        if hint is None:
+            ok(client, request)
+        else:
+            assert hint in refused(client, request)[1]
+            assert not world.broker.topics
+    ok(client, http("/T?cmd=declare"))
+    ok(client, http("/T?cmd=query", line))
+
+
+@pytest.mark.parametrize("command", sorted(CHECKED))
+def test_an_unknown_name_in_json_is_refused(command: bytes) -> None:
+    socket = connected(World())
+    said = socket.ask({"cmd": command.decode(), "topic": "T", "zqx": 1})
+    assert (said["status"], said["body"]) == (400, "400: Bad Format, unknown parameter 'zqx'")
+    said = socket.ask({"cmd": "declare", "topic": "T", "group_leese": "5m"})
+    assert "is it group_lease?" in said["body"]
+    for free in (
+        {"_zqx": 1},
+        {"token": "x"},
+        {"window": 1},
+        {"headers": {"User-Agent": "a", "x-b": "c"}},
+    ):
+        frame = msgspec.json.encode({"cmd": command.decode(), "topic": "T", **free}).decode()
+        assert not any(
+            b"unknown parameter" in told.data for told in socket.exchange(socket.frame(frame))
+        )
+    socket = connected(World())
+    assert socket.ask({"cmd": "declare", "topic": "T"})["status"] == 200
+    assert socket.ask({"cmd": "produce", "topic": "T", "zqx": 1})["status"] == 200
 
 
 @pytest.mark.parametrize("name", ["lease", "group_lease", "group-lease", "group_ack_timeout"])

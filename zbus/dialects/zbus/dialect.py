@@ -179,8 +179,8 @@ class ZbusDialect:
                 raise BadRequest(400, f"400: Bad Format, {params.problem}")
             if params.only_looks and params.cmd not in READS and params.cmd != b"produce":
                 raise BadRequest(405, LOOKING, ALLOW)
-            if not params.named and params.cmd in CHECKED:
-                params.check_query()
+            if params.cmd in CHECKED and (params.head.json or not params.named):
+                params.check_names()
             params.check_required()
             return prepare(self, params)
         except BadRequest as error:

@@ -43,17 +43,24 @@ from zbus.wire.target import (
 
 _EVERYWHERE = frozenset(
     (
+        b"cmd",
         b"topic",
         b"consume_group",
         b"group",
         b"id",
         b"timeout",
         b"token",
-        # Header lines of HTTP that a request goes by.
+        # Header lines of HTTP.
         b"accept",
-        b"content_type",
+        b"authorization",
         b"content_encoding",
+        b"content_type",
+        b"host",
         b"last_event_id",
+        b"origin",
+        b"traceparent",
+        b"tracestate",
+        b"user_agent",
         # What stock clients send with any command.
         b"ack",
         b"body",
@@ -68,6 +75,7 @@ _EVERYWHERE = frozenset(
     )
 )
 
+_DECLARED = b"group", b"topic", b"retention"
 _EVERYWHERE_DASHED = frozenset(name.replace(b"_", b"-") for name in _EVERYWHERE)
 
 _ENCODED = frozenset(name.encode() for name in PERCENT_DECODED)
@@ -91,9 +99,10 @@ class BadRequest(Exception):
         self.lines = lines  # header lines of the reply; refusals have no content type of their own
 
 
-def hint_of(name: bytes, known: Iterable[bytes]) -> str:
+def hint_of(name: bytes, known: Iterable[bytes], near_at: float = 0.6) -> str:
     """Behind the refusal of a name: a similar one of those that are known, if there is one."""
-    near = get_close_matches(name.decode("latin-1"), [each.decode() for each in known], 1)
+    names = [each.decode() for each in known]
+    near = get_close_matches(name.decode("latin-1"), names, 1, near_at)
     return f"; is it {near[0]}?" if near else ""
 
 
@@ -360,15 +369,21 @@ class Params:
             raise self._wrong(name, value, form)
         return ranges
 
-    def check_query(self) -> None:
-        """Refuse a query that holds a name which the command does not know, nor all commands. (In
-        headers, others than the sender put names of their own.)"""
-        for name in self.query_names:
+    def check_names(self) -> None:
+        """Refuse a query, or JSON, that holds a name which the command does not know, nor all
+        commands. In headers others than the sender put names of their own: there a name is refused
+        if it is nearly that of an option of what is declared."""
+        known = self._command
+        all_known = (*known.kinds, *known.former, *known.dashed)
+        lines = self.head.fields if self.head.json or self.cmd == b"declare" else _NONE
+        for name in (*self.query_names, *lines):
             if self.takes(name) or name in _EVERYWHERE or name in _EVERYWHERE_DASHED:
                 continue
-            if not name.startswith(b"_"):
-                known = self._command
-                hint = hint_of(name, (*known.kinds, *known.former, *known.dashed))
+            is_line = name in lines and not self.head.json
+            if name.startswith((b"_", b"x-")) or (is_line and not name.startswith(_DECLARED)):
+                continue
+            hint = hint_of(name, all_known, 0.8 if is_line else 0.6)
+            if hint or not is_line:
                 shown = name[:40].decode("utf-8", "replace")
                 raise BadRequest(400, f"400: Bad Format, unknown parameter {shown!r}{hint}")
 

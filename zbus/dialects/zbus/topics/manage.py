@@ -60,7 +60,7 @@ class Declare:
     def __init__(self, dialect: Context, params: Params) -> None:
         self.dialect = dialect
         self.params = params
-        params.check_query()
+        params.check_names()
         self.topic_changes = topic_changes(params, dialect.broker.limits.partitions_max)
         self.topic_words = read_words(params, masks.TOPIC_WORDS)
         self.topic_mask = read_mask(params, b"topic_mask", masks.TOPIC_WORDS, self.topic_words)
@@ -232,7 +232,7 @@ class Seek(GroupPlan):
 
     def __init__(self, dialect: Context, params: Params) -> None:
         super().__init__(dialect, params)
-        params.check_query()
+        params.check_names()
         start = params.start(b"from")
         if start is None:
             raise BadRequest(400, f"400: Bad Format, Missing from: {FORMS}")
