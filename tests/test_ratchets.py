@@ -47,7 +47,7 @@ FIELDS: dict[str, int] = {
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 34,
     "protocol.documents.Stats": 25,
-    "protocol.documents.TopicInfo": 24,
+    "protocol.documents.TopicInfo": 25,
     "protocol.documents.Why": 21,
     "semq.endpoint.links.Link": 16,
     "semq.endpoint.outbox.Row": 20,

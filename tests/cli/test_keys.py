@@ -11,7 +11,10 @@ import pytest
 from zbus.cli.keys import HELP, View, each_key, watch_keys
 from zbus.cli.top import SORTS, Row, ordered
 
-ALL = [Row(name, "", n, 9.0 - n, 0.0, 0, 0, 0, 0) for n, name in enumerate(("Orders", "jobs", "b"))]
+ALL = [
+    Row(name, "", n, n, 0, 9.0 - n, 0.0, 0, 0, 0, 0)
+    for n, name in enumerate(("Orders", "jobs", "b"))
+]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +24,8 @@ ALL = [Row(name, "", n, 9.0 - n, 0.0, 0, 0, 0, 0) for n, name in enumerate(("Ord
         (["s"], "out_rate", False, "", False),
         (["s", "s"], "lag", False, "", False),
         (["ss"], "lag", False, "", False),
-        (["S", "S"], "consumers", False, "", False),
+        (["S", "S"], "put", False, "", False),
+        (["SSS", "S"], "consumers", False, "", False),
         (["s"] * len(SORTS), "in_rate", False, "", False),
         (["r"], "in_rate", True, "", False),
         (["r", "r"], "in_rate", False, "", False),

@@ -54,6 +54,7 @@ TOPIC_KEYS = [
     "partitionCount",
     "serverAddress",
     "serverVersion",
+    "storedCount",
     "topicName",
 ]
 

@@ -158,20 +158,47 @@ def test_a_topic_in_memory_forgets_what_is_finished() -> None:
     assert int(reply.headers["skipped"]) == int(reply.headers["offset"]) == first(world)
 
 
-def test_it_is_no_lag() -> None:
+def test_it_is_no_lag_of_its_topic() -> None:
+    """Where others are read. `zbus top` shows of each group what `zbus query` shows."""
     _, client = world_of("/rd?cmd=declare")
     ok(client, http("/rd/work?cmd=declare"))
     put(client, "rd", b"a", b"b", b"c")
     assert pull(client, "/rd/work").body == b"a"
 
-    def lags() -> dict[str, int]:
-        rows: list[Row] = rows_of(
-            convert(document(ok(client, http("/?cmd=server"))), ServerInfo), {}, 0
-        )
-        return {row.group: row.lag for row in rows}
+    def rows() -> list[Row]:
+        server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
+        return [row for row in rows_of(server, {}, 0) if row.topic == "rd"]
 
-    assert lags() == {"": 2, "rd": 0, "work": 2}
+    def lags() -> dict[str, int]:
+        return {row.group: row.lag for row in rows()}
+
+    assert lags() == {"": 2, "rd": 3, "work": 2}
+    assert {row.group: row.finished for row in rows()} == {"": 1, "rd": 0, "work": 1}
     assert group_of(client, "/rd/rd")["messageCount"] == 3, "as stock clients know it"
     assert pull(client, "/rd/rd").body == b"a"
     assert pull(client, "/rd/work").body == b"b"
     assert lags() == {"": 2, "rd": 2, "work": 1}
+
+
+def test_what_nobody_reads_is_the_lag() -> None:
+    _, client = world_of("/rd?cmd=declare")
+    put(client, "rd", b"a", b"b", b"c")
+    server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
+    assert [(row.group, row.lag) for row in rows_of(server, {}, 0)] == [("", 3), ("rd", 3)]
+
+
+def test_top_shows_what_is_stored() -> None:
+    """And beside it what was ever put, from which rates are."""
+    world, client = world_of("/rd/work?cmd=declare&retention_done=1")
+    fill(client, "rd", 4_000)
+    server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
+    before = {(row.topic, row.group): row for row in rows_of(server, {}, 0)}
+    work(client, "/rd/work", 4_000)
+    world.advance(3_000)
+    put(client, "rd", b"a", b"b")
+    server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
+    topic, group = rows_of(server, before, 2.0)
+    assert topic.messages == group.messages == 4_002 - first(world)
+    assert topic.put == topic.finished + topic.lag == group.finished + group.lag == 4_002
+    assert group.finished > 3_500
+    assert (topic.in_rate, group.out_rate) == (1.0, group.finished / 2)

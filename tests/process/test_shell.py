@@ -215,7 +215,7 @@ def test_top(broker: BrokerProcess, zbus: Zbus) -> None:
     text = zbus("top", "--once", "--interval", "0.1", "--sort", "lag").stdout
     assert re.match(r"\d+ connections?, \d+ MiB", text.splitlines()[0])
     assert re.match(r"\d+ connections?, \d+ MiB", text)
-    assert text.splitlines()[1].split()[:4] == ["topic", "group", "messages", "in/s"]
+    assert text.splitlines()[1].split()[:4] == ["topic", "group", "messages", "put"]
     assert "Busy" in text
 
 

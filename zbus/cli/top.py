@@ -33,7 +33,9 @@ class Row:
 
     topic: str
     group: str  # empty: the topic itself
-    messages: int  # ever put; of a group, ever finished
+    messages: int  # stored in the topic
+    put: int  # ever, into the topic
+    finished: int  # ever, by the group; of a topic, by the slowest one
     in_rate: float
     out_rate: float
     lag: int  # ready to be delivered
@@ -50,29 +52,31 @@ def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: flo
     """One row for each topic and each of its groups."""
     found: list[Row] = []
 
-    def rate(topic: str, group: str, messages: int) -> float:
+    def rate(topic: str, group: str, column: str, now: int) -> float:
         last = before.get((topic, group))
         # A topic that was removed and made again begins from nothing.
-        return max(0.0, (messages - last.messages) / seconds) if last and seconds > 0 else 0.0
+        return max(0.0, (now - getattr(last, column)) / seconds) if last and seconds > 0 else 0.0
 
     for topic in server.topics.values():
-        name, depth = topic.name, topic.message_depth
-        coming = rate(name, "", depth)
+        name, stored, depth = topic.name, topic.stored_count, topic.message_depth
+        coming = rate(name, "", "put", depth)
         groups = []
         for group in topic.groups:
             counts = (group.message_count, group.leased_count, group.delayed_count)
             done = depth - sum(counts)
-            going = rate(name, group.name, done)
-            people = group.consumer_count
-            if group.unclaimed:
-                counts = (0, 0, 0)  # an unclaimed group waits for no consumer
-            groups.append(Row(name, group.name, done, coming, going, *counts, people))
-        lag = max((row.lag for row in groups), default=0)
+            going = rate(name, group.name, "finished", done)
+            figures = (stored, depth, done, coming, going, *counts, group.consumer_count)
+            groups.append(Row(name, group.name, *figures))
+        # A group that no consumer has asked for does not hold up its topic.
+        unclaimed = {group.name for group in topic.groups if group.unclaimed}
+        read = [row for row in groups if row.group not in unclaimed] or groups
+        lag = max((row.lag for row in read), default=0)
         leased = sum(row.leased for row in groups)
-        delayed = max((row.delayed for row in groups), default=0)
+        delayed = max((row.delayed for row in read), default=0)
+        done = min((row.finished for row in read), default=0)
         going = sum(row.out_rate for row in groups)
-        people = topic.consumer_count
-        found.append(Row(name, "", depth, coming, going, lag, leased, delayed, people))
+        figures = (stored, depth, done, coming, going, lag, leased, delayed, topic.consumer_count)
+        found.append(Row(name, "", *figures))
         found.extend(groups)
     return found
 

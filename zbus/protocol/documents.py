@@ -202,6 +202,7 @@ class TopicInfo(Document, frozen=True, kw_only=True):
     settled_ms: Annotated[
         Count, about("How long it is known what became of messages; absent: it is not.")
     ] = 0
+    stored_count: Annotated[Count, about("Messages in its log, read or not.")] = written(int)
     temporary: bool = False
     name: Name = written(str, "topicName")
 

@@ -114,6 +114,7 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
         server_address=_address(settings.address, settings.tls),
         server_version=settings.version,
         settled_ms=options.settled_ms,
+        stored_count=sum([part.visible - part.first for part in topic.partitions]),
         temporary=bool(options.temporary),
         name=topic.name,
     )
