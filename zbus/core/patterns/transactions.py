@@ -436,8 +436,9 @@ class _Called(Silent):
 
 
 def _not_staged(first: int, end: int) -> BrokerError:
-    text = f"some of the offsets {first} to {end} are not staged, or no longer"
-    return BrokerError(Refusal.CONFLICT, text)
+    one = f"offset {first} is not staged, or no longer"
+    many = f"some of the offsets {first} to {end - 1} are not staged, or no longer"
+    return BrokerError(Refusal.CONFLICT, one if end - first == 1 else many)
 
 
 def _busy() -> BrokerError:

@@ -141,7 +141,7 @@ class NativeAnswering(Answering):
 
     def respond_error(self, error: BrokerError) -> None:
         lines = retry_line(error)
-        if error.refusal is Refusal.CONFLICT:
+        if error.name and error.refusal is Refusal.CONFLICT:
             lines = b"offset: %b\r\n" % error.name.encode()
         elif error.refusal is Refusal.NOT_LEASED:
             lines = b"reason: not-leased\r\n"
