@@ -167,6 +167,7 @@ class AdfWorld:
 
     def drain(self, serve: Callable[[Stranger], None]) -> None:
         """All that has to come, comes."""
+        self._end()
         for queue in self.book.queues.values():
             client = JsonClient(self, self.machine.connect(), 0)
             self.clients[client.connection.socket.fileno()] = client
@@ -219,10 +220,10 @@ class AdfClient(Stranger):
         elif what == "count":
             self.send(Call("count", queue, self.world.new_id(), 0))
         elif what == "clear":
-            self._drop(queue, "clear")
+            self.drop(queue, "clear")
         elif what == "queue" and queue.volatile:
             if random.random() < 0.5:
-                self._drop(queue, "deletequeue")
+                self.drop(queue, "deletequeue")
             else:
                 self.send(Call("createqueue", queue, self.world.new_id(), 0))
         elif what == "in use":
@@ -259,7 +260,7 @@ class AdfClient(Stranger):
         self.world.book.settle(handed, action)
         self.send(Call(action, handed.queue, ids[0], 0, handed=handed))
 
-    def _drop(self, queue: Deque, action: str) -> None:
+    def drop(self, queue: Deque, action: str) -> None:
         removal = self.world.book.drop(queue, action == "deletequeue")
         self.send(Call(action, queue, self.world.new_id(), 0, removal=removal))
 

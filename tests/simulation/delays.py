@@ -103,6 +103,7 @@ class Try:
     mails: list[tuple[Mail, int, bool]]  # with the number of the last hand-out; it lived
     release: bool = False
     open: bool = True
+    beaten: bool = False  # another that was sent meanwhile may have ended them
 
 
 class Delays:
@@ -204,6 +205,9 @@ class Delays:
             return
         attempt.open = False
         self._tries.remove(attempt)
+        if attempt.status == DELETED and code != 404:
+            for other in self._tries:
+                other.beaten = other.beaten or other.id == attempt.id
         for mail, number, lived in attempt.mails:
             same = mail.number == number
             leased = (
@@ -227,6 +231,7 @@ class Delays:
             elif code == 404:
                 alive = lived and same and not mail.may_have_expired(now_ms)
                 alive = alive and mail.tried == {DELETED} and mail.hands <= mail.max_retry
+                alive = alive and not attempt.beaten
                 self.check(not alive or mail.settling > 0, f"{name} is told not to be there")
 
     def _end(self, mail: Mail, now_ms: int) -> None:

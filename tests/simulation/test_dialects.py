@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from tests.limits import checked
-from tests.simulation.adf import AdfWorld
+from tests.simulation.adf import AdfClient, AdfWorld, HttpClient
 from tests.simulation.camellia import CamelliaWorld
+from tests.simulation.delays import DELETED, Delays, Fate, Mail
 from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.simulation import Simulation
 from zbus.testing.simulation.machine import Machine
@@ -75,6 +76,40 @@ def test_a_long_poll_of_who_sends_no_more_is_answered(known: bool) -> None:
     assert reply.status == 200
     assert b'"delayMsgList":[]' in reply.body
     assert not connection.alive
+
+
+@pytest.mark.parametrize(("code", "wrong"), [(200, 0), (503, 0), (0, 0), (404, 1)])
+def test_of_two_that_delete_a_message_one_may_miss_it(code: int, wrong: int) -> None:
+    """Whichever asked first, if the other was not told that it is missing, too."""
+    found: list[str] = []
+    topic = Delays("T", lambda right, text: None if right else found.append(text))
+    mail = Mail(1, "id", b"1:", 0, 1_000, 3, sent_ms=1, fate=Fate.LIVE, produced_ms=1)
+    topic.mails[1] = mail
+    first, second = topic.attempt("id", DELETED, 2), topic.attempt("id", DELETED, 2)
+    topic.attempted(second, code, 3)
+    topic.attempted(first, 404, 4)
+    assert len(found) == wrong
+
+
+def test_what_is_removed_behind_a_pull_that_waits_is_not_owed() -> None:
+    """Its client left before it could be told that the queue is removed."""
+    simulation = Adf(0)
+    simulation.machine.start()
+    (world,) = simulation.dialects.worlds
+    assert isinstance(world, AdfWorld)
+    client = HttpClient(world, simulation.machine.connect(), 1)
+    world.clients[client.number] = client
+    empty, queue = world.book.queues["/q/1"], world.book.queues["volatile"]
+    simulation.crowd.clients.append(client)
+    client.push(queue)
+    simulation.crowd.exchange(client)
+    AdfClient.pull(client, empty, 0)
+    AdfClient.pull(client, queue, 0)
+    client.drop(queue, "deletequeue")
+    client.connection.send(bytes(client.unsent[:-1]))
+    del client.unsent[:-1]
+    simulation.crowd.settle()  # the message is pulled, and then the queue is removed
+    simulation.finish()
 
 
 def _post(verb: str, form: str) -> bytes:
