@@ -37,6 +37,7 @@ AMID = {
     "a pull": WAITS,
     "many pulls": WAITS * 200,
     "more pulls than end in a turn": WAITS * 1_000,
+    "more pulls than are read": WAITS * 1_100,
     "puts behind a pull": WAITS + ask("/M", body="x") * 20,
     "pulls by id": b"".join(ask("/T?cmd=consume", f"id: {n}") for n in range(50)),
     "a pull with a timeout": ask("/T?cmd=consume&timeout=60000"),

@@ -7,9 +7,13 @@ from random import Random
 
 import pytest
 
+from tests.dialects.dialects import DIALECTS, DialectCase
 from zbus.storage.port import Verdict
 from zbus.testing.disk import Operation
 from zbus.testing.simulation import Machine, Options, Reply, request
+
+WAITING = ("native", "adf", "camellia")
+"""Dialects whose pulls over HTTP wait."""
 
 
 def ask(machine: Machine, data: bytes) -> Reply:
@@ -108,3 +112,28 @@ def test_half_a_request_is_worth_nothing() -> None:
     machine.settle()
     assert not connection.alive
     assert ask(machine, request("consume", "T", timeout=0)).status == 204
+
+
+@pytest.mark.parametrize("dialect", [one for one in DIALECTS if one.name in WAITING], ids=str)
+@pytest.mark.parametrize("how", ["finish", "reset"])
+def test_who_is_gone_is_given_nothing_though_too_many_of_its_requests_wait(
+    dialect: DialectCase, how: str
+) -> None:
+    """No more of them are read then, and the end of the connection is noticed all the same."""
+    machine = Machine(Random(0), options=Options(tickets_per_connection_max=2))
+    machine.start()
+    assert ask(machine, request("declare", "T")).status == 200
+    ask(machine, dialect.put("T", b"1"))
+    assert dialect.bodies(dialect.read(ask(machine, dialect.pull("T")))) == [b"1"]
+    gone = machine.connect()
+    gone.send(b"".join(dialect.pull("T") for _ in range(8)))
+    machine.settle()
+    assert gone.socket.inbound == b""
+    gone.send(dialect.pull("T"))
+    machine.settle()
+    assert gone.socket.inbound != b""  # nor is the end behind it seen by reading
+    getattr(gone, how)()
+    machine.settle()
+    assert not gone.alive
+    ask(machine, dialect.put("T", b"2"))
+    assert dialect.bodies(dialect.read(ask(machine, dialect.pull("T")))) == [b"2"]

@@ -175,9 +175,8 @@ class Connection(Session):
         # A stream takes the whole connection: nothing is read from it any more, and this is sent
         # when there was nothing else for a while. None = there is no stream.
         self.heartbeat: bytes | None = None
-        self.put_lines: tuple[object, bytes] | None = (
-            None  # a plan, and what it stores for this peer
-        )
+        # A plan, and what it stores for this peer.
+        self.put_lines: tuple[object, bytes] | None = None
         self.sample: Sample | None = None  # of the next request
         self.closing = False  # send what is there, wait for open tickets, then close
         self.broken = False  # nothing more is understood from this peer: do not wait for long

@@ -55,9 +55,8 @@ class Socket:
     def shutdown(self) -> None:
         """End it; who waits is woken."""
         try:
-            socket.socket.shutdown(
-                self._socket, socket.SHUT_RDWR
-            )  # of TLS: no plain bytes after it
+            # Not that of TLS: no plain bytes after it.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass
 

@@ -538,9 +538,8 @@ class Topic:
             if options.dedupe_live is not (partition.ids is not None):
                 partition.keep_ids(ActiveIds() if options.dedupe_live else None)
         self.has_put_hooks = options.calls or options.remembers_ids  # a put is not just stored
-        self.minimal_headers = (
-            options.minimal_headers and not options.calls
-        )  # a service may need to know who asks
+        # A service may need to know who asks.
+        self.minimal_headers = options.minimal_headers and not options.calls
         self.retains = options.retains
         self.competing = options.competing
 

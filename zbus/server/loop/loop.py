@@ -28,7 +28,7 @@ from zbus.server.loop.fair_queue import HEAVY_BELOW, QUANTUM, SMALL_BYTES, TURN_
 from zbus.server.loop.faults import FaultyLinks
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.output import Output
-from zbus.server.loop.readiness import READ, WRITE, Events, Readiness
+from zbus.server.loop.readiness import GONE, READ, WRITE, Events, Readiness
 from zbus.server.loop.sampling import Sampler
 from zbus.server.loop.silence import PAUSE_S, Silence
 from zbus.server.loop.socket_connection import SocketConnection
@@ -61,11 +61,9 @@ class Loop:
         """`readiness` is how a simulation says which of its sockets are ready."""
         self._clock = clock
         self._broker = broker
-        broker.request_clock.received_ms, broker.request_clock.ahead_ms = (
-            clock.received_ms,
-            clock.ahead_ms,
-        )
-        broker.request_clock.drift_ms = clock.drift_ms
+        asked = broker.request_clock
+        asked.received_ms, asked.ahead_ms = clock.received_ms, clock.ahead_ms
+        asked.drift_ms = clock.drift_ms
         faulty = FaultyLinks(self.drop, broker.faults)
         self.failed = faulty.failed
         broker.drop_sessions_by(faulty.drop)
@@ -80,9 +78,8 @@ class Loop:
         self._ring = FairQueue(self._serve_in_turn)
         self._queue = self._ring.links
         self.resume = broker.resume
-        self._leaving: deque[SocketConnection] = (
-            deque()
-        )  # are gone, and the broker does not know all of it
+        # Are gone, and the broker does not know all of it.
+        self._leaving: deque[SocketConnection] = deque()
         self._ends_left = _ENDS_PER_TURN  # of their pulls and calls, in this turn
         self._acceptors: list[Acceptor] = []
         self.sweep: ConnectionTimeouts | None = None
@@ -320,6 +317,8 @@ class Loop:
             return
         if mask & WRITE:
             self.output.flush(link)
+        if mask & GONE:
+            return self._hung_up(link)
         if mask == WRITE or link.queued:
             return
         if link.stalled and mask == READ and not link.closing:
@@ -437,9 +436,8 @@ class Loop:
 
     def drained(self) -> bool:
         """Everything that was to be said after `stop` is said."""
-        broker = self._broker
         return not (
-            broker.has_unwritten()
+            self._broker.has_unwritten()
             or self.ready
             or any(
                 link.unsent or link.farewell or link.open_tickets > link.open_waits

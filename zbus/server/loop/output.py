@@ -11,7 +11,7 @@ import socket
 from typing import Protocol
 
 from zbus.config.server import LoopLimits
-from zbus.server.loop.readiness import READ, WRITE
+from zbus.server.loop.readiness import GONE, READ, WRITE
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.wire.tls import TlsStream
 
@@ -231,6 +231,8 @@ class Output:
         # A peer that closes while a pull of its waits is noticed; its pull must not get a message.
         deaf = crowded or link.hung_up or (link.closing and not link.open_waits)
         events = 0 if deaf else READ
+        if crowded and link.only_waits:
+            events = GONE
         if link.unsent:
             events |= WRITE
         if (link.stalled and link.unsent) or not (crowded or link.closing):

@@ -14,13 +14,16 @@ READ = 1
 WRITE = 4
 """The bits of an event, the ones of epoll. An error or hang-up counts as READ: reading tells."""
 
+GONE = 1 << 13
+"""The peer sends no more, whatever of it is not read yet. Only Linux tells that."""
+
 Events = list[tuple[Any, int]]
 """What is ready: target and mask."""
 
 if sys.platform == "linux":
     import select
 
-    assert (READ, WRITE) == (select.EPOLLIN, select.EPOLLOUT)
+    assert (READ, WRITE, GONE) == (select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP)
 
     class Readiness:
         def __init__(self) -> None:

@@ -87,6 +87,12 @@ class SocketConnection(Connection):
         self.queued = False  # it is in the ring (`zbus.server.loop.fair_queue`)
         self.hung_up = False  # sends no more
 
+    @property
+    def only_waits(self) -> bool:
+        """All that is under way may take for ever, and every other reply waits behind that."""
+        goes_on = self.stalled or self.hung_up or self.has_requests
+        return not goes_on and 0 < self.open_waits == self.open_tickets
+
     def linger(self, now_ms: int) -> None:
         """All is said: its bytes are dropped until it has read that, or does not end."""
         self.linger_end_ms = self.linger_end_ms or now_ms + LINGER_MS_MAX

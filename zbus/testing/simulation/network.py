@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import cast
 
 from zbus.server.loop.mailbox import Mailbox
-from zbus.server.loop.readiness import READ, WRITE, Events, Readiness
+from zbus.server.loop.readiness import GONE, READ, WRITE, Events, Readiness
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.testing.world import Reply, take_reply
 
@@ -39,10 +39,10 @@ class Socket:
         return self._file
 
     def ready(self) -> int:
-        """READ, WRITE, or both."""
+        """READ, WRITE and GONE, if they are."""
         readable = READ if self.inbound or self.ended or self.broken else 0
         writable = WRITE if self.broken or len(self.outbound) < self.room_bytes else 0
-        return readable | writable
+        return readable | writable | (GONE if self.ended or self.broken else 0)
 
     def recv(self, count: int) -> bytes:
         if self.broken:
