@@ -106,7 +106,7 @@ class Schedules:
         if isinstance(topic, BrokerError):
             ticket.settle(topic)
             return
-        count = max(group.ready_count() + group.leased_count() for group in topic.groups.values())
+        count = max(sum(group.counts()[:3]) for group in topic.groups.values())
         if count >= SCHEDULES_MAX:
             text = f"topic {target.name} has {SCHEDULES_MAX} schedules, which is the limit"
             ticket.settle(BrokerError(Refusal.TOO_MANY, text))
