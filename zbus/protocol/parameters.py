@@ -167,13 +167,13 @@ batch | batch | one message | up to that many messages in [one answer](#containe
     for the first only, and ends after 128 KiB, or after 32 KiB if something was put within the last
     20 ms, so that other clients do not wait
 partition | number | all in turn | take from this one only
-lease | own lease | the group's `group_lease` | how long these leases are, of a group with
-    acknowledgements
+lease | own lease | the group's `group_lease` | in a group with acknowledgements: how long the
+    messages of this answer are leased
 on_loss | lost leases | the group's `group_on_loss` | what becomes of these leases when the
-    connection ends: with `keep`, a client that makes a connection for each request has them
+    connection ends: `keep` them until their time is over, or `front`: deliver again at once
 offset | number | none | the message there, whatever the group has read; changes nothing
 standby | flag | false | of an exclusive group that another session reads: wait, and take over when
-    that one has left
+    that session leaves
 consume_window | consume window | 1 | multiplexed only: up to that many replies with this id, one
     message each, before another consume is needed
 ack | flag, true | true | false: a 404 for an unknown topic is not sent
@@ -244,10 +244,10 @@ settled_ms | duration | 0, or as it is | how long it is known [what became](#why
 rpc | switch | false, or as it is | a topic of [calls](#rpc). A new one is kept in memory, unless
     `durability` says otherwise
 proxy | switch | false, or as it is | the same without calls by URL
-topic_ack | switch | false, or as it is | what groups do that do not say `ack` themselves
-topic_exclusive | switch | false, or as it is | likewise for `exclusive`
-topic_temporary | switch | false, or as it is | likewise for `temporary`
-topic_paused | switch | false, or as it is | likewise for `paused`
+topic_ack | switch | false, or as it is | default of `ack` for groups of this topic
+topic_exclusive | switch | false, or as it is | default of `exclusive` for groups of this topic
+topic_temporary | switch | false, or as it is | default of `temporary` for groups of this topic
+topic_paused | switch | false, or as it is | default of `paused` for groups of this topic
 topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clients; replaces them
     all. Bit 1 counts at creation only
 sender_headers | flag | false, or as it is; true for topics of services | store with each message
