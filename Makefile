@@ -199,7 +199,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
 check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
-	ZBUS_WHOLE=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
+	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
 	$(MAKE) mutants
 	$(MAKE) crash-states
 	$(MAKE) fuzz

@@ -21,7 +21,7 @@ SLOWNESS: Final = 5  # a machine that is so many times slower than a usual one k
 WAIT_S: Final = 12.0 * SLOWNESS  # for the next thing that a program, a thread or a peer does
 TEST_S: Final = 60.0 * SLOWNESS  # for each step of a test: what it sets up, itself, and the rest
 
-WHOLE: Final = "ZBUS_WHOLE" in os.environ  # `make check`, and tests in which a bug is planted
+WHOLE: Final = "WHOLE_TESTS" in os.environ  # `make check`, and tests in which a bug is planted
 
 # A JVM that compiles little and collects on one thread: 13 s of processor time for a start and a
 # query, and 21 s without. Jobs of tests are over before the better code would pay.

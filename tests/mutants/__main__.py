@@ -69,7 +69,7 @@ class Tree:
         process = subprocess.Popen(
             command,
             cwd=self.folder,
-            env=dict(os.environ, ZBUS_WHOLE="1"),
+            env=dict(os.environ, WHOLE_TESTS="1"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

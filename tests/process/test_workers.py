@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from socket import SHUT_WR
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ WORKERS = 3
 TOPICS = [next(f"t{n}" for n in range(99) if shard_of(f"t{n}", WORKERS) == s) for s in range(3)]
 """One of each worker."""
 TRIES = 6
-"""Connections: each comes to some worker."""
+"""Connections that come to some worker each."""
 
 
 def server(path: Path, *options: str) -> BrokerProcess:
@@ -38,9 +39,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         assert "Traceback" not in started.log()
 
 
-@pytest.fixture(params=range(TRIES))
-def wire(broker: BrokerProcess) -> Iterator[Wire]:
+@pytest.fixture(params=TOPICS)
+def wire(broker: BrokerProcess, request: pytest.FixtureRequest) -> Iterator[Wire]:
+    """A connection to the worker of this topic: what is asked of others is passed on."""
     made = broker.connect()
+    assert made.get(f"/{request.param}?cmd=query").status == 200
     yield made
     made.close()
 
@@ -89,11 +92,31 @@ def test_replies_come_in_the_order_of_the_requests(broker: BrokerProcess, wire: 
     assert came[0].body == b"x"
 
 
+def test_a_client_that_sends_no_more_is_answered(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    words = os.urandom(4 << 20)
+    asked = [request(f"/{topic}", body=words) for topic in TOPICS]
+    wire.send(b"".join(asked))
+    wire.sock.shutdown(SHUT_WR)
+    assert [wire.read().status for _ in TOPICS] == [200] * 3
+    assert wire.at_end()
+    assert all(broker.get(f"/{topic}?cmd=consume").body == words for topic in TOPICS)
+
+
 def test_replies_with_ids_are_known_by_them(wire: Wire) -> None:
     ids = [f"{topic}-{number}" for number in range(50) for topic in TOPICS]
     asked = [request(f"/{id.split('-')[0]}", f"id: {id}", body=b"x") for id in ids]
     wire.send(b"".join(asked))
     assert sorted(wire.read().headers["id"] for _ in ids) == sorted(ids)
+
+
+def test_who_waits_holds_up_nobody_who_has_an_id(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    for topic in TOPICS:
+        wire.send(request(f"/{topic}?cmd=consume&timeout=20000", f"id: wait {topic}"))
+        for other in TOPICS:
+            wire.send(request(f"/{other}?cmd=query", f"id: {other}"))
+            assert wire.read().headers["id"] == other
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -212,11 +235,29 @@ def test_one_server_to_the_outside(broker: BrokerProcess, wire: Wire) -> None:
     follower.close()
 
 
+def test_a_client_that_takes_nothing_holds_up_nobody(broker: BrokerProcess) -> None:
+    """And gets everything when it does."""
+    empty(broker)
+    bodies = [os.urandom(1 << 20) for _ in range(24)]
+    slow = [broker.connect() for _ in TOPICS]
+    for topic in TOPICS:
+        assert all(broker.get(f"/{topic}", body=body).status == 200 for body in bodies)
+    for wire, topic in zip(slow, TOPICS, strict=True):
+        other = TOPICS[TOPICS.index(topic) - 1]
+        assert wire.get(f"/{other}?cmd=query").status == 200, "so the topic is another worker's"
+        wire.send(b"".join([request(f"/{topic}?cmd=consume") for _ in bodies]))
+    for _ in range(TRIES):
+        assert all(broker.get(f"/{topic}?cmd=query").status == 200 for topic in TOPICS)
+    for wire in slow:
+        assert [wire.read().body for _ in bodies] == bodies
+        wire.close()
+
+
 def test_a_client_that_leaves_gives_back_what_it_holds(broker: BrokerProcess) -> None:
     """Wherever it held it."""
     empty(broker)
     for topic in TOPICS:
-        wanted = f"/{topic}?cmd=declare&group=g&ack=true&group_on_loss=front"
+        wanted = f"/{topic}?cmd=declare&group=g&ack=true&group_on_loss=front&group_lease=10m"
         assert broker.get(wanted).status == 200
         assert broker.get(f"/{topic}", body=b"x").status == 200
     holder = broker.connect()
@@ -296,6 +337,7 @@ def test_tokens_are_one_for_all(tmp_path: Path) -> None:
                 assert broker.get(f"/{topic}?cmd=consume", "token: one").status == 403
         write("other")
         broker.process.send_signal(signal.SIGHUP)
+        eventually(lambda: broker.log().count("reloaded") == WORKERS)
         for topic in TOPICS:
             target = f"/{topic}?body=x"
             eventually(

@@ -18,6 +18,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -291,6 +292,7 @@ class Visit:
         "_forwarder",
         "_handshake",
         "_held_bytes",
+        "_last_asked",
         "_open",
         "_streaming",
         "_upstream",
@@ -315,6 +317,7 @@ class Visit:
         self._open: deque[Reply] = deque()  # in order; else as they were asked
         self._held_bytes = 0  # of requests that the other worker has not taken
         self._streaming = False
+        self._last_asked = False  # the client sends no more
         self._upstream = self._connect()
 
     def _connect(self) -> Upstream | None:
@@ -403,6 +406,11 @@ class Visit:
     def drained(self) -> None:
         held, self._held_bytes = self._held_bytes, 0
         self.peer.held_bytes -= held
+        upstream = self._upstream
+        if self._last_asked and upstream is not None and not upstream.out_bytes:
+            self._last_asked = False
+            with suppress(OSError):  # it has ended, and that will be heard
+                upstream.sock.shutdown(socket.SHUT_WR)
 
     def ended(self) -> None:
         upstream, self._upstream = self._upstream, None
@@ -425,11 +433,9 @@ class Visit:
             return
         if self.peer.closed:
             self._forwarder.loop.drop(upstream)
-        else:
-            try:
-                upstream.sock.shutdown(socket.SHUT_WR)
-            except OSError:
-                self._forwarder.loop.drop(upstream)
+        else:  # when all that it has asked is sent
+            self._last_asked = True
+            self._forwarder.loop.output.held[upstream] = None
 
     def _end_client(self) -> None:
         """It knows its answers by id, or is amid a stream: it has to come again."""

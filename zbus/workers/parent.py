@@ -40,6 +40,9 @@ _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Before a worker is begun again, the more the more often it has ended lately."""
 _LATELY_S: Final = 60.0
 _LOOK_S: Final = 0.5
+_STUCK_S: Final = 10.0
+"""A worker's loop says each second that it turns; the supervisor hears no more of this server after
+so long without."""
 _GRACE_S: Final = 10.0
 """After the time in which it answers what is open, a worker that goes on is killed."""
 
@@ -265,7 +268,7 @@ class Parent:
                 self._supervisor.ready(0)
             elif number != signal.SIGCHLD:
                 self.stop()
-        if all(process.ready for process in self._processes):
+        if all(p.ready and now_s - p.heard_s < _STUCK_S for p in self._processes):
             self._supervisor.turns()
         return True
 
