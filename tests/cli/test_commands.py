@@ -468,7 +468,8 @@ def test_consume_nothing_has_its_own_code(zbus: Zbus) -> None:
         (
             403,
             b"403: Command(route) Topic(T) Forbbiden",
-            "403: Command(route) Topic(T) Forbidden\n",
+            "403: Command(route) Topic(T) Forbidden\n"
+            "zbus: the token is unknown or lacks this right; give another: --token or ZBUS_TOKEN\n",
         ),
         (401, b"ConsumeGroup(g) exclusive, forbbiden", "ConsumeGroup(g) exclusive, forbidden\n"),
         (404, b"404: ConsumeGroup(Forbbiden", "404: ConsumeGroup(Forbbiden\n"),

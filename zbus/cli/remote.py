@@ -70,6 +70,8 @@ class Refused(Failed):
 
     def _advice(self) -> str:
         """The command that helps; "" if none is known to."""
+        if self.status == 403 and self._text.startswith("403: Command("):
+            return "the token is unknown or lacks this right; give another: --token or ZBUS_TOKEN"
         if self._command not in ("produce", "consume", "tail"):
             return ""
         if missing := _NO_TOPIC.fullmatch(self._text):
