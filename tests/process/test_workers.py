@@ -197,6 +197,20 @@ def test_a_stream_of_events(broker: BrokerProcess, wire: Wire) -> None:
         came += wire.sock.recv(65_536)
 
 
+def test_a_stream_of_figures(broker: BrokerProcess, wire: Wire) -> None:
+    """All topics first, and then what changes."""
+    wire.send(request("/_stats", "accept: text/event-stream"))
+    name, came = f"new{time.time_ns()}", b""
+    while b"\n\n" not in came.partition(b"event: stats")[2]:
+        came += wire.sock.recv(65_536)
+    data = came.partition(b"event: stats")[2].partition(b"data: ")[2].partition(b"\n\n")[0]
+    assert set(TOPICS) <= set(msgspec.json.decode(data)["topics"])
+    assert broker.get(f"/{name}?cmd=declare").status == 200
+    while name.encode() not in came:
+        came += wire.sock.recv(65_536)
+    assert came.count(b"HTTP/1.1 200") == came.count(b"event: stats") == 1
+
+
 def test_calls_are_answered_from_anywhere(broker: BrokerProcess, wire: Wire) -> None:
     for topic in (f"rpc{time.time_ns()}{{{topic}}}" for topic in TOPICS):
         assert wire.get(f"/{topic}?cmd=declare&rpc=true").status == 200

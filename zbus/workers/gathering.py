@@ -6,7 +6,9 @@ An answer that is no 200 is the answer to all: a token that may not do it may no
 from __future__ import annotations
 
 import socket
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.edge.connection import Connection, Reply
@@ -50,6 +52,9 @@ class Gather:
         self._json = head.json
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        if self._place.part:
+            _Streaming(self, self._door, peer, id, self._place).ask(self._start)
+            return
         if self._place.follows:
             _Following(self, self._door, peer, id).ask(self._start)
             return
@@ -136,6 +141,59 @@ class _Following:
             part.end()
 
 
+class _Streaming(_Following):
+    """Streams of documents, one of them all: each is told when it comes, with what is newest of the
+    others. Its own part, which is about other topics than theirs, is told as it is."""
+
+    def __init__(
+        self, gather: Gather, door: Door, peer: Connection, id: bytes, place: Everywhere
+    ) -> None:
+        super().__init__(gather, door, peer, id)
+        self._place = place
+        self._documents: dict[int, dict[str, Any]] = {}
+        self._first: dict[str, Any] = {}  # the parts of the first documents
+        self._head: bytes | None = None
+        self._reply = Reply(peer, id, ordered=not id)
+        self._sent = 0
+
+    def came(self, worker: int, response: Response | None) -> None:
+        """A worker has no stream for this request, or has ended."""
+        if self._reply.open and response is not None:
+            self._reply.open = False
+            self._reply.send(self._gather.compose(self._id, [response]))
+            self._left(self._peer)
+        else:
+            super().came(worker, None)
+
+    def began(self, head: bytes) -> None:
+        peer = self._peer
+        if self._head is None and self._reply.open:
+            self._head, self._reply.open = head, False
+            self._reply.send(head)
+            peer.begin_stream(b":\n\n")
+
+    def event(self, worker: int, event: bytes) -> None:
+        """One event of a worker's stream."""
+        lines = dict(line.partition(b": ")[::2] for line in event.split(b"\n"))
+        if b"data" not in lines or self._peer.closed:
+            return
+        document = msgspec.json.decode(lines[b"data"])
+        part, kind = document.pop(self._place.part, None), lines.get(b"event", b"")
+        begun = len(self._documents) == self._door.count
+        self._documents[worker] = document
+        if not begun:
+            self._first.update(part or {})
+            if len(self._documents) < self._door.count:
+                return
+            part = None if part is None else self._first
+        bodies = [msgspec.json.encode(self._documents[each]) for each in range(self._door.count)]
+        _, body = self._place.merge([Response(200, {}, body) for body in bodies])
+        if part is not None:
+            body = msgspec.json.encode({**msgspec.json.decode(body), self._place.part: part})
+        self._peer.write(b"event: %b\nid: %d\ndata: %b\n\n" % (kind, self._sent, body))
+        self._sent += 1
+
+
 class Taker(Protocol):
     """Who takes what workers answer."""
 
@@ -159,6 +217,7 @@ class _Part:
     ) -> None:
         self._answers = answers
         self._follows = follows
+        self._came = b""  # of an event
         self._worker = worker
         self._loop = loop = door.loop
         self._upstream: Upstream | None = None
@@ -191,10 +250,15 @@ class _Part:
             self._loop.drop(upstream)
 
     def streams(self, head: bytes) -> None:
-        raise ValueError("another worker does not end its answer")
+        if not isinstance(self._answers, _Streaming):
+            raise ValueError("another worker does not end its answer")
+        self._answers.began(head)
 
     def more(self, data: bytes) -> None:
-        raise NotImplementedError
+        *events, self._came = (self._came + data).split(b"\n\n")
+        assert isinstance(self._answers, _Streaming)
+        for event in events:
+            self._answers.event(self._worker, event)
 
     def drained(self) -> None:
         pass

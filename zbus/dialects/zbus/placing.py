@@ -42,9 +42,11 @@ def place_of(params: Params) -> Place:
     if cmd == b"disconnect":
         return AtMaker(params.fields.get(b"session", b""))
     if cmd in _OF_ALL:
-        if wants_events(params) or (cmd == b"stats" and params.topic):
-            return Unplaced("a stream of figures")
+        if cmd == b"stats" and wants_events(params):
+            return Everywhere(merge_documents, part="topics")
         return Everywhere(_OF_ALL[cmd], follows=cmd == b"track_sub" and params.multiplexed)
+    if cmd == b"health" and b"live" not in (params.fields.get(b"check"), *params.segments):
+        return Everywhere(merge_documents)
     if cmd == b"query" and not params.topic:
         return Everywhere(merge_names if params.flag(b"names") else merge_documents)
     if cmd == b"track_pub":
