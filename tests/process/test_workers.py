@@ -14,6 +14,7 @@ from socket import SHUT_WR
 import msgspec
 import pytest
 
+from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request, run_serve
 from tests.process.websocket import WebSocket
@@ -369,6 +370,28 @@ def test_tokens_are_one_for_all(tmp_path: Path) -> None:
         str(file),
     )
     assert (refused.returncode, refused.stderr.count("unknown key")) == (3, 1), "it is said once"
+
+
+def test_another_number_of_processes(tmp_path: Path) -> None:
+    """What one process has stored is there with three, with two, and with one again."""
+    topics = [f"m{number}" for number in range(8)]
+    with BrokerProcess(tmp_path / "data") as broker:
+        for topic in topics:
+            assert broker.get(f"/{topic}?cmd=declare").status == 200
+    for round, shards in enumerate((3, 2, 1)):
+        done = run_zbus("shard", str(tmp_path / "data"), "--shards", str(shards))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"8 topics in {shards} shard")
+        options = ("--workers", str(shards)) if shards > 1 else ()
+        with BrokerProcess(tmp_path / "data", *options) as broker:
+            busy = run_zbus("shard", str(tmp_path / "data"), "--shards", "5")
+            assert (busy.returncode, "in use by another process" in busy.stderr) == (3, True)
+            for topic in topics:
+                assert broker.get(f"/{topic}", body=b"%d" % round).status == 200
+    with BrokerProcess(tmp_path / "data") as broker:
+        for topic in topics:
+            found = [broker.get(f"/{topic}?cmd=consume").body for _ in range(3)]
+            assert found == [b"0", b"1", b"2"]
 
 
 def test_directories_of_another_shape(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 Exit codes: 0 done, 1 the broker refused (its text is on stderr), 2 no broker could be reached or it
 stopped talking, 3 nothing came in time (`consume`), all stayed (`redrive`) or the work cannot be
-begun (`serve`, `verify`, `backup`, `restore`, `copy`), 4 damage was found and repaired (`verify
---repair`), 64 the command was written wrong (64 is `EX_USAGE`, so that scripts can tell a typing
-error from an absent broker), 130 interrupted. To commands that work on files, 1 means that stored
-bytes are damaged.
+begun (`serve`, `verify`, `backup`, `restore`, `copy`, `shard`), 4 damage was found and repaired
+(`verify --repair`), 64 the command was written wrong (64 is `EX_USAGE`, so that scripts can tell a
+typing error from an absent broker), 130 interrupted. To commands that work on files, 1 means that
+stored bytes are damaged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ PLACES = {
     ),
     **dict.fromkeys(("peek", "why"), "messages.message_admin"),
     **dict.fromkeys(("backup", "restore"), "backup"),
-    **{name: name for name in ("serve", "top", "verify", "completion", "copy", "token", "semq")},
+    **{
+        name: name
+        for name in ("serve", "top", "verify", "completion", "copy", "shard", "token", "semq")
+    },
     "tail": "messages.tail",
     "doctor": "doctor",
     "bench": "bench.command",

@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -16,6 +15,7 @@ from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
 from zbus.server.process.serve import Server, Start, serve
+from zbus.storage.tools.sharding import shard_directory
 from zbus.workers.forwarding import MAKER_DIGITS, Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
 from zbus.workers.introduction import session_id
@@ -36,11 +36,6 @@ class Shared:
     takers: Sequence[socket.socket]  # where they send connections, by worker
     taker_paths: Sequence[str]
     secret: bytes
-
-
-def shard_directory(data_dir: Path, shard: int) -> Path:
-    """Where a shard is, in a directory of several."""
-    return data_dir / f"shard-{shard}"
 
 
 class Worker(Server):
