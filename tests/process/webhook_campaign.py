@@ -133,7 +133,7 @@ def campaign(
 def _dead(broker: BrokerProcess) -> list[int]:
     found: list[int] = []
     while True:
-        target = f"/dead?cmd=read&offset={len(found)}&batch=1000&timeout=0"
+        target = f"/dead?cmd=read&offset={len(found)}&count=1000"
         reply = broker.get(target, "accept: application/json")
         if reply.status != 200:
             return found
