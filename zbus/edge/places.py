@@ -52,6 +52,14 @@ class Apart:
 
     topic: str
     other: str
+    braces: str = ""  # the text in braces that would put both there; "" = any
+
+    @property
+    def advice(self) -> str:
+        """Names that would be together."""
+        if self.braces:
+            return f"{self.other}{{{self.braces}}}"
+        return f"{self.topic}{{a}} and {self.other}{{a}}"
 
 
 @attrs.frozen

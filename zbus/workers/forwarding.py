@@ -89,6 +89,10 @@ class Forwarder:
 
     def plan(self, head: Head) -> Plan:
         """What this head asks for, here or elsewhere."""
+        if head.websocket:  # it opens here, and each message goes where it belongs
+            plan = self.router.plan(head)
+            self._pass_frames(head, plan)
+            return plan
         place, replies = self.router.place(head)
         if isinstance(place, Everywhere):
             head.origin = None
@@ -106,10 +110,7 @@ class Forwarder:
             return self.router.refuse(head, refusal)
         worker = self.worker_of(place)
         if worker == self.own:
-            plan = self.router.plan(head)
-            if head.websocket:
-                self._pass_frames(head, plan)
-            return plan
+            return self.router.plan(head)
         head.origin = None  # its shape is learned by the worker that does it
         return Forward(self, worker, head, replies)
 
@@ -144,8 +145,7 @@ class Forwarder:
                 return Answer(
                     409,
                     f"409: {place.topic} is in shard {one} and {place.other} in shard {other};"
-                    " give both names the same text in braces, such as"
-                    f" {place.topic}{{a}} and {place.other}{{a}}",
+                    f" give names the same text in braces: {place.advice}",
                 )
         return None
 

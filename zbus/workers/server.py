@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from zbus.config import Config
+from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
@@ -49,8 +50,14 @@ class Worker(Server):
         self._life = life
         self._status = status
         self._maker = b"%0*x" % (MAKER_DIGITS, number)
+        has_mailboxes = number == shard_of("semq", config.workers)
         super().__init__(
-            attrs.evolve(config, data_dir=shard_directory(config.data_dir, number), workers=1)
+            attrs.evolve(
+                config,
+                data_dir=shard_directory(config.data_dir, number),
+                workers=1,
+                semq_nodes=config.semq_nodes if has_mailboxes else "",
+            )
         )
 
     def _open_addresses(self, addresses: Sequence[Address]) -> list[Listening]:

@@ -7,6 +7,7 @@ POST /semq/1:56001/?cmd=semq_send       the same as plain HTTP
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts, first_segment
 from zbus.edge.guard import Answer, Policy
 from zbus.edge.http_reply import HttpDialect, PlainHead
-from zbus.edge.places import Place, Replies, Unplaced
+from zbus.edge.places import Apart, AtTopic, Place, Replies
 from zbus.edge.websocket import Codec
 from zbus.semq.protocol.words import PLATFORM, Fields, Malformed
 from zbus.wire.heads.heads import Head, Heads
@@ -183,7 +184,14 @@ class SemqRequest(PlainHead):
         return self._open_codec
 
     def place(self) -> Place:
-        return Unplaced("this dialect")
+        """All mailboxes are together. A message for a topic needs that topic there, too."""
+        mailboxes = SEGMENT.decode()
+        if self._given.get("cmd") in _SENT:
+            with suppress(Malformed):  # it is told what is wrong
+                target = sending.destination_of(self._given)
+                if target.node == PLATFORM and target.user:
+                    return Apart(mailboxes, target.user, mailboxes)
+        return AtTopic(mailboxes)
 
     def replies(self) -> Replies:
         return Replies.IN_ORDER
