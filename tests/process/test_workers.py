@@ -213,6 +213,76 @@ def test_a_stream_of_figures(broker: BrokerProcess, wire: Wire) -> None:
     assert came.count(b"HTTP/1.1 200") == came.count(b"event: stats") == 1
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_stream_is_alone_on_its_connection(topic: str, broker: BrokerProcess, wire: Wire) -> None:
+    """Else it is refused, and what was asked before it is answered first."""
+    empty(broker)
+    other = TOPICS[TOPICS.index(topic) - 1]
+    wire.send(request(f"/{other}?cmd=consume&timeout=20000"))
+    wire.send(request(f"/{topic}?cmd=consume", "accept: text/event-stream"))
+    assert wire.get("/?cmd=ping", "id: 1").headers["id"] == "1"
+    for _ in range(TRIES):  # so the worker of the topic has seen it
+        assert broker.get(f"/{topic}?cmd=query").status == 200
+    assert broker.get(f"/{other}", body=b"x").status == 200
+    assert [wire.read().body for _ in range(2)] == [
+        b"x",
+        b"400: Bad Format, a stream of events needs a connection on which nothing else is open",
+    ]
+    assert wire.get("/?cmd=ping").status == 200
+
+
+def test_what_is_put_with_an_id_and_without_one_is_in_order(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    empty(broker)
+    wire.send(
+        b"".join(
+            request(f"/{topic}", *([f"id: {n}"] if n % 2 else []), body=b"%d" % n)
+            for n in range(10)
+            for topic in TOPICS
+        )
+    )
+    assert all(wire.read().status == 200 for _ in range(10) for _ in TOPICS)
+    for topic in TOPICS:
+        came = [broker.get(f"/{topic}?cmd=consume").body for _ in range(10)]
+        assert came == [b"%d" % n for n in range(10)]
+
+
+def test_a_stock_client_that_sends_no_more_is_answered(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    wire.send(b"".join(request("/", "cmd: produce", f"topic: {t}", f"id: {t}") for t in TOPICS))
+    wire.sock.shutdown(SHUT_WR)
+    assert sorted(wire.read().headers["id"] for _ in TOPICS) == sorted(TOPICS)
+    assert wire.at_end()
+
+
+def test_answers_that_begin_before_their_messages(broker: BrokerProcess, wire: Wire) -> None:
+    """They come in the order in which they were asked for, and the connection goes on."""
+    ids = [f"{topic}-{time.time_ns()}" for topic in TOPICS]
+    queues = [f"/{id}{{{topic}}}" for id, topic in zip(ids, TOPICS, strict=True)]
+    target = "/queue/{}.json?queue={}&requestid={}"
+    for queue in queues:
+        assert b"ok" in wire.get(target.format("createqueue", queue, 1)).body
+    for queue, id in zip(queues, ids, strict=True):
+        wire.send(request(target.format("pull", queue, f"{id}&timeout=20")))
+    wire.send(request("/nothing?cmd=query"))
+    came = b""
+    while b"\r\n\r\n" not in came:
+        came += wire.sock.recv(65_536)
+    assert came.count(b"transfer-encoding: chunked") == 1, "the first of them, before its message"
+    for queue in reversed(queues):
+        other = broker.connect()
+        push = request(target.format("rpush", queue, 2), body=b"x")
+        other.send(push.replace(b"GET", b"POST", 1))
+        assert b'"ok"' in other.read().body
+        other.close()
+    while b"Topic(nothing) Not Found" not in came:
+        came += wire.sock.recv(65_536)
+    places = [came.find(f'"requestid":"{id}"'.encode()) for id in ids]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
 def test_calls_are_answered_from_anywhere(broker: BrokerProcess, wire: Wire) -> None:
     for topic in (f"rpc{time.time_ns()}{{{topic}}}" for topic in TOPICS):
         assert wire.get(f"/{topic}?cmd=declare&rpc=true").status == 200

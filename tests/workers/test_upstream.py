@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from zbus.edge.connection import Connection
 from zbus.edge.websocket import Frame
-from zbus.wire.replies import encode_reply, encode_stream_head
+from zbus.wire.replies import (
+    encode_late_body,
+    encode_late_head,
+    encode_reply,
+    encode_stream_head,
+)
 from zbus.wire.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocketReader, encode_frame
 from zbus.workers.frames import FrameUpstream, mask
 from zbus.workers.upstream import HEAD_BYTES_MAX, Upstream
@@ -28,6 +33,9 @@ class Asker:
 
     def answered(self, response: bytes) -> None:
         self.came.append(response)
+
+    def begins(self, head: bytes) -> None:
+        self.came.append(head)
 
     def streams(self, head: bytes) -> None:
         self.came.append(head)
@@ -88,6 +96,18 @@ def test_answers(answers: list[bytes], cuts: list[int]) -> None:
         for piece in pieces(b"".join(answers), cuts):
             link.receive(piece)
     assert asker.came == answers
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=8))
+def test_an_answer_whose_body_comes_later(cuts: list[int]) -> None:
+    """Its head is told before it."""
+    head, body = encode_late_head(b"", close=False), encode_late_body(b"\r\n0\r\n\r\n" * 40)
+    asker = Asker()
+    with socket.socket() as sock:
+        link = upstream(asker, sock)
+        for piece in pieces(ANSWERS[0] + head + body + head + body + ANSWERS[0], cuts):
+            link.receive(piece)
+    assert asker.came == [ANSWERS[0], head, body, head, body, ANSWERS[0]]
 
 
 def test_answers_to_head_have_no_body(pair: socket.socket) -> None:

@@ -15,11 +15,13 @@ it and not answered: 503, and nothing is asked twice.
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum, auto
+from itertools import chain
 from typing import Final, Protocol
 
 from zbus.edge.connection import Connection, Plan, Planner, Reply
@@ -45,6 +47,10 @@ MAKER_DIGITS: Final = 4
 
 _GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
 _RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
+_NOT_ALONE: Final = (
+    b"400: Bad Format, a stream of events needs a connection on which nothing else is open"
+)
+_ID: Final = re.compile(rb"\r\nid: ([^\r]*)\r\n")
 _CUT: Final = frozenset((b"content-length", b"expect", b"transfer-encoding"))
 _SHOWN: Final = frozenset((b"authorization", b"cookie", b"host", b"token"))
 """What a handshake shows, and each message that is sent without it."""
@@ -227,8 +233,7 @@ class Forwarder:
 class Kind(Enum):
     """Of requests that share a connection to another worker: how their answers are known."""
 
-    IN_ORDER = auto()
-    BY_ID = auto()  # each has one
+    ONE_EACH = auto()  # in order, or by id
     LOOSE = auto()  # by id, and there may be none, or many
     HEAD = auto()  # they have no bodies
     FRAMES = auto()  # they are messages of a WebSocket
@@ -248,20 +253,18 @@ class Forward:
         self._start = request_start(head)
         self._takes_body = head.method in _BODIES
         self._knows_ids = replies is Replies.BY_ID
-        self._kind = Kind.LOOSE if replies is Replies.LOOSE else Kind.IN_ORDER
+        self._kind = Kind.LOOSE if replies is Replies.LOOSE else Kind.ONE_EACH
         if head.method == b"HEAD":
             self._kind = Kind.HEAD
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        kind = self._kind
-        if id and self._knows_ids and kind is Kind.IN_ORDER:
-            kind = Kind.BY_ID
         id_line = b"id: %b\r\n" % id if id else b""
         if body or self._takes_body:
             data = b"%b%bcontent-length: %d\r\n\r\n%b" % (self._start, id_line, len(body), body)
         else:
             data = b"%b%b\r\n" % (self._start, id_line)
-        self._forwarder.visit(peer, self.worker, kind).ask(id, data)
+        ordered = not (id and self._knows_ids)
+        self._forwarder.visit(peer, self.worker, self._kind).ask(id, data, ordered)
 
 
 class ByBody:
@@ -289,11 +292,15 @@ class Visit:
     """What one client asks of another worker, of one kind."""
 
     __slots__ = (
+        "_begun",
+        "_by_id",
         "_forwarder",
         "_handshake",
         "_held_bytes",
         "_last_asked",
+        "_late_head",
         "_open",
+        "_sees_off",
         "_streaming",
         "_upstream",
         "kind",
@@ -314,10 +321,14 @@ class Visit:
         self.peer = peer
         self.worker = worker
         self.kind = kind
-        self._open: deque[Reply] = deque()  # in order; else as they were asked
+        self._open: deque[Reply] = deque()  # in order
+        self._by_id: dict[bytes, deque[Reply]] = {}
+        self._begun = False  # the head of the oldest answer is out
+        self._late_head = b""  # it is not
         self._held_bytes = 0  # of requests that the other worker has not taken
         self._streaming = False
         self._last_asked = False  # the client sends no more
+        self._sees_off = False  # it counts as a ticket of the client, which waits for its answers
         self._upstream = self._connect()
 
     def _connect(self) -> Upstream | None:
@@ -349,7 +360,7 @@ class Visit:
         """The client takes nothing at the moment."""
         return self.peer.out_bytes > self.peer.out_bytes_max
 
-    def ask(self, id: bytes, data: bytes) -> None:
+    def ask(self, id: bytes, data: bytes, ordered: bool = False) -> None:
         """Pass a request on."""
         upstream = self._upstream
         if upstream is None:
@@ -357,10 +368,11 @@ class Visit:
             if self.kind in _LOOSE:
                 self._end_client()
             else:
-                Reply(self.peer, id, self.kind is not Kind.BY_ID).send(_gone(id))
+                Reply(self.peer, id, ordered).send(_gone(id))
             return
         if self.kind not in _LOOSE:
-            self._open.append(Reply(self.peer, id, self.kind is not Kind.BY_ID))
+            replies = self._open if ordered else self._by_id.setdefault(id, deque())
+            replies.append(Reply(self.peer, id, ordered))
         upstream.write(data)
         if upstream.out_bytes > upstream.out_bytes_max:
             self._held_bytes += len(data)
@@ -368,20 +380,33 @@ class Visit:
             self._forwarder.loop.output.held[upstream] = None
 
     def answered(self, response: bytes) -> None:
+        peer = self.peer
         if self.kind in _LOOSE:
-            if not self.peer.closed:
-                self.peer.write(response)
-        elif self._open:
-            self._take(response).send(response)
+            if not peer.closed and peer.heartbeat is None:  # a stream is all that is told
+                peer.write(response)
+        elif self._begun:
+            self._begun = False
+            peer.patient -= 1
+            self._open.popleft().send(response)
+        elif self._open or self._by_id:
+            head, self._late_head = self._late_head, b""
+            peer.patient -= bool(head)
+            self._take(head or response).send(head + response)
         self._hold_if_stalled()
 
     def _take(self, response: bytes) -> Reply:
         """Whose answer it is: mostly the oldest's."""
-        if self.kind is Kind.BY_ID:
-            for at, reply in enumerate(self._open):
-                if b"\r\nid: %b\r\n" % reply.id in response[: len(reply.id) + 4_096]:
-                    del self._open[at]
-                    return reply
+        by_id = self._by_id
+        if by_id:
+            found = _ID.search(response, 0, response.find(b"\r\n\r\n") + 2)
+            id = found[1] if found is not None else b""
+            if id not in by_id and not self._open:
+                id = next(iter(by_id))
+            if id in by_id:
+                reply = by_id[id].popleft()
+                if not by_id[id]:
+                    del by_id[id]
+                return reply
         return self._open.popleft()
 
     def _hold_if_stalled(self) -> None:
@@ -389,17 +414,32 @@ class Visit:
         if self.stalled and self._upstream is not None:
             self._forwarder.loop.output.held[self._upstream] = None
 
-    def streams(self, head: bytes) -> None:
+    def begins(self, head: bytes) -> None:
+        """Told at once if it is its turn. Who waits for it is never silent for too long."""
         peer = self.peer
+        peer.patient += 1
         if not self._open or peer.turns is None or peer.turns[0] is not self._open[0]:
-            self._end_client()
+            self._late_head = head
             return
-        self._open.popleft().send(head)
-        peer.begin_stream(b"")
-        self._streaming = True
+        self._begun = True
+        peer.write(head)
+
+    def streams(self, head: bytes) -> None:
+        """Where something else is open it is refused, as by one process."""
+        peer = self.peer
+        reply = self._take(head)
+        if peer.open_tickets == 1:
+            reply.send(head)
+            peer.begin_stream(b"")
+            self._streaming = True
+            return
+        id_line = b"id: %b\r\n" % reply.id if reply.id else b""
+        reply.send(encode_reply(400, b"content-type: text/plain\r\n" + id_line, _NOT_ALONE))
+        if self._upstream is not None:
+            self._forwarder.loop.drop(self._upstream)
 
     def more(self, data: bytes) -> None:
-        if not self.peer.closed:
+        if self._streaming and not self.peer.closed:
             self.peer.write(data)
         self._hold_if_stalled()
 
@@ -420,9 +460,19 @@ class Visit:
         self._forwarder.forget(self)
         if self._streaming:
             self.peer.end_stream()
-        open_, self._open = self._open, deque()
+        self.peer.patient -= self._begun or bool(self._late_head)
+        if self._begun:
+            self._end_client()
+            return
+        open_ = [*self._open, *chain(*self._by_id.values())]
+        self._open.clear()
+        self._by_id.clear()
         for reply in open_:
             reply.send(_gone(reply.id))
+        if self._sees_off:
+            self.peer.open_tickets -= 1
+            if not self.peer.closed:
+                self.peer.write(b"")  # the loop has to look at it
         if self.kind in _LOOSE and not (self.peer.closed or self.peer.leaving):
             self._end_client()
 
@@ -435,6 +485,9 @@ class Visit:
             self._forwarder.loop.drop(upstream)
         else:  # when all that it has asked is sent
             self._last_asked = True
+            if self.kind in _LOOSE:
+                self._sees_off = True
+                self.peer.open_tickets += 1
             self._forwarder.loop.output.held[upstream] = None
 
     def _end_client(self) -> None:

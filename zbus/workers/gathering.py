@@ -249,6 +249,9 @@ class _Part:
         if upstream is not None:
             self._loop.drop(upstream)
 
+    def begins(self, head: bytes) -> None:
+        raise ValueError("another worker does not tell how long its answer is")
+
     def streams(self, head: bytes) -> None:
         if not isinstance(self._answers, _Streaming):
             raise ValueError("another worker does not end its answer")

@@ -22,6 +22,7 @@ from zbus.server.loop.socket_connection import SocketConnection
 HEAD_BYTES_MAX: Final = 256 << 10
 """Of an answer: another worker is trusted, and a mistake of its must not take all memory."""
 
+_LATE: Final = b"\r\ntransfer-encoding: chunked\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d{1,15})\r\n", re.ASCII)
 _BODILESS: Final = (b"204", b"304")
 
@@ -35,6 +36,9 @@ class Answers(Protocol):
 
     def answered(self, response: bytes) -> None:
         """A whole answer came."""
+
+    def begins(self, head: bytes) -> None:
+        """An answer began whose body comes later, in chunks, with `answered`."""
 
     def streams(self, head: bytes) -> None:
         """An answer without an end began; what comes next is more of it."""
@@ -52,7 +56,7 @@ class Answers(Protocol):
 class Upstream(SocketConnection):
     """See above."""
 
-    __slots__ = ("_answers", "_came", "_head_only", "_needed", "_stream")
+    __slots__ = ("_answers", "_came", "_head_only", "_late", "_needed", "_stream")
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class Upstream(SocketConnection):
         self._came = bytearray()
         self._needed = 0  # so many bytes must have come before there is another answer
         self._stream = False
+        self._late = False  # chunks come next
         self.patient = 1  # it lives as long as its client
         self.leaving = True  # the broker does not know it
         self.work = QUANTUM
@@ -100,12 +105,25 @@ class Upstream(SocketConnection):
         at, size = 0, len(data)
         self._needed = 0
         while at < size:
+            if self._late:
+                stop = _end_of_chunks(data, at)
+                if not stop:
+                    break
+                self._late = False
+                answers.answered(data[at:stop])
+                at = stop
+                continue
             end = data.find(b"\r\n\r\n", at)
             if end < 0:
                 if size - at > HEAD_BYTES_MAX:
                     raise ValueError("what another worker sends is no answer")
                 break
             length = _LENGTH.search(data, at, end + 2)
+            if length is None and _LATE in data[at : end + 2]:
+                self._late = True
+                answers.begins(data[at : end + 4])
+                at = end + 4
+                continue
             if length is None and data[at + 9 : at + 12] not in _BODILESS:
                 self._stream = True
                 answers.streams(data[at : end + 4])
@@ -125,3 +143,17 @@ class Upstream(SocketConnection):
         if self.out_bytes <= self.out_bytes_max // 2:
             self._answers.drained()
         return self._answers.stalled
+
+
+def _end_of_chunks(data: bytes, at: int) -> int:
+    """Where the body ends that begins here; 0 = it has not come."""
+    while True:
+        line = data.find(b"\r\n", at)
+        if line < 0:
+            return 0
+        length = int(data[at:line], 16)
+        at = line + 2 + length + 2
+        if at > len(data):
+            return 0
+        if not length:
+            return at
