@@ -190,7 +190,10 @@ def main() -> int:
             thread.join()
         found = judge(server, book)
         found["exit code"] = server.stop()
-        found["tracebacks"] = server.log().count("Traceback")
+        log = server.log()
+        found["tracebacks"] = log.count("Traceback")
+    if found["tracebacks"]:
+        print(log[log.index("Traceback") :][:10_000], file=sys.stderr)
     print(json.dumps({"seed": options.seed, **found}))
     wrong = ("lost", "twice", "again after a confirmed ack", "exit code", "tracebacks")
     return int(any(found[name] for name in wrong))

@@ -166,6 +166,19 @@ def test_every_value_of_every_name_is_taken_as_without_shapes(topic: bytes, in_q
     pair.check()
 
 
+@pytest.mark.parametrize("words", [b"rpc=true", b"dedupe_ms=60000", b"minimal_headers=false"])
+def test_a_topic_of_the_same_name_is_another(words: bytes) -> None:
+    """Of services, say, where the shape was learned with one that stores."""
+    pair = Pair(guarded=False)
+    for wanted in (b"", b"&" + words, b""):
+        for cmd in (b"remove", b"declare" + wanted):
+            pair.exchange([b"GET /New?cmd=%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % cmd])
+        for ids in (b"1", b"2", b"3"), (b"a", b"b", b"a", b"c", b"b"):
+            heads = [head_of(b"New", b"id: " + id, b"key: k" + id) for id in ids]
+            pair.exchange([b"".join(heads)])
+    pair.check()
+
+
 @pytest.mark.parametrize("line", [b"id: %b", b"ID: %b", b"Idempotency-Key: %b", b"key: %b"])
 @pytest.mark.parametrize("flag", [b"idempotent: true", b"front: true", b"remote-addr: a"])
 def test_every_value_beside_a_flag_that_uses_it(line: bytes, flag: bytes) -> None:
