@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from urllib.parse import quote
 
-from tests.core.cursor.armed import arm
+from tests.core.cursor.armed import all_armed
 from tests.records import Record
 from tests.simulation.client import Client
 from tests.simulation.crowd import Crowd
@@ -61,7 +61,6 @@ class Simulation:
     """See the module. `run` raises Violation, with what is needed to see it again."""
 
     def __init__(self, seed: int, steps: int = STEPS) -> None:
-        arm()
         self.seed = seed
         self.steps = steps
         self.step_number = 0
@@ -114,10 +113,11 @@ class Simulation:
         logger.addHandler(self._log)
         propagate, logger.propagate = logger.propagate, False
         try:
-            self._start("stopped")
-            while self.step_number < self.steps:
-                self.step()
-            self.finish()
+            with all_armed():
+                self._start("stopped")
+                while self.step_number < self.steps:
+                    self.step()
+                self.finish()
         except Exception as error:
             raise Violation(self._report(error)) from error
         finally:

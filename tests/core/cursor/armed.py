@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from zbus.core.cursor.backlog import Backlog
@@ -52,8 +53,14 @@ for _name in MOVERS:
     setattr(ArmedBacklog, _name, armed(_name))
 
 
-def arm() -> None:
-    """All backlogs of this process are such, from now on."""
+@contextmanager
+def all_armed() -> Iterator[None]:
+    """All backlogs of this process are such, as long as this lasts."""
+    methods = {name: getattr(Backlog, name) for name in MOVERS}
     for name in MOVERS:
-        if not hasattr(getattr(Backlog, name), "__wrapped__"):
-            setattr(Backlog, name, armed(name))
+        setattr(Backlog, name, armed(name))
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(Backlog, name, method)
