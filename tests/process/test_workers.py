@@ -188,6 +188,16 @@ def test_a_websocket(broker: BrokerProcess, wire: Wire) -> None:
     assert set(TOPICS) <= set(names["body"])
 
 
+def test_a_websocket_that_closes_is_answered(broker: BrokerProcess, wire: Wire) -> None:
+    empty(broker)
+    socket = WebSocket(wire)
+    for topic in TOPICS:
+        socket.tell({"cmd": "produce", "topic": topic, "id": topic, "body": topic})
+    socket.close()
+    assert sorted(socket.read_json()["id"] for _ in TOPICS) == sorted(TOPICS)
+    assert socket.read_close()[0] == 1000
+
+
 def test_a_stream_of_events(broker: BrokerProcess, wire: Wire) -> None:
     empty(broker)
     wire.send(request(f"/{TOPICS[0]}?cmd=consume", "accept: text/event-stream"))
@@ -459,10 +469,20 @@ def test_another_number_of_processes(tmp_path: Path) -> None:
             assert (busy.returncode, "in use by another process" in busy.stderr) == (3, True)
             for topic in topics:
                 assert broker.get(f"/{topic}", body=b"%d" % round).status == 200
+            assert broker.stop() == 0  # who is killed leaves workers that have to see it first
     with BrokerProcess(tmp_path / "data") as broker:
         for topic in topics:
             found = [broker.get(f"/{topic}?cmd=consume").body for _ in range(3)]
             assert found == [b"0", b"1", b"2"]
+
+
+def test_a_message_of_a_websocket_may_be_as_large_as_any(tmp_path: Path) -> None:
+    with server(tmp_path, "--set", "body_bytes_max=4096") as broker:
+        socket = WebSocket(broker.connect())
+        for topic in TOPICS:
+            assert socket.ask({"cmd": "declare", "topic": topic, "id": "1"})["status"] == 200
+            put = {"cmd": "produce", "topic": topic, "id": "2", "body": "x" * 4_096}
+            assert socket.ask(put)["status"] == 200
 
 
 def test_directories_of_another_shape(tmp_path: Path) -> None:

@@ -187,8 +187,13 @@ class WebSocket:
             for kind, payload in reader.receive(data):
                 if kind <= BINARY:
                     requests.append(self._read(kind, payload))
+                elif kind == PING:
+                    requests.append((_PONG, b"", payload))
                 else:
-                    requests.append((_PONG if kind == PING else _CLOSE, b"", payload))
+                    last = _CLOSE, b"", payload
+                    requests.append(
+                        last if self._passing is None else self._passing(kind, b"", last)
+                    )
         except WireError as error:
             self.error = error.bare()  # without what the traceback holds
             reader.close()
@@ -209,14 +214,12 @@ class WebSocket:
     def _read(self, kind: int, message: bytes) -> Request:
         self.spent += _READ_COST + (len(message) >> 10)
         request = self.codec.read(kind, message)
-        if self._passing is not None:
-            request = self._passing(kind, message, request)
         if len(request[2]) > self._limits.body_bytes_max:
             self.refused = request[0]
             text = f"a body has at most {self._limits.body_bytes_max} bytes"
             head, given, _ = request
             raise WireError(TOO_BIG, text, head.id_of(given) if type(head) is Shape else given)
-        return request
+        return request if self._passing is None else self._passing(kind, message, request)
 
     # -- as a framing ---------------------------------------------------------------------
 

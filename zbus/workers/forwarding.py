@@ -212,7 +212,7 @@ class Forwarder:
         visits = self._clients.get(peer)
         if visits is None:
             visits = self._clients[peer] = {}
-            peer.when_left(self._left)
+            peer.when_left(self.see_off)
         found = visits.get((worker, kind))
         if found is None:
             found = visits[worker, kind] = Visit(self, peer, worker, kind, handshake)
@@ -224,7 +224,7 @@ class Forwarder:
         if visits is not None:
             visits.pop((visit.worker, visit.kind), None)
 
-    def _left(self, peer: Connection) -> None:
+    def see_off(self, peer: Connection) -> None:
         """The client is gone, or sends no more."""
         for visit in list(self._clients.pop(peer, {}).values()):
             visit.leave()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from zbus.edge.connection import Connection, Plan
-from zbus.edge.websocket import Frame, planned
+from zbus.edge.websocket import Close, Frame, planned
 from zbus.wire.heads.head import Head
 from zbus.wire.http import Request
 from zbus.wire.websocket import BINARY, CLOSE, PING, PONG, encode_frame
@@ -70,6 +70,8 @@ class Passing:
 
     def __call__(self, kind: int, message: bytes, request: Request) -> Request:
         """The request itself, or one that passes the message on."""
+        if kind == CLOSE:
+            return planned(TakeLeave(self._forwarder)), b"", request[2]
         head = request[0]
         if head.plan is not None:  # it is known here, or no request at all
             return request
@@ -86,6 +88,8 @@ class FrameForwarder(Protocol):
 
     def plan_frame(self, handshake: Head, head: Head) -> Plan | None: ...
 
+    def see_off(self, peer: Connection) -> None: ...
+
     def pass_on(self, peer: Connection, worker: int, handshake: Head, frame: bytes) -> None: ...
 
 
@@ -101,3 +105,14 @@ class Pass:
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         self._forwarder.pass_on(peer, self._worker, self._handshake, body)
+
+
+class TakeLeave:
+    """Plan of a close frame: the other workers answer first what can be answered soon."""
+
+    def __init__(self, forwarder: FrameForwarder) -> None:
+        self._forwarder = forwarder
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        self._forwarder.see_off(peer)
+        Close().run(peer, id, body)
