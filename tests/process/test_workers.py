@@ -17,7 +17,7 @@ import pytest
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request, run_serve
-from tests.process.websocket import WebSocket
+from tests.process.websocket import HANDSHAKE, WebSocket
 from zbus.protocol.places import shard_of
 
 WORKERS = 3
@@ -420,8 +420,8 @@ def test_tokens_are_one_for_all(tmp_path: Path) -> None:
     def write(token: str) -> None:
         digest = sha256(token.encode()).hexdigest()
         file.write_text(
-            f'[[token]]\nname = "a"\nsha256 = ["{digest}"]\noperations = ["produce", "declare"]\n'
-            '[token.topics]\n"*" = ["*"]\n'
+            f'[[token]]\nname = "a"\nsha256 = ["{digest}"]\n'
+            'operations = ["produce", "declare", "query"]\n[token.topics]\n"*" = ["*"]\n'
         )
 
     write("one")
@@ -431,6 +431,13 @@ def test_tokens_are_one_for_all(tmp_path: Path) -> None:
                 assert broker.get(f"/{topic}?cmd=declare").status == 403
                 assert broker.get(f"/{topic}?cmd=declare", "token: one").status == 200
                 assert broker.get(f"/{topic}?cmd=consume", "token: one").status == 403
+        wire = broker.connect()
+        wire.send(HANDSHAKE.replace(b"\r\n\r\n", b"\r\ntoken: one\r\n\r\n"))
+        socket = WebSocket(wire, sent=True)
+        names = {"cmd": "query", "names": True, "id": "1"}
+        assert socket.ask(names)["status"] == 200
+        assert socket.ask({**names, "token": "two"})["status"] == 403, "a message's own token"
+        wire.close()
         write("other")
         broker.process.send_signal(signal.SIGHUP)
         eventually(lambda: broker.log().count("reloaded") == WORKERS)

@@ -182,7 +182,8 @@ class Forwarder:
         """What a message asks for, if not this worker alone; None = it does."""
         place, _ = self.router.place(head, handshake)
         if isinstance(place, Everywhere):
-            shown = [b"%b: %b\r\n" % pair for pair in handshake.fields.items() if pair[0] in _SHOWN]
+            names = _SHOWN - head.fields.keys()  # a message may have a token of its own
+            shown = [b"%b: %b\r\n" % pair for pair in handshake.fields.items() if pair[0] in names]
             return Gather(self, place, head, request_start(head) + b"".join(shown), by_id=True)
         refusal = self._refusal(place)
         if refusal is not None:
