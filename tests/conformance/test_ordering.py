@@ -4,6 +4,7 @@ import pytest
 
 from tests.conformance.dialogue import World, cmd, conversation, declared, http, ok
 from tests.limits import checked
+from zbus.storage.port import ALL_DURABLE
 from zbus.testing.world import HeldJournal
 
 MESSAGES = "content-type: application/vnd.zbus.messages"
@@ -171,6 +172,26 @@ def test_a_put_of_many_peers_that_goes_on_with_something_else() -> None:
     assert len(given[1]) == 3
     assert given[2] == ["known", "0-5", "0-8"]
     world.broker.check()
+
+
+def test_a_put_with_an_id_that_is_answered_while_one_without_is_stored() -> None:
+    """What is answered at once waits for the one without."""
+    journal = HeldJournal()
+    world = World(journal)
+    client = world.connect()
+    client.exchange(http("/T?cmd=declare"))
+    journal.release()
+    world.settle()
+    client.replies()
+    assert client.exchange(http("/T", "id: known", body=b"x")) == []
+    assert client.exchange(http("/T", body=b"y")) == []
+    journal.held.pop(0)(ALL_DURABLE)
+    world.settle()
+    assert [reply.headers["id"] for reply in client.replies()] == ["known"]
+    assert client.exchange(http("/T?cmd=nonsense")) == []
+    journal.release()
+    world.settle()
+    assert [reply.status for reply in client.replies()] == [200, 400]
 
 
 def test_puts_of_one_ticket_keep_their_own_ids() -> None:

@@ -237,7 +237,8 @@ class Puts(Ticket):
             data = b"%b%b%b%d%b" % (start, id, where, offset, end)
             offset += 1
             peer.open_tickets -= 1
-            peer.together = None
+            if peer.together is self:
+                peer.together = None
             try:
                 if peer.out or peer.framing is not None:
                     peer.write(data)
@@ -260,7 +261,8 @@ class Puts(Ticket):
             reply = self.parted.get(at)
             try:
                 if reply is None:
-                    peer.together = None
+                    if peer.together is self:
+                        peer.together = None
                     peer.open_tickets -= 1
                     reply = PutReply(plan.dialect, plan.params, peer, id, plan.quiet)
                 reply.offset = self.offset + at
