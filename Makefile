@@ -32,7 +32,7 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 
 # Debian's packages and pip's come at the same time, once Python is there; and ruff and mypy run beside
 # the tests. What they say is kept, and shown at the end; either fails all of it.
-test: $(BIN)/python ## Set up, lint, check types, run the tests: eleven minutes on two cores
+test: $(BIN)/python ## Set up, lint, check types, run the tests: seven minutes on two cores
 	@$(MAKE) --no-print-directory -j3 system-packages $(VENV)/test.stamp stock-python
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \

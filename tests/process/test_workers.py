@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from socket import SHUT_WR
@@ -395,7 +396,12 @@ def test_a_parent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None
     pids = workers(broker)
     assert len(pids) == WORKERS
     broker.kill()
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    try:
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    finally:  # a failure leaves no processes behind
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     with server(tmp_path) as again:
         assert again.get("/?cmd=ping").status == 200
 
