@@ -498,6 +498,28 @@ def test_a_message_of_a_websocket_may_be_as_large_as_any(tmp_path: Path) -> None
             assert socket.ask(put)["status"] == 200
 
 
+def test_a_port_is_not_shared_with_another_server(tmp_path: Path) -> None:
+    with server(tmp_path) as broker:
+        for workers in ("1", "2"):
+            options = ("--workers", workers, "--port", str(broker.port))
+            refused = run_serve(*options, "--data-dir", str(tmp_path / workers))
+            assert (refused.returncode, "cannot listen" in refused.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--host", "0.0.0.0"), ("--token-file", "/none"), ("--set", "listen=https://127.0.0.1:0")],
+)
+def test_a_server_that_does_not_start_makes_no_directory(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    refused = run_serve(
+        "--workers", "2", "--port", "0", "--data-dir", str(tmp_path / "x"), *options
+    )
+    assert (refused.returncode, refused.stderr.count("\n")) == (3, 1)
+    assert not (tmp_path / "x").exists()
+
+
 def test_directories_of_another_shape(tmp_path: Path) -> None:
     with server(tmp_path) as broker:
         assert broker.get("/MyTopic?cmd=declare").status == 200

@@ -29,6 +29,7 @@ from zbus.server.exits import EXIT_FAILED, EXIT_OK, CannotStart
 from zbus.server.loop.sockets import Listening, addresses_of
 from zbus.server.process import logs
 from zbus.server.process.banner import advertised_address
+from zbus.server.process.serve import read_certificates, read_tokens
 from zbus.server.process.shards import check_shards
 from zbus.server.process.supervisor import Supervisor
 from zbus.storage.local.directory import take_directory
@@ -74,6 +75,8 @@ class Parent:
         self._supervisor = Supervisor()
         if config.engine != "files":
             raise CannotStart("several workers keep files each: --workers needs --engine files")
+        read_tokens(config)  # what is wrong with them is said before anything is made
+        read_certificates(config)
         files = OsFiles()
         try:
             self._lock = take_directory(files, config.data_dir)
@@ -98,6 +101,9 @@ class Parent:
                     doors[number].append(doors[0][-1].dup())
                     continue
                 try:
+                    if not number and address.kind != "unix":
+                        # Another server of workers would share its port with this one.
+                        Listening(address).close()
                     made = Listening(address, int(config.unix_socket_mode, 8), shared=True)
                 except OSError as error:
                     shutil.rmtree(self._directory)

@@ -85,6 +85,27 @@ def _shares(descriptors: int) -> tuple[int, int]:
     return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 5
 
 
+def read_tokens(config: Config) -> TokenFile | None:
+    """Who may do what; None = everybody everything, which is for this machine alone."""
+    if config.token_file:
+        return TokenFile(Path(config.token_file))
+    outside = exposed(addresses_of(config))
+    if outside and not config.insecure:
+        raise CannotStart(
+            f"{outside[0].authority} is reachable from other machines, and without tokens "
+            "every client has full access: set --token-file, listen on 127.0.0.1, or allow it "
+            "with --insecure"
+        )
+    return None
+
+
+def read_certificates(config: Config) -> Certificates | None:
+    """Those of TLS; None if no address has it. Raises CannotStart."""
+    tls = any(address.tls for address in addresses_of(config))
+    check_options(config, tls)
+    return Certificates(config) if tls else None
+
+
 class Server:
     """One broker with its journal and its listening socket."""
 
@@ -101,7 +122,7 @@ class Server:
         self.supervisor = Supervisor()
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
-        self.tokens = self._read_tokens()
+        self.tokens = read_tokens(config)
         self.pages = PageFolder(Path(config.pages)) if config.pages else None
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
@@ -148,30 +169,13 @@ class Server:
     def _deliver(self) -> None:
         self.broker.hold_deliveries(False)
 
-    def _read_tokens(self) -> TokenFile | None:
-        """Who may do what; None = everybody everything, which is for this machine alone."""
-        config = self.config
-        if config.token_file:
-            return TokenFile(Path(config.token_file))
-        outside = exposed(addresses_of(config))
-        if outside and not config.insecure:
-            raise CannotStart(
-                f"{outside[0].authority} is reachable from other machines, and without tokens "
-                "every client has full access: set --token-file, listen on 127.0.0.1, or allow it "
-                "with --insecure"
-            )
-        return None
-
     def _listen(self) -> None:
         """Open every address, or none and raise CannotStart."""
         config = self.config
-        addresses = addresses_of(config)
-        tls = any(address.tls for address in addresses)
-        check_options(config, tls)
-        if tls:
-            self.certificates = Certificates(config)
+        self.certificates = read_certificates(config)
+        if self.certificates is not None:
             self.reloads.append(self.certificates.reload)
-        self._listening = self._open_addresses(addresses)
+        self._listening = self._open_addresses(addresses_of(config))
         first = self._listening[0].address  # the advertised one
         if first.kind == "unix" and not config.server_name:
             self.address = first.path
