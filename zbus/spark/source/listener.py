@@ -33,7 +33,7 @@ Told = Callable[[str, dict[str, int]], object]
 
 
 class Lag(StreamingQueryListener):
-    """`group` is moved after each batch, `report_lag` is called with the lag; by default
+    """`group` is moved after each batch, and then `report_lag` is called with the lag; by default
     that is logged."""
 
     def __init__(
@@ -57,10 +57,10 @@ class Lag(StreamingQueryListener):
             end, latest = offsets_in(source.endOffset), offsets_in(source.latestOffset)
             if end is None:
                 continue
-            self._report_lag(name, lag_of(end, latest or end))
             if self._where is not None and self._group is not None:
                 moved = mirror(self._where, self._group, end)
                 self._owed[str(progress.runId)] = {} if moved else end
+            self._report_lag(name, lag_of(end, latest or end))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
