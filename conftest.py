@@ -110,7 +110,7 @@ def _leaves_nothing() -> Iterator[None]:
     """What a file of tests has left open is an error of its last test, and not of a test elsewhere
     in which the collector happens to find it. After each test this would take a minute."""
     yield
-    WATCH.stop()  # nobody knows when the next file comes
+    WATCH.stop()  # until the next file there may be a long wait
     gc.collect()
 
 
