@@ -76,6 +76,7 @@ bench: bench-page ## Run the benchmarks (wants a quiet machine)
 	$(BIN)/python -m tests.bench.new_names
 	$(BIN)/python -m tests.bench.dialect_rates
 	$(BIN)/python -m tests.bench.replicated
+	$(BIN)/python -m tests.bench.worker_rates
 	$(BIN)/python -m tests.bench.large_fanout --quick
 	$(BIN)/python -m tests.bench.large_replay --quick
 	$(BIN)/python -m pytest -m bench -s $(BENCHES) $(ARGS)
