@@ -127,8 +127,8 @@ def test_an_interrupted_wait_loses_nothing(url: str, ack: bool) -> None:
         with zbus.client.connect(url) as bus, zbus.client.connect(url) as other:
             bus.declare(topic, ack=ack)
             for number in range(20):
-                signal.setitimer(signal.ITIMER_REAL, 0.005)
                 with pytest.raises(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, 0.005)
                     bus.pull(topic, wait_ms=20_000)
                 other.produce(topic, str(number))
                 asked = (bus, other)[number % 2]
@@ -210,8 +210,8 @@ def test_an_interrupted_watch_goes_on(url: str) -> None:
             bus.declare(topic)
             with bus.watch(topic, "latest") as watch:
                 for number in range(10):
-                    signal.setitimer(signal.ITIMER_REAL, 0.005)
                     with pytest.raises(KeyboardInterrupt):
+                        signal.setitimer(signal.ITIMER_REAL, 0.005)
                         watch.next()
                     bus.produce(topic, str(number))
                     message = watch.next()
