@@ -11,7 +11,7 @@ from __future__ import annotations
 import array
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from zbus.documents import NOT_JSON
@@ -23,7 +23,6 @@ from zbus.workers.introduction import (
     Introduction,
     decode_introduction,
     encode_introduction,
-    session_id,
 )
 
 _TAKES_PER_TURN: Final = 16
@@ -76,11 +75,17 @@ class Giver:
 class Taker:
     """Takes connections that other workers send."""
 
-    def __init__(self, sock: socket.socket, assembly: Assembly, loop: Loop, maker: bytes) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        assembly: Assembly,
+        loop: Loop,
+        session_id: Callable[[], bytes],
+    ) -> None:
         self._sock = sock
         self._assembly = assembly
         self._loop = loop
-        self._maker = maker
+        self._session_id = session_id
 
     def accept(self) -> None:
         for _ in range(_TAKES_PER_TURN):
@@ -106,7 +111,7 @@ class Taker:
         sock.setblocking(False)
         loop = self._loop
         link = self._assembly.welcome(
-            loop, sock, session_id(self._maker), client.address, kind=SocketConnection
+            loop, sock, self._session_id(), client.address, kind=SocketConnection
         )
         link.work = QUANTUM
         try:

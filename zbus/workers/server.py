@@ -73,10 +73,10 @@ class Worker(Server):
     def _accept(self, assembly: Assembly) -> None:
         router, loop, shared = assembly.front, self.loop, self._shared
         relay, most = shared.relays[self._number], self._connections_max()
-        visitors = VisitorListener(relay, assembly, router, loop, self._maker, most)
+        visitors = VisitorListener(relay, assembly, router, loop, self._session_id, most)
         loop.open_acceptor(visitors, relay)
         loop.open_acceptor(_Orphaned(self._life, loop), self._life)
-        taker = Taker(shared.takers[self._number], assembly, loop, self._maker)
+        taker = Taker(shared.takers[self._number], assembly, loop, self._session_id)
         loop.open_acceptor(taker, shared.takers[self._number])
         giver = Giver(shared.taker_paths)
         assembly.planner = Forwarder(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from zbus.documents import NOT_JSON
@@ -12,7 +13,7 @@ from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.wire.errors import WireError
-from zbus.workers.introduction import decode_introduction, session_id
+from zbus.workers.introduction import decode_introduction
 
 _ACCEPTS_PER_TURN: Final = 16
 
@@ -45,16 +46,15 @@ class VisitorListener:
         assembly: Assembly,
         router: Planner,
         loop: Loop,
-        maker: bytes,
+        session_id: Callable[[], bytes],
         count_max: int,
     ) -> None:
-        """`maker` is what ids of its sessions begin with."""
         self._sock = sock
         self._assembly = assembly
         self._router = router
         self._heads = assembly.make_heads()  # their plans are all of this worker
         self._loop = loop
-        self._maker = maker
+        self._session_id = session_id
         self._count_max = count_max
 
     def accept(self) -> None:
@@ -70,7 +70,7 @@ class VisitorListener:
             sock.setblocking(False)
             visitor = Visitor(
                 sock,
-                session_id(self._maker),
+                self._session_id(),
                 "",
                 self._assembly.reader(self._heads),
                 self._router,

@@ -241,18 +241,13 @@ class Machine:
         assert self.process is None, "the broker runs already"
         self.starts += 1
         try:
-            process = Process(
-                self.disk,
-                self.clock,
-                self.options,
-                f"run-{self.starts}",
-                self.random,
-                self._kind,
-            )
+            self.process = self._begin(f"run-{self.starts}")
         except JournalError:
             self.disk = self.disk.kill()
             raise
-        self.process = process
+
+    def _begin(self, name: str) -> Process:
+        return Process(self.disk, self.clock, self.options, name, self.random, self._kind)
 
     def stop(self) -> None:
         """The broker is asked to stop, and does."""

@@ -11,7 +11,7 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.readiness import GONE, READ, WRITE, Events, Readiness
@@ -74,26 +74,42 @@ class Socket:
         self.closed = True
 
 
+class Watched(Protocol):
+    """A socket of a simulation, also one at which connections wait."""
+
+    def fileno(self) -> int: ...
+
+    def ready(self) -> int:
+        """READ, WRITE and GONE, if they are."""
+
+
 class Ready(Readiness):
     """Which sockets have something: in the order of their numbers, or as `shuffle` has it."""
 
     def __init__(self, shuffle: Callable[[Events], None]) -> None:
         self.shuffle = shuffle
-        self._watched: dict[int, tuple[SocketConnection, int]] = {}
+        self._watched: dict[int, tuple[Watched, object, int]] = {}
+        self._listening: dict[int, Watched] = {}
 
     def fileno(self) -> int:
         raise NotImplementedError("a simulation never waits")
+
+    def listen(self, sock: Watched) -> None:
+        """An acceptor is going to be watched for this socket."""
+        self._listening[sock.fileno()] = sock
 
     def watch(self, file: int, events: int, target: object) -> None:
         if not events:
             self._watched.pop(file, None)
         elif isinstance(target, SocketConnection):
-            self._watched[file] = target, events
+            self._watched[file] = cast("Watched", target.sock), target, events
+        elif file in self._listening:
+            self._watched[file] = self._listening[file], target, events
 
     def wait(self, seconds: float, events_max: int) -> Events:
         found: Events = []
-        for target, events in self._watched.values():
-            ready = target.sock.ready() & events  # type: ignore[attr-defined]  # a Socket
+        for sock, target, events in self._watched.values():
+            ready = sock.ready() & events
             if ready:
                 found.append((target, ready))
         self.shuffle(found)
