@@ -1,9 +1,11 @@
 """`python -m tests.mutants [name ...]`: does somebody notice each planted bug?
 
-The tree is copied into a temporary folder, one for each worker. First the tests that the bugs name
-run there as they are: they must pass, and tell how long they take. Then one bug after another is
-planted, its tests run, and the source is put back. A bug is found if a test fails, or if the tests
-do not come to an end in several times the time that they take without it; else it survived.
+The tree is copied into a temporary folder, one for each worker. First the test that found a bug
+last time is tried, alone, which takes seconds (`finders.tsv`, written anew with `--remember`). It
+has to pass without the bug. For what is not found so, the tests that the bugs name run as they are:
+they must pass, and tell how long they take. Then one bug after another is planted, its tests run,
+and the source is put back. A bug is found if a test fails, or if the tests do not come to an end in
+several times the time that they take without it; else it survived.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +30,10 @@ from tests.mutants.table import MUTANTS
 
 COPIED: Final = ("zbus", "tests", "docs", "examples", "pyproject.toml", "conftest.py", "README.md")
 LIMIT_S: Final = 600  # of tests without a bug
+FINDERS: Final = Path(__file__).parent / "finders.tsv"
+"""By the name of a bug, the test that found it last."""
+
+_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (tests/[^ ]+::.+?)(?: - .*)?$", re.MULTILINE)
 _FAILED: Final = 1  # what pytest ends with
 _OVERTIME: Final = -1000  # as a status, that there was none in time
 
@@ -45,6 +52,12 @@ class Result(NamedTuple):
     mutant: Mutant
     word: str  # found, survived or error
     outcome: Outcome
+
+    @property
+    def finder(self) -> str:
+        """The test that failed; "" = none, or it is not told."""
+        told = _FAILURE.search(self.outcome.told) if self.word == "found" else None
+        return told[1] if told is not None else ""
 
 
 class Tree:
@@ -105,9 +118,12 @@ class Tree:
 class Campaign:
     """Bugs, and what becomes of them."""
 
-    def __init__(self, mutants: list[Mutant], folder: Path, jobs: int) -> None:
+    def __init__(
+        self, mutants: list[Mutant], folder: Path, jobs: int, finders: dict[str, str]
+    ) -> None:
         self._mutants = mutants
         self._jobs = jobs
+        self._finders = finders
         self._trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for number in range(jobs):
             self._trees.put(Tree(folder / str(number)))
@@ -116,10 +132,27 @@ class Campaign:
 
     def run(self) -> list[Result]:
         with ThreadPoolExecutor(self._jobs) as pool:
-            tests = sorted({test for mutant in self._mutants for test in mutant.tests})
+            found = self._find_again(pool)
+            left = [mutant for mutant in self._mutants if mutant.name not in found]
+            tests = sorted({test for mutant in left for test in mutant.tests})
             for one, outcome in zip(tests, pool.map(self._run_alone, tests), strict=True):
                 self._alone[one] = outcome
-            return list(pool.map(self._run, self._mutants))
+            return [*found.values(), *pool.map(self._run, left)]
+
+    def _find_again(self, pool: ThreadPoolExecutor) -> dict[str, Result]:
+        """What the test finds that found it last, by the bug's name."""
+        known = [mutant for mutant in self._mutants if mutant.name in self._finders]
+        tests = sorted({self._finders[mutant.name] for mutant in known})
+        passing = {
+            test
+            for test, outcome in zip(tests, pool.map(self._run_alone, tests), strict=True)
+            if outcome.status == 0
+        }
+        tried = [mutant for mutant in known if self._finders[mutant.name] in passing]
+        outcomes = pool.map(lambda one: self._plant(one, [self._finders[one.name]], LIMIT_S), tried)
+        pairs = zip(tried, outcomes, strict=True)
+        results = [self._judge(*pair) for pair in pairs if pair[1].status in (_FAILED, _OVERTIME)]
+        return {result.mutant.name: result for result in results}
 
     def _run_alone(self, test: str) -> Outcome:
         tree = self._trees.get()
@@ -134,15 +167,21 @@ class Campaign:
             if outcome.status != 0:
                 return self._tell(Result(mutant, "error", outcome))
         limit_s = 30 + 4 * sum([outcome.seconds for outcome in alone])
+        return self._judge(mutant, self._plant(mutant, mutant.tests, limit_s))
+
+    def _plant(self, mutant: Mutant, tests: Iterable[str], limit_s: float) -> Outcome:
+        """What these tests say of it."""
         tree = self._trees.get()
         try:
             heal = tree.plant(mutant)
             try:
-                outcome = tree.run(mutant.tests, limit_s)
+                return tree.run(tests, limit_s)
             finally:
                 heal()
         finally:
             self._trees.put(tree)
+
+    def _judge(self, mutant: Mutant, outcome: Outcome) -> Result:
         words = {0: "survived", _FAILED: "found", _OVERTIME: "found"}
         return self._tell(Result(mutant, words.get(outcome.status, "error"), outcome))
 
@@ -156,11 +195,26 @@ class Campaign:
         return result
 
 
+def read_finders() -> dict[str, str]:
+    """The bugs that there are, and who found them."""
+    names = {mutant.name for mutant in MUTANTS}
+    pairs = [line.split("\t") for line in FINDERS.read_text(encoding="utf-8").splitlines()]
+    return {name: test for name, test in pairs if name in names}
+
+
+def remember(results: Iterable[Result]) -> None:
+    """Write down who found them."""
+    known = read_finders() | {one.mutant.name: one.finder for one in results if one.finder}
+    lines = [f"{name}\t{test}\n" for name, test in sorted(known.items())]
+    FINDERS.write_text("".join(lines), encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.mutants", description="Plant bugs, run tests.")
     parser.add_argument("names", nargs="*", help="of bugs, or how they begin; all if none is given")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time")
     parser.add_argument("--list", action="store_true", help="only say what there is")
+    parser.add_argument("--remember", action="store_true", help="write down who found them")
     options = parser.parse_args()
     names = tuple(options.names)
     mutants = [one for one in MUTANTS if not names or one.name.startswith(names)]
@@ -174,7 +228,9 @@ def main() -> int:
         return 0
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="zbus-mutants-") as folder:
-        results = Campaign(mutants, Path(folder), options.jobs).run()
+        results = Campaign(mutants, Path(folder), options.jobs, read_finders()).run()
+    if options.remember:
+        remember(results)
     counts = {
         word: sum([one.word == word for one in results]) for word in ("found", "survived", "error")
     }

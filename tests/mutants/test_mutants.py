@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import Tree
+from tests.mutants.__main__ import Outcome, Result, Tree
 from tests.mutants.mutant import ROOT, Mutant, Stale
 from tests.mutants.table import MUTANTS
 
@@ -61,6 +61,25 @@ def test_a_stale_one(source: str) -> None:
 def test_one_that_is_no_python() -> None:
     with pytest.raises(Stale, match="invalid syntax"):
         Mutant("m", "zbus/m.py", "a = 1", "a = =", ()).apply("a = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "told", "finder"),
+    [
+        (
+            "found",
+            "FAILED tests/a/test_b.py::test_c[x - 1] - assert 1",
+            "tests/a/test_b.py::test_c[x",
+        ),
+        ("found", "..\nFAILED tests/a/test_b.py::test_c\n1 failed", "tests/a/test_b.py::test_c"),
+        ("found", "ERROR tests/test_b.py::test_c - Timeout", "tests/test_b.py::test_c"),
+        ("found", "ERROR tests/test_b.py\n!!!", ""),
+        ("survived", "3 passed", ""),
+    ],
+)
+def test_who_found_it(word: str, told: str, finder: str) -> None:
+    mutant = Mutant("m", "zbus/m.py", "a", "b", ())
+    assert Result(mutant, word, Outcome(1, 0.1, told)).finder == finder
 
 
 def test_the_runner(tmp_path: Path) -> None:
