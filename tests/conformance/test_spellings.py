@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.dialogue import World, cmd, declared, document, http, ok, pull, put, refused
 from tests.conformance.websocket_client import connected
 from zbus.dialects.zbus.request.params import Params
-from zbus.dialects.zbus.schema.commands import CHECKED, DASHED, TABLE
+from zbus.dialects.zbus.schema.commands import CHECKED, DASHED, GROUP_COMMANDS, TABLE
 from zbus.testing.world import EPOCH_MS
 from zbus.units import parse_time_ms
 from zbus.wire.errors import WireError
@@ -108,6 +108,22 @@ def test_a_header_of_a_declare_that_is_nearly_an_option(line: str, hint: str | N
             assert not world.broker.topics
     ok(client, http("/T?cmd=declare"))
     ok(client, http("/T?cmd=query", line))
+
+
+@pytest.mark.parametrize("command", sorted(CHECKED))
+def test_a_path_that_leads_too_far_is_refused(command: bytes) -> None:
+    """The original passes over what it does not read, and so may who names the command in a header.
+    A message may have been sent to any path."""
+    client, name = World().connect(), command.decode()
+    read = "/T/g" if command in GROUP_COMMANDS else "/T"
+    form = "/<topic>/<group>" if command in GROUP_COMMANDS else "/<topic>"
+    said = f"400: Bad Format, unknown path part 'c%d': {name} reads {form}"
+    assert refused(client, http(f"{read}/c%25d/e?cmd={name}")) == (400, said)
+    for request in (http(f"{read}//?cmd={name}"), http(f"{read}/c", f"cmd: {name}", "id: 1")):
+        assert b"unknown path part" not in client.request(request).body
+    ok(client, http("/T?cmd=declare"))
+    ok(client, http("/T/g/c/d", body=b"x", method="POST"))
+    ok(client, http("/T/g/c/d?cmd=produce", body=b"x", method="POST"))
 
 
 @pytest.mark.parametrize("command", sorted(CHECKED))

@@ -372,8 +372,15 @@ class Params:
     def check_names(self) -> None:
         """Refuse a query, or JSON, that holds a name which the command does not know, nor all
         commands. In headers others than the sender put names of their own: there a name is refused
-        if it is nearly that of an option of what is declared."""
+        if it is nearly that of an option of what is declared. A path that leads further than the
+        command reads is refused, too."""
         known = self._command
+        form = "/<topic>/<group>" if self.cmd in GROUP_COMMANDS else "/<topic>"
+        more = [] if self.named else self.segments[form.count("/") :]
+        if more:
+            shown = text_of(more[0])[:40]
+            text = f"unknown path part {shown!r}: {self.cmd.decode()} reads {form}"
+            raise BadRequest(400, f"400: Bad Format, {text}")
         all_known = (*known.kinds, *known.former, *known.dashed)
         lines = self.head.fields if self.head.json or self.cmd == b"declare" else _NONE
         for name in (*self.query_names, *lines):
