@@ -40,7 +40,7 @@ from zbus.workers.frames import FrameUpstream, Pass, Passing
 from zbus.workers.gathering import Gather
 from zbus.workers.handing_over import Giver
 from zbus.workers.introduction import Introduction, encode_introduction
-from zbus.workers.upstream import Upstream
+from zbus.workers.upstream import Answers, Upstream
 
 MAKER_DIGITS: Final = 4
 """Ids of sessions begin with the number of the worker that made them, in hexadecimal."""
@@ -160,8 +160,16 @@ class Forwarder:
         """How many workers there are."""
         return len(self.paths)
 
-    def connect(self, worker: int) -> socket.socket | None:
-        """A socket to a worker; None if it cannot be reached."""
+    def open_upstream(
+        self,
+        worker: int,
+        peer: Connection,
+        answers: Answers,
+        kind: type[Upstream] = Upstream,
+        *,
+        head_only: bool = False,
+    ) -> Upstream | None:
+        """A connection to a worker, for this client; None if it cannot be reached."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
@@ -170,7 +178,20 @@ class Forwarder:
             log.warning("a worker cannot be reached", extra={"worker": worker, "why": error})
             sock.close()
             return None
-        return sock
+        loop = self.loop
+        upstream = kind(
+            sock,
+            peer.address,
+            answers,
+            peer.planner,
+            loop.ready.append,
+            loop.limits.output_bytes_max,
+            loop.now_ms,
+            head_only,
+        )
+        loop.attach(upstream)
+        upstream.write(encode_introduction(Introduction(peer.address, peer.principal, peer.secure)))
+        return upstream
 
     def _pass_frames(self, head: Head, plan: Plan) -> None:
         """If this opens a WebSocket, its messages may be for other workers."""
@@ -334,25 +355,11 @@ class Visit:
 
     def _connect(self) -> Upstream | None:
         """None: the other worker cannot be reached."""
-        forwarder, peer = self._forwarder, self.peer
-        sock = forwarder.connect(self.worker)
-        if sock is None:
-            return None
-        loop = forwarder.loop
-        made = FrameUpstream if self.kind is Kind.FRAMES else Upstream
-        upstream = made(
-            sock,
-            peer.address,
-            self,
-            peer.planner,
-            loop.ready.append,
-            loop.limits.output_bytes_max,
-            loop.now_ms,
-            self.kind is Kind.HEAD,
+        kind = FrameUpstream if self.kind is Kind.FRAMES else Upstream
+        upstream = self._forwarder.open_upstream(
+            self.worker, self.peer, self, kind, head_only=self.kind is Kind.HEAD
         )
-        loop.attach(upstream)
-        upstream.write(encode_introduction(Introduction(peer.address, peer.principal, peer.secure)))
-        if self._handshake is not None:
+        if upstream is not None and self._handshake is not None:
             upstream.write(request_start(self._handshake) + b"\r\n")
         return upstream
 

@@ -5,7 +5,6 @@ An answer that is no 200 is the answer to all: a token that may not do it may no
 
 from __future__ import annotations
 
-import socket
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -17,8 +16,7 @@ from zbus.server.loop.loop import Loop
 from zbus.wire.heads.head import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.responses import Response, ResponseReader
-from zbus.workers.introduction import Introduction, encode_introduction
-from zbus.workers.upstream import Upstream
+from zbus.workers.upstream import Answers, Upstream
 
 _OURS: Final = frozenset((b"connection", b"cache-control", b"content-length", b"id"))
 """Lines that are written anew."""
@@ -32,7 +30,7 @@ class Door(Protocol):
     @property
     def count(self) -> int: ...
 
-    def connect(self, worker: int) -> socket.socket | None: ...
+    def open_upstream(self, worker: int, peer: Connection, answers: Answers) -> Upstream | None: ...
 
 
 class Gather:
@@ -219,24 +217,12 @@ class _Part:
         self._follows = follows
         self._came = b""  # of an event
         self._worker = worker
-        self._loop = loop = door.loop
-        self._upstream: Upstream | None = None
-        sock = door.connect(worker)
-        if sock is None:
+        self._loop = door.loop
+        self._upstream = door.open_upstream(worker, peer, self)
+        if self._upstream is None:
             answers.came(worker, None)
-            return
-        self._upstream = upstream = Upstream(
-            sock,
-            peer.address,
-            self,
-            peer.planner,
-            loop.ready.append,
-            loop.limits.output_bytes_max,
-            loop.now_ms,
-        )
-        loop.attach(upstream)
-        client = Introduction(peer.address, peer.principal, peer.secure)
-        upstream.write(encode_introduction(client) + start + b"\r\n")
+        else:
+            self._upstream.write(start + b"\r\n")
 
     def answered(self, response: bytes) -> None:
         found = ResponseReader().receive(response)
