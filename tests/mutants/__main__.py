@@ -1,11 +1,11 @@
 """`python -m tests.mutants [name ...]`: does somebody notice each planted bug?
 
-The tree is copied into a temporary folder, one for each worker. First the test that found a bug
-last time is tried, alone, which takes seconds (`finders.tsv`, written anew with `--remember`). It
-has to pass without the bug. For what is not found so, the tests that the bugs name run as they are:
-they must pass, and tell how long they take. Then one bug after another is planted, its tests run,
-and the source is put back. A bug is found if a test fails, or if the tests do not come to an end in
-several times the time that they take without it; else it survived.
+The tree is copied into a temporary folder, one for each worker. One bug after another is planted,
+its tests run, and the source is put back. It is found if a test fails that passes without it. The
+test that found it last time is tried first, alone, which takes seconds (`finders.tsv`, written anew
+with `--remember`); then those that the bug names. If none fails, they run without it as well, which
+tells how long they take: a bug is found, too, if they do not come to an end in several times that.
+Else it survived.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ FINDERS: Final = Path(__file__).parent / "finders.tsv"
 _FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (tests/[^ ]+::.+?)(?: - .*)?$", re.MULTILINE)
 _FAILED: Final = 1  # what pytest ends with
 _OVERTIME: Final = -1000  # as a status, that there was none in time
+_NO_TEST: Final = -1001  # likewise, that a test fails without any bug
 
 
 class Outcome(NamedTuple):
@@ -50,13 +51,17 @@ class Result(NamedTuple):
     """What became of one bug."""
 
     mutant: Mutant
-    word: str  # found, survived or error
     outcome: Outcome
+
+    @property
+    def word(self) -> str:
+        words = {0: "survived", _FAILED: "found", _OVERTIME: "found"}
+        return words.get(self.outcome.status, "error")
 
     @property
     def finder(self) -> str:
         """The test that failed; "" = none, or it is not told."""
-        told = _FAILURE.search(self.outcome.told) if self.word == "found" else None
+        told = _FAILURE.search(self.outcome.told) if self.outcome.status == _FAILED else None
         return told[1] if told is not None else ""
 
 
@@ -128,31 +133,34 @@ class Campaign:
         for number in range(jobs):
             self._trees.put(Tree(folder / str(number)))
         self._print = threading.Lock()
-        self._alone: dict[str, Outcome] = {}  # the tests without a bug
+        self._alone: dict[str, Outcome] = {}  # tests without a bug
 
     def run(self) -> list[Result]:
         with ThreadPoolExecutor(self._jobs) as pool:
-            found = self._find_again(pool)
-            left = [mutant for mutant in self._mutants if mutant.name not in found]
+            finders = self._finders
+            known = [mutant for mutant in self._mutants if mutant.name in finders]
+            found = self._find(pool, known, lambda mutant: [finders[mutant.name]])
+            others = [mutant for mutant in self._mutants if mutant.name not in found]
+            found |= self._find(pool, others, lambda mutant: mutant.tests)
+            left = [mutant for mutant in others if mutant.name not in found]
             tests = sorted({test for mutant in left for test in mutant.tests})
-            for one, outcome in zip(tests, pool.map(self._run_alone, tests), strict=True):
-                self._alone[one] = outcome
+            self._alone = dict(zip(tests, pool.map(self._run_alone, tests), strict=True))
             return [*found.values(), *pool.map(self._run, left)]
 
-    def _find_again(self, pool: ThreadPoolExecutor) -> dict[str, Result]:
-        """What the test finds that found it last, by the bug's name."""
-        known = [mutant for mutant in self._mutants if mutant.name in self._finders]
-        tests = sorted({self._finders[mutant.name] for mutant in known})
-        passing = {
-            test
-            for test, outcome in zip(tests, pool.map(self._run_alone, tests), strict=True)
-            if outcome.status == 0
-        }
-        tried = [mutant for mutant in known if self._finders[mutant.name] in passing]
-        outcomes = pool.map(lambda one: self._plant(one, [self._finders[one.name]], LIMIT_S), tried)
-        pairs = zip(tried, outcomes, strict=True)
-        results = [self._judge(*pair) for pair in pairs if pair[1].status in (_FAILED, _OVERTIME)]
-        return {result.mutant.name: result for result in results}
+    def _find(
+        self,
+        pool: ThreadPoolExecutor,
+        mutants: list[Mutant],
+        tests_of: Callable[[Mutant], Iterable[str]],
+    ) -> dict[str, Result]:
+        """Those of which a test says that it fails, which passes without the bug, by name."""
+        outcomes = pool.map(lambda mutant: self._plant(mutant, tests_of(mutant), LIMIT_S), mutants)
+        pairs = zip(mutants, outcomes, strict=True)
+        failed = [Result(*pair) for pair in pairs if pair[1].status == _FAILED]
+        finders = sorted({result.finder for result in failed} - {""})
+        alone = zip(finders, pool.map(self._run_alone, finders), strict=True)
+        passing = {test for test, outcome in alone if outcome.status == 0}
+        return {one.mutant.name: self._tell(one) for one in failed if one.finder in passing}
 
     def _run_alone(self, test: str) -> Outcome:
         tree = self._trees.get()
@@ -165,9 +173,10 @@ class Campaign:
         alone = [self._alone[test] for test in mutant.tests]
         for outcome in alone:
             if outcome.status != 0:
-                return self._tell(Result(mutant, "error", outcome))
+                error = outcome._replace(status=_NO_TEST)
+                return self._tell(Result(mutant, error))
         limit_s = 30 + 4 * sum([outcome.seconds for outcome in alone])
-        return self._judge(mutant, self._plant(mutant, mutant.tests, limit_s))
+        return self._tell(Result(mutant, self._plant(mutant, mutant.tests, limit_s)))
 
     def _plant(self, mutant: Mutant, tests: Iterable[str], limit_s: float) -> Outcome:
         """What these tests say of it."""
@@ -181,12 +190,8 @@ class Campaign:
         finally:
             self._trees.put(tree)
 
-    def _judge(self, mutant: Mutant, outcome: Outcome) -> Result:
-        words = {0: "survived", _FAILED: "found", _OVERTIME: "found"}
-        return self._tell(Result(mutant, words.get(outcome.status, "error"), outcome))
-
     def _tell(self, result: Result) -> Result:
-        mutant, word, outcome = result
+        (mutant, outcome), word = result, result.word
         how = " (no end)" if outcome.status == _OVERTIME else ""
         with self._print:
             print(f"{word:8} {outcome.seconds:6.1f} s  {mutant.name}{how}", flush=True)
