@@ -197,3 +197,15 @@ def test_no_message_is_handed_to_who_hung_up() -> None:
     turn(process)
     assert [reply.body for reply in other.replies()][1:] == [b"a message"]
     assert b"a message" not in gone.receive()
+
+
+def test_who_hangs_up_after_a_long_silence_is_told_the_end_of_its_pull() -> None:
+    """In the very turn in which the silence is noticed."""
+    process = running()
+    client = process.accept(100, 1 << 20)
+    client.send(request("/T?cmd=declare") + request("/T?cmd=consume"))
+    for _ in range(5):
+        turn(process)
+    client.finish()
+    turn(process, 3_600_000)
+    assert b"empty: left" in client.receive()
