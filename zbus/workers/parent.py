@@ -17,9 +17,7 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -36,6 +34,7 @@ from zbus.storage.local.directory import take_directory
 from zbus.storage.local.files import OsFiles
 from zbus.storage.port import JournalError
 from zbus.workers.server import READY, Shared, run_worker
+from zbus.workers.socket_directory import make_directory
 
 _PAUSES_S: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Before a worker is begun again, the more the more often it has ended lately."""
@@ -83,7 +82,7 @@ class Parent:
         except JournalError as error:
             raise CannotStart(str(error)) from None
         check_shards(config.data_dir, self._count)
-        self._directory = Path(tempfile.mkdtemp(prefix="zbus-"))  # mode 0700
+        self._directory = make_directory()
         self._shared = self._share()
         self._life, self._alive = socket.socketpair()
         self._processes = [_Process(number) for number in range(self._count)]
