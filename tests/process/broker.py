@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import signal
@@ -10,12 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tests import forked
 from tests.limits import WAIT_S
+
+
+WORKERS: Final = int(os.environ.get("ZBUS_WORKERS", "1"))
+"""Processes of each broker that does not say it otherwise: `make check-workers`."""
 
 
 def serve_command(
@@ -101,8 +107,22 @@ class BrokerProcess:
         self.process.stdout.close()
         return code
 
+    def workers(self) -> list[int]:
+        """The processes of a server that has several, beside the first."""
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True)
+        return [int(pid) for pid in found.stdout.split()]
+
     def kill(self) -> None:
+        """All of its processes, at about the same moment."""
+        workers = self.workers() if WORKERS > 1 and self.process.poll() is None else []
         self.stop(signal.SIGKILL)
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + WAIT_S
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):
+            assert time.monotonic() < deadline, "a worker does not end"
+            time.sleep(0.001)
 
     def __enter__(self) -> Self:
         return self

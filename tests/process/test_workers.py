@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -56,8 +55,7 @@ def empty(broker: BrokerProcess) -> None:
 
 
 def workers(broker: BrokerProcess) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(broker.process.pid)], capture_output=True)
-    return [int(pid) for pid in found.stdout.split()]
+    return broker.workers()
 
 
 def eventually(holds: Callable[[], bool]) -> None:

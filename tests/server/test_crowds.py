@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from zbus.server.process.listener import ConnectionsPerIp
+from zbus.server.process.listener import ConnectionLimits
 
 
 def test_so_many_of_each_address() -> None:
-    crowds = ConnectionsPerIp(2)
+    crowds = ConnectionLimits(20, 2)
     assert [crowds.enter("a") for _ in range(3)] == [True, True, False]
     assert crowds.enter("b")
     assert crowds.refused == 1
@@ -22,14 +22,14 @@ def test_so_many_of_each_address() -> None:
 @pytest.mark.parametrize(("most", "host"), [(0, "a"), (1, "")])
 def test_who_is_not_counted(most: int, host: str) -> None:
     """Nobody, or whoever has no address."""
-    crowds = ConnectionsPerIp(most)
+    crowds = ConnectionLimits(200, most)
     assert all(crowds.enter(host) for _ in range(100))
     crowds.leave(host)
     assert not crowds._counts
 
 
 def test_nothing_is_kept_of_who_has_left() -> None:
-    crowds, random = ConnectionsPerIp(3), Random(1)
+    crowds, random = ConnectionLimits(20, 3), Random(1)
     inside: list[str] = []
     for _ in range(2_000):
         if inside and random.random() < 0.5:
@@ -45,7 +45,7 @@ def test_nothing_is_kept_of_who_has_left() -> None:
 @pytest.mark.parametrize("secure", [False, True])
 def test_a_refusal_is_said_where_that_is_cheap(secure: bool) -> None:
     ours, theirs = socket.socketpair()
-    ConnectionsPerIp(7).refuse(ours, secure)
+    ConnectionLimits(20, 7).refuse(ours, secure)
     said = theirs.recv(4096)
     assert ours.fileno() == -1
     if secure:

@@ -43,6 +43,9 @@ class Asker:
     def more(self, data: bytes) -> None:
         self.streamed += data
 
+    def closes(self, frame: bytes) -> None:
+        self.came.append(frame)
+
     def drained(self) -> None:
         self.told += 1
 
@@ -174,12 +177,15 @@ def test_a_ping_is_answered(pair: socket.socket) -> None:
     assert link.out == [mask(encode_frame(PONG, b"there?"))]
 
 
-@pytest.mark.parametrize(
-    "data", [b"HTTP/1.1 403 Forbidden\r\n\r\n", OPENED + encode_frame(CLOSE, b"\x03\xe8")]
-)
-def test_a_websocket_that_is_refused_or_closed(data: bytes, pair: socket.socket) -> None:
+def test_a_websocket_that_is_refused(pair: socket.socket) -> None:
     with pytest.raises(ValueError, match="WebSocket"):
-        upstream(Asker(), pair, FrameUpstream).receive(data)
+        upstream(Asker(), pair, FrameUpstream).receive(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+
+def test_why_a_websocket_is_closed(pair: socket.socket) -> None:
+    asker, close = Asker(), encode_frame(CLOSE, b"\x03\xe9the broker is stopping")
+    upstream(asker, pair, FrameUpstream).receive(OPENED + close + encode_frame(TEXT, b"more"))
+    assert asker.came == [close]
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 100_000])

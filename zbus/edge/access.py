@@ -161,6 +161,11 @@ class Entry:
     principals: tuple[str, ...] = ()  # names in client certificates
     anonymous: bool = False  # also to a client without credentials
 
+    def shared(self, parts: int) -> Entry:
+        """That of one of so many processes, each of which counts its part of the limits."""
+        limits = self.grant.limits.shared(parts)
+        return attrs.evolve(self, grant=attrs.evolve(self.grant, limits=limits))
+
 
 class Access:
     """The table. It can be replaced at any time."""

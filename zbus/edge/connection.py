@@ -293,7 +293,7 @@ class Connection(Session):
 
     def take_leave(self, farewell: bytes) -> None:
         """Answer what can be answered soon, say farewell, and close."""
-        if not self.farewell:
+        if not self.broken:  # it may have been said already
             self.farewell = farewell
         self.closing = self.broken = True
         self.write(b"")  # the loop has to look at this peer

@@ -20,6 +20,8 @@ class AtTopic:
     """Where this topic is."""
 
     topic: str
+    # The client may hold something afterwards, or be registered.
+    binds: bool = attrs.field(default=True, eq=False)
 
 
 @attrs.frozen
@@ -75,6 +77,7 @@ class Replies(Enum):
     IN_ORDER = auto()
     BY_ID = auto()  # of requests that have one; others are answered in order
     LOOSE = auto()  # by id, and a request may have none, or many
+    ALONE = auto()  # a stream, on a connection where nothing else is open
 
 
 Place: TypeAlias = "AtTopic | AtMaker | Everywhere | InBody | Apart | Unplaced | None"

@@ -13,6 +13,11 @@ from zbus.edge.guard import Answer
 from zbus.edge.status import retry_after
 
 
+def share(limit: int, parts: int) -> int:
+    """That of one of so many processes, together about the limit; 0 stays what it means."""
+    return limit and max(1, limit // parts)
+
+
 @attrs.frozen
 class Limits:
     """As an entry says; 0 = none."""
@@ -24,6 +29,10 @@ class Limits:
     @property
     def any(self) -> bool:
         return bool(self.requests_per_s or self.bytes_per_s or self.connections_max)
+
+    def shared(self, parts: int) -> Limits:
+        """Those of one of so many processes that count by themselves."""
+        return Limits(*[share(value, parts) for value in attrs.astuple(self)])
 
 
 NO_LIMITS = Limits()

@@ -24,6 +24,8 @@ from enum import Enum, auto
 from itertools import chain
 from typing import Final, Protocol
 
+import attrs
+
 from zbus.edge.connection import Connection, Plan, Planner, Reply
 from zbus.edge.guard import Answer
 from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, InBody, Place, Replies, Unplaced
@@ -37,19 +39,22 @@ from zbus.wire.heads.head import Head
 from zbus.wire.heads.heads import Heads
 from zbus.wire.replies import encode_reply
 from zbus.workers.frames import FrameUpstream, Pass, Passing
-from zbus.workers.gathering import Gather
-from zbus.workers.handing_over import Giver
-from zbus.workers.introduction import Introduction, encode_introduction
-from zbus.workers.upstream import Answers, Upstream
+from zbus.workers.gathering import Gather, Leaver
+from zbus.workers.handing_over import Giver, Passenger
+from zbus.workers.introduction import Introduction, encode_introduction, origin_of
+from zbus.workers.upstream import Answers, StreamReply, Upstream
 
 MAKER_DIGITS: Final = 4
 """Ids of sessions begin with the number of the worker that made them, in hexadecimal."""
 
 _GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
 _RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
-_NOT_ALONE: Final = (
-    b"400: Bad Format, a stream of events needs a connection on which nothing else is open"
+_NOT_ALONE: Final = Answer(
+    400, "400: Bad Format, a stream of events needs a connection on which nothing else is open"
 )
+ROW: Final = 256
+"""Requests one after another for one other worker, after which it is given the connection."""
+
 _ID: Final = re.compile(rb"\r\nid: ([^\r]*)\r\n")
 _CUT: Final = frozenset((b"content-length", b"expect", b"transfer-encoding"))
 _SHOWN: Final = frozenset((b"authorization", b"cookie", b"host", b"token"))
@@ -89,7 +94,8 @@ class Forwarder:
         self.loop = loop
         self.own = own
         self.paths = paths
-        self._clients: dict[Connection, dict[tuple[int, Kind], Visit]] = {}
+        self._clients: dict[Connection, Client] = {}
+        self.unanswered = [0] * len(paths)
         self.push = router.push
         self.plan_unread = router.plan_unread
 
@@ -103,7 +109,8 @@ class Forwarder:
         if isinstance(place, Everywhere):
             head.origin = None
             start = request_start(head).replace(b"HEAD ", b"GET ", 1)
-            return Gather(self, place, head, start, by_id=replies is Replies.LOOSE)
+            by_id = replies is Replies.LOOSE
+            return self._alone(replies, head, Gather(self, place, head, start, by_id=by_id))
         if isinstance(place, InBody):
             head.origin = None
             return ByBody(self, place, head)
@@ -118,11 +125,32 @@ class Forwarder:
         if worker == self.own:
             return self.router.plan(head)
         head.origin = None  # its shape is learned by the worker that does it
-        return Forward(self, worker, head, replies)
+        binds = not isinstance(place, AtTopic) or place.binds
+        return self._alone(replies, head, Forward(self, worker, head, replies, binds))
 
-    def hand_over(self, link: SocketConnection, data: bytes) -> bool:
-        """Give it to the worker that its first request is for, if that is another; whether it
-        was."""
+    def _alone(self, replies: Replies, head: Head, plan: Plan) -> Plan:
+        """The plan, or one that is refused where something else is open."""
+        if replies is Replies.ALONE:
+            return Alone(plan, self.router.refuse(head, _NOT_ALONE))
+        return plan
+
+    def move(self, link: SocketConnection, data: bytes) -> bool:
+        """Give a client to the worker that all of its last requests were for, if its next one is,
+        too, and nothing of it would stay here; whether it was."""
+        client = self.client(link)
+        if client.row < ROW:
+            return False
+        client.row = 0  # else it is tried again after as many
+        bound = client.bound or client.gathering or link.left != (self.see_off,)
+        if bound or link.holds or link.open_tickets or link.out or link.unsent:
+            return False
+        if link.closing or link.has_requests or link.reader.waiting_for() != "nothing":
+            return False
+        return self.hand_over(link, data, client.worker)
+
+    def hand_over(self, link: SocketConnection, data: bytes, worker: int | None = None) -> bool:
+        """Give it to the worker that its next request is for, if that is another, or this one;
+        whether it was."""
         end = data.find(b"\r\n\r\n")
         if end < 0:
             return False
@@ -135,7 +163,11 @@ class Forwarder:
             plan = self.plan(head)
             if head.kept:
                 head.plan = plan
-        if not isinstance(plan, Forward) or not self._giver.give(link, plan.worker, data):
+        if isinstance(plan, Alone):
+            plan = plan.plan
+        if not isinstance(plan, Forward) or worker not in (None, plan.worker):
+            return False
+        if not self._giver.give(link, plan.worker, data):
             return False
         self.loop.drop(link)
         return True
@@ -170,18 +202,13 @@ class Forwarder:
         head_only: bool = False,
     ) -> Upstream | None:
         """A connection to a worker, for this client; None if it cannot be reached."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        try:
-            sock.connect(self.paths[worker])
-        except OSError as error:
-            log.warning("a worker cannot be reached", extra={"worker": worker, "why": error})
-            sock.close()
+        sock = self._connect(worker)
+        if sock is None:
             return None
-        loop = self.loop
+        loop, address = self.loop, origin_of(peer)
         upstream = kind(
             sock,
-            peer.address,
+            address,
             answers,
             peer.planner,
             loop.ready.append,
@@ -190,8 +217,21 @@ class Forwarder:
             head_only,
         )
         loop.attach(upstream)
-        upstream.write(encode_introduction(Introduction(peer.address, peer.principal, peer.secure)))
+        upstream.write(encode_introduction(Introduction(address, peer.principal, peer.secure)))
         return upstream
+
+    def _connect(self, worker: int) -> socket.socket | None:
+        sock = None
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            sock.connect(self.paths[worker])
+        except OSError as error:
+            log.warning("a worker cannot be reached", extra={"worker": worker, "why": error})
+            if sock is not None:
+                sock.close()
+            return None
+        return sock
 
     def _pass_frames(self, head: Head, plan: Plan) -> None:
         """If this opens a WebSocket, its messages may be for other workers."""
@@ -214,7 +254,7 @@ class Forwarder:
 
     def pass_on(self, peer: Connection, worker: int, handshake: Head, frame: bytes) -> None:
         """Pass a message on."""
-        self.visit(peer, worker, Kind.FRAMES, handshake).ask(b"", frame)
+        self.visit(peer, worker, Kind.FRAMES, handshake).ask(frame)
 
     def worker_of(self, place: Place) -> int:
         """Its number."""
@@ -231,25 +271,56 @@ class Forwarder:
         self, peer: Connection, worker: int, kind: Kind, handshake: Head | None = None
     ) -> Visit:
         """The client's connection to a worker, made if there is none."""
-        visits = self._clients.get(peer)
-        if visits is None:
-            visits = self._clients[peer] = {}
-            peer.when_left(self.see_off)
+        visits = self.client(peer).visits
         found = visits.get((worker, kind))
         if found is None:
             found = visits[worker, kind] = Visit(self, peer, worker, kind, handshake)
         return found
 
+    def client(self, peer: Connection) -> Client:
+        """What other workers do for it."""
+        found = self._clients.get(peer)
+        if found is None:
+            found = self._clients[peer] = Client()
+            peer.when_left(self.see_off)
+        return found
+
+    def gathering(self, peer: Connection) -> dict[Leaver, None]:
+        """What ends when the client is gone."""
+        return self.client(peer).gathering
+
     def forget(self, visit: Visit) -> None:
         """It is over."""
-        visits = self._clients.get(visit.peer)
-        if visits is not None:
-            visits.pop((visit.worker, visit.kind), None)
+        client = self._clients.get(visit.peer)
+        if client is not None:
+            client.visits.pop((visit.worker, visit.kind), None)
 
     def see_off(self, peer: Connection) -> None:
         """The client is gone, or sends no more."""
-        for visit in list(self._clients.pop(peer, {}).values()):
-            visit.leave()
+        client = self._clients.pop(peer, None)
+        if client is not None:
+            for leaver in [*client.visits.values(), *client.gathering]:
+                leaver.leave()
+
+
+@attrs.define
+class Client:
+    """A connection of which other workers do something."""
+
+    visits: dict[tuple[int, Kind], Visit] = attrs.Factory(dict)
+    gathering: dict[Leaver, None] = attrs.Factory(dict)
+    bound: bool = False  # it may hold something, or be registered, in another worker
+    worker: int = -1  # who does its requests
+    row: int = 0  # so many of them, one after another
+
+    def count(self, peer: Connection, worker: int, binds: bool) -> None:
+        """One more request is passed on."""
+        self.bound = self.bound or binds
+        if worker != self.worker:
+            self.worker, self.row = worker, 0
+        self.row += 1
+        if type(peer) is SocketConnection:
+            peer.__class__ = Passenger
 
 
 class Kind(Enum):
@@ -267,10 +338,24 @@ _LOOSE: Final = frozenset((Kind.LOOSE, Kind.FRAMES))
 class Forward:
     """Plan of a head that another worker does."""
 
-    __slots__ = ("_forwarder", "_kind", "_knows_ids", "_start", "_takes_body", "worker")
+    __slots__ = (
+        "_alone",
+        "_binds",
+        "_forwarder",
+        "_kind",
+        "_knows_ids",
+        "_start",
+        "_takes_body",
+        "worker",
+    )
 
-    def __init__(self, forwarder: Forwarder, worker: int, head: Head, replies: Replies) -> None:
+    def __init__(
+        self, forwarder: Forwarder, worker: int, head: Head, replies: Replies, binds: bool
+    ) -> None:
+        """`binds`: the client may be registered by it, or hold something."""
         self._forwarder = forwarder
+        self._binds = binds or replies is Replies.LOOSE
+        self._alone = replies is Replies.ALONE
         self.worker = worker
         self._start = request_start(head)
         self._takes_body = head.method in _BODIES
@@ -285,8 +370,30 @@ class Forward:
             data = b"%b%bcontent-length: %d\r\n\r\n%b" % (self._start, id_line, len(body), body)
         else:
             data = b"%b%b\r\n" % (self._start, id_line)
-        ordered = not (id and self._knows_ids)
-        self._forwarder.visit(peer, self.worker, self._kind).ask(id, data, ordered)
+        forwarder = self._forwarder
+        visit = forwarder.visit(peer, self.worker, self._kind)
+        if self._alone:
+            visit.ask(data, StreamReply(peer, id))
+        elif visit.kind in _LOOSE:
+            visit.ask(data)
+        else:
+            visit.ask(data, Reply(peer, id, ordered=not (id and self._knows_ids)))
+        forwarder.client(peer).count(peer, self.worker, self._binds)
+
+
+class Alone:
+    """Plan of a request for a stream, which takes its connection: one on which something is open is
+    told so here, as one process would."""
+
+    __slots__ = ("_refusal", "plan")
+
+    def __init__(self, plan: Plan, refusal: Plan) -> None:
+        self.plan = plan
+        self._refusal = refusal
+
+    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        plan = self._refusal if peer.open_tickets or peer.turns else self.plan
+        plan.run(peer, id, body)
 
 
 class ByBody:
@@ -368,19 +475,19 @@ class Visit:
         """The client takes nothing at the moment."""
         return self.peer.out_bytes > self.peer.out_bytes_max
 
-    def ask(self, id: bytes, data: bytes, ordered: bool = False) -> None:
-        """Pass a request on."""
+    def ask(self, data: bytes, reply: Reply | None = None) -> None:
+        """Pass a request on. Without a reply there may be none, or many."""
         upstream = self._upstream
         if upstream is None:
             self._forwarder.forget(self)
-            if self.kind in _LOOSE:
+            if reply is None:
                 self._end_client()
             else:
-                Reply(self.peer, id, ordered).send(_gone(id))
+                reply.send(_gone(reply.id))
             return
-        if self.kind not in _LOOSE:
-            replies = self._open if ordered else self._by_id.setdefault(id, deque())
-            replies.append(Reply(self.peer, id, ordered))
+        if reply is not None:
+            replies = self._open if reply.ordered else self._by_id.setdefault(reply.id, deque())
+            replies.append(reply)
         upstream.write(data)
         if upstream.out_bytes > upstream.out_bytes_max:
             self._held_bytes += len(data)
@@ -433,23 +540,19 @@ class Visit:
         peer.write(head)
 
     def streams(self, head: bytes) -> None:
-        """Where something else is open it is refused, as by one process."""
-        peer = self.peer
-        reply = self._take(head)
-        if peer.open_tickets == 1:
-            reply.send(head)
-            peer.begin_stream(b"")
-            self._streaming = True
-            return
-        id_line = b"id: %b\r\n" % reply.id if reply.id else b""
-        reply.send(encode_reply(400, b"content-type: text/plain\r\n" + id_line, _NOT_ALONE))
-        if self._upstream is not None:
-            self._forwarder.loop.drop(self._upstream)
+        """Nothing else is open, and nothing behind it was done."""
+        self._take(head).send(head)
+        self.peer.begin_stream(b"")
+        self._streaming = True
 
     def more(self, data: bytes) -> None:
         if self._streaming and not self.peer.closed:
             self.peer.write(data)
         self._hold_if_stalled()
+
+    def closes(self, frame: bytes) -> None:
+        """It stops, perhaps: what the client is told is the same as by one process."""
+        self.peer.take_leave(frame)
 
     def drained(self) -> None:
         held, self._held_bytes = self._held_bytes, 0

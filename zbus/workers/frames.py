@@ -56,7 +56,8 @@ class FrameUpstream(Upstream):
             elif kind == PING:
                 self.write(mask(encode_frame(PONG, frame[at:])))
             elif kind == CLOSE:
-                raise ValueError("another worker closes a WebSocket")
+                self._answers.closes(frame)
+                return
 
 
 class Passing:

@@ -16,16 +16,34 @@ from zbus.server.loop.loop import Loop
 from zbus.wire.heads.head import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.responses import Response, ResponseReader
-from zbus.workers.upstream import Answers, Upstream
+from zbus.workers.upstream import Answers, StreamReply, Upstream
 
 _OURS: Final = frozenset((b"connection", b"cache-control", b"content-length", b"id"))
 """Lines that are written anew."""
+
+_ENDED: Final = Response(
+    503, {b"retry-after": b"1"}, b"503: a worker is starting again, or does not answer"
+)
+
+
+UNANSWERED_MAX: Final = 64
+"""Requests that a worker has not answered; another is refused, since it does not answer."""
+
+
+class Leaver(Protocol):
+    """What ends with a client."""
+
+    def leave(self) -> None: ...
 
 
 class Door(Protocol):
     """What is needed of `zbus.workers.forwarding.Forwarder`."""
 
     loop: Loop
+    unanswered: list[int]  # of each worker
+
+    def gathering(self, peer: Connection) -> dict[Leaver, None]:
+        """What ends when the client is gone."""
 
     @property
     def count(self) -> int: ...
@@ -84,22 +102,31 @@ class _Answers:
         self._door = door
         self._reply = reply
         self._came: dict[int, Response] = {}
+        self._parts: list[_Part] = []
+        self._leavers = door.gathering(reply.peer)
 
     def ask(self, start: bytes) -> None:
-        for worker in range(self._door.count):
-            _Part(self, self._door, worker, self._reply.peer, start)
+        door, peer = self._door, self._reply.peer
+        self._leavers[self] = None
+        for worker in range(door.count):
+            self._parts.append(_Part(self, door, worker, peer, start))
 
     def came(self, worker: int, response: Response | None) -> None:
         """The answer of a worker; None = it has ended."""
-        reply = self._reply
-        if response is None:
-            response = Response(503, {b"retry-after": b"1"}, b"503: a worker is starting again")
+        reply, door = self._reply, self._door
         if worker in self._came:
             return
-        self._came[worker] = response
-        if len(self._came) == self._door.count:
-            answers = [self._came[worker] for worker in range(self._door.count)]
+        self._came[worker] = response or _ENDED
+        if len(self._came) == door.count:
+            self._leavers.pop(self, None)
+            answers = [self._came[worker] for worker in range(door.count)]
             reply.send(self._gather.compose(reply.id, answers))
+
+    def leave(self) -> None:
+        """The client is gone, or only sends no more."""
+        if self._reply.peer.closed:
+            for part in self._parts:
+                part.end()
 
 
 class _Following:
@@ -151,14 +178,14 @@ class _Streaming(_Following):
         self._documents: dict[int, dict[str, Any]] = {}
         self._first: dict[str, Any] = {}  # the parts of the first documents
         self._head: bytes | None = None
-        self._reply = Reply(peer, id, ordered=not id)
+        self._reply = StreamReply(peer, id)
         self._sent = 0
 
     def came(self, worker: int, response: Response | None) -> None:
         """A worker has no stream for this request, or has ended."""
-        if self._reply.open and response is not None:
+        if self._reply.open:
             self._reply.open = False
-            self._reply.send(self._gather.compose(self._id, [response]))
+            self._reply.send(self._gather.compose(self._id, [response or _ENDED]))
             self._left(self._peer)
         else:
             super().came(worker, None)
@@ -218,19 +245,32 @@ class _Part:
         self._came = b""  # of an event
         self._worker = worker
         self._loop = door.loop
-        self._upstream = door.open_upstream(worker, peer, self)
+        self._unanswered = door.unanswered
+        self._waits = True
+        self._upstream: Upstream | None = None
+        door.unanswered[worker] += 1
+        if door.unanswered[worker] <= UNANSWERED_MAX:
+            self._upstream = door.open_upstream(worker, peer, self)
         if self._upstream is None:
+            self._heard()
             answers.came(worker, None)
         else:
             self._upstream.write(start + b"\r\n")
 
+    def _heard(self) -> None:
+        """It answers, or is asked no more."""
+        self._unanswered[self._worker] -= self._waits
+        self._waits = False
+
     def answered(self, response: bytes) -> None:
+        self._heard()
         found = ResponseReader().receive(response)
         self._answers.came(self._worker, found[0] if found else None)
         if not self._follows:
             self.end()
 
     def end(self) -> None:
+        self._heard()
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             self._loop.drop(upstream)
@@ -241,6 +281,7 @@ class _Part:
     def streams(self, head: bytes) -> None:
         if not isinstance(self._answers, _Streaming):
             raise ValueError("another worker does not end its answer")
+        self._heard()
         self._answers.began(head)
 
     def more(self, data: bytes) -> None:
@@ -249,10 +290,14 @@ class _Part:
         for event in events:
             self._answers.event(self._worker, event)
 
+    def closes(self, frame: bytes) -> None:
+        raise ValueError("another worker was not asked for a WebSocket")
+
     def drained(self) -> None:
         pass
 
     def ended(self) -> None:
+        self._heard()
         if self._upstream is not None:
             self._upstream = None
             self._answers.came(self._worker, None)

@@ -10,6 +10,8 @@ import uuid
 
 import msgspec
 
+from zbus.edge.connection import Connection
+
 
 class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a client."""
@@ -17,10 +19,16 @@ class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str
     principal: str = ""
     secure: bool = False
+    giver: int | None = None  # who has handed the connection over, if it may be given back
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Introduction)
+
+
+def origin_of(peer: Connection) -> str:
+    """Where a client comes from, before any proxy's word, which goes along with each request."""
+    return peer.address if peer.source is None else peer.source.address
 
 
 def encode_introduction(introduction: Introduction) -> bytes:

@@ -15,11 +15,14 @@ from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
-from zbus.server.process.serve import Server, Start, serve
+from zbus.server.process.serve import Server, Start, read_tokens, serve
+from zbus.server.process.tokens import TokenFile
+from zbus.server.watch.system_stats import OsStats
 from zbus.storage.tools.sharding import shard_directory
 from zbus.workers.forwarding import MAKER_DIGITS, Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
 from zbus.workers.introduction import session_id
+from zbus.workers.sharing import worker_config
 from zbus.workers.visitors import VisitorListener
 
 READY: Final = b"R"
@@ -51,13 +54,15 @@ class Worker(Server):
         self._status = status
         self._maker = b"%0*x" % (MAKER_DIGITS, number)
         has_mailboxes = number == shard_of("semq", config.workers)
+        self._count = config.workers
+        gauges = OsStats()
         super().__init__(
             attrs.evolve(
-                config,
+                worker_config(config, gauges),
                 data_dir=shard_directory(config.data_dir, number),
-                workers=1,
                 semq_nodes=config.semq_nodes if has_mailboxes else "",
-            )
+            ),
+            gauges=gauges,
         )
 
     def _open_addresses(self, addresses: Sequence[Address]) -> list[Listening]:
@@ -67,18 +72,22 @@ class Worker(Server):
             for address, sock in zip(self._shared.addresses, doors, strict=True)
         ]
 
+    def _read_tokens(self) -> TokenFile | None:
+        return read_tokens(self.config, self._count)
+
     def _secret(self) -> bytes:
         return self._shared.secret
 
     def _accept(self, assembly: Assembly) -> None:
         router, loop, shared = assembly.front, self.loop, self._shared
-        relay, most = shared.relays[self._number], self._connections_max()
-        visitors = VisitorListener(relay, assembly, router, loop, self._session_id, most)
+        relay = shared.relays[self._number]
+        visitors = VisitorListener(relay, assembly, router, loop, self._session_id, self.links_max)
         loop.open_acceptor(visitors, relay)
         loop.open_acceptor(_Orphaned(self._life, loop), self._life)
-        taker = Taker(shared.takers[self._number], assembly, loop, self._session_id)
-        loop.open_acceptor(taker, shared.takers[self._number])
-        giver = Giver(shared.taker_paths)
+        giver = Giver(shared.taker_paths, self._number)
+        given = shared.takers[self._number]
+        taker = Taker(given, assembly, loop, self._session_id, self.limits, giver)
+        loop.open_acceptor(taker, given)
         assembly.planner = Forwarder(
             router, assembly.heads, loop, self._number, shared.paths, giver
         )

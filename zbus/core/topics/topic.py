@@ -75,6 +75,12 @@ class Session:
         self.closed = False  # nothing reaches it any more, not even an answer
         self.faults: Containment | None = None  # of the broker that it has joined
 
+    @property
+    def holds(self) -> bool:
+        """It is registered, holds or follows something, or may be sent what it did not ask for."""
+        read = self.groups or self.pulls or self.held or self.taken
+        return bool(read or self.follower is not None or self.multiplexed)
+
     def push(self, routed: Routed) -> bool:
         """Send a routed message to the peer; False if that cannot be done."""
         raise NotImplementedError

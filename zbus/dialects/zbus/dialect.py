@@ -30,6 +30,7 @@ from zbus.dialects.zbus.replies import (
     spelled,
     status_of,
 )
+from zbus.dialects.zbus.request.event_stream import wants_events
 from zbus.dialects.zbus.request.header_lines import shown, stock
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.dialects.zbus.request.params import ALLOW, LOOKING, BadRequest, Params, hint_of
@@ -251,6 +252,8 @@ class ZbusRequest:
 
     def replies(self) -> Replies:
         params = self._params
+        if params.cmd in (b"consume", b"stats") and wants_events(params):
+            return Replies.ALONE
         return Replies.LOOSE if params.multiplexed or params.id else Replies.BY_ID
 
     def plan(self) -> Plan:

@@ -33,6 +33,11 @@ _BESIDE: Final = {
 }
 """Parameters that name another topic, which has to be in the same shard."""
 
+_LEAVES_NOTHING: Final = frozenset(
+    (b"produce", b"declare", b"remove", b"empty", b"query", b"peek", b"read", b"why")
+)
+"""Of a client: when it is answered, its connection is as it was before."""
+
 
 def place_of(params: Params) -> Place:
     """Of a request: where its topic is, or where its session was made; or everywhere."""
@@ -60,7 +65,7 @@ def place_of(params: Params) -> Place:
     if cmd == b"txn_stage":
         others = [params.topic]
     apart = [other for other in others if other and place_name(other) != place_name(topic)]
-    return Apart(topic, apart[0]) if apart else AtTopic(topic)
+    return Apart(topic, apart[0]) if apart else AtTopic(topic, binds=cmd not in _LEAVES_NOTHING)
 
 
 def _given(params: Params, name: bytes) -> str:

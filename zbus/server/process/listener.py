@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import partial
 
@@ -20,35 +21,51 @@ REFUSAL = b"429: this address has %d connections, and may have no more"
 _LINES = b"content-type: text/plain\r\nretry-after: 1\r\n"
 
 
-class ConnectionsPerIp:
-    """The connections of all listeners, by the address that they come from."""
+class ConnectionLimits:
+    """How many clients all listeners together have, and of each address."""
 
-    def __init__(self, connections_max: int) -> None:
-        """This many of one address; 0 = as many as come."""
+    def __init__(
+        self,
+        connections_max: int,
+        per_address_max: int,
+        links: Sized = (),
+        links_max: int = sys.maxsize,
+    ) -> None:
+        """This many of one address; 0 = as many as come. `links` are all connections of the
+        process, not of clients alone, for which descriptors are left."""
         self.connections_max = connections_max
+        self.per_address_max = per_address_max
         self.refused = 0  # since the last log line
+        self._links = links
+        self._links_max = links_max
+        self._open = 0
         self._counts: dict[str, int] = {}
 
+    @property
+    def full(self) -> bool:
+        return self._open >= self.connections_max or len(self._links) >= self._links_max
+
     def enter(self, host: str) -> bool:
-        """One more; False if it is one too many. A socket without an address is not counted."""
-        if not (host and self.connections_max):
-            return True
-        count = self._counts.get(host, 0)
-        if count >= self.connections_max:
-            self.refused += 1
-            return False
-        self._counts[host] = count + 1
+        """One more; False if it is one too many of its address, which a socket may not have."""
+        if host and self.per_address_max:
+            count = self._counts.get(host, 0)
+            if count >= self.per_address_max:
+                self.refused += 1
+                return False
+            self._counts[host] = count + 1
+        self._open += 1
         return True
 
     def leave(self, host: str) -> None:
         """One of those that entered is closed."""
+        self._open -= 1
         count = self._counts.pop(host, 0)
         if count > 1:
             self._counts[host] = count - 1
 
     def refuse(self, sock: socket.socket, secure: bool) -> None:
         """Say so, unless that would take a handshake, and close."""
-        text = REFUSAL % self.connections_max
+        text = REFUSAL % self.per_address_max
         with suppress(OSError):
             if not secure:
                 sock.send(encode_reply(429, _LINES, text, close=True))
@@ -71,8 +88,7 @@ class Listener:
         listening: Listening,
         assembly: Assembly,
         loop: Loop,
-        connections_max: int,
-        crowds: ConnectionsPerIp,
+        limits: ConnectionLimits,
         session_id: Callable[[], bytes],
         certificates: Certificates | None = None,
     ) -> None:
@@ -81,8 +97,7 @@ class Listener:
         self._sock = listening.sock
         self._assembly = assembly
         self._loop = loop
-        self._connections_max = connections_max
-        self._crowds = crowds
+        self._limits = limits
         self._session_id = session_id
         self._certificates = certificates
         self._logged_ms = -_TELL_EVERY_MS  # when refusals were logged last
@@ -93,7 +108,7 @@ class Listener:
         if not self._open:  # closed since it was found ready
             return
         for _ in range(_ACCEPTS_PER_TURN):
-            if len(self._loop.links) >= self._connections_max:
+            if self._limits.full:
                 self._pause("connections_max is reached")
                 return
             try:
@@ -106,25 +121,25 @@ class Listener:
                 self._pause(str(error))
                 return
             host = "" if sock.family == socket.AF_UNIX else str(address[0])
-            if not self._crowds.enter(host):
+            if not self._limits.enter(host):
                 self._refuse(sock, host)
                 continue
             try:
                 self._welcome(sock, address, host)
             except Exception:
-                self._crowds.leave(host)
+                self._limits.leave(host)
                 sock.close()
                 raise
 
     def _refuse(self, sock: socket.socket, host: str) -> None:
         sock.setblocking(False)
-        self._crowds.refuse(sock, self._certificates is not None)
+        self._limits.refuse(sock, self._certificates is not None)
         now_ms = self._loop.now_ms
         if now_ms >= self._logged_ms + _TELL_EVERY_MS:
             self._logged_ms = now_ms
-            fields = {"address": host, "times": self._crowds.refused}
+            fields = {"address": host, "times": self._limits.refused}
             log.warning("refused, an address has too many connections", extra=fields)
-            self._crowds.refused = 0
+            self._limits.refused = 0
 
     def _welcome(self, sock: socket.socket, address: object, host: str) -> None:
         sock.setblocking(False)
@@ -133,7 +148,7 @@ class Listener:
         certificates = self._certificates
         tls = None if certificates is None else TlsStream(certificates.context)
         id = self._session_id()
-        gone = partial(self._crowds.leave, host)
+        gone = partial(self._limits.leave, host)
         self._assembly.welcome(self._loop, sock, id, peer_address(sock, address), tls, gone)
 
     def _pause(self, why: str) -> None:
@@ -143,7 +158,7 @@ class Listener:
 
     def resume(self) -> None:
         """Try again, if it was paused and there is room."""
-        if self._open and not self._watching and len(self._loop.links) < self._connections_max:
+        if self._open and not self._watching and not self._limits.full:
             self._watching = True
             self._loop.watch_acceptor(self, self._sock, True)
 

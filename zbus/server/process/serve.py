@@ -36,7 +36,7 @@ from zbus.server.process import logs
 from zbus.server.process.banner import advertised_address, banner
 from zbus.server.process.certificates import Certificates, check_options
 from zbus.server.process.engines import Engine, FileEngine
-from zbus.server.process.listener import ConnectionsPerIp, Listener
+from zbus.server.process.listener import ConnectionLimits, Listener
 from zbus.server.process.memory import GcControl, keep_freed_memory
 from zbus.server.process.pages import PageFolder, read_console
 from zbus.server.process.reporter import Reporter
@@ -85,10 +85,11 @@ def _shares(descriptors: int) -> tuple[int, int]:
     return descriptors * 3 // 4 if descriptors >= 1_024 else descriptors // 2, descriptors // 5
 
 
-def read_tokens(config: Config) -> TokenFile | None:
-    """Who may do what; None = everybody everything, which is for this machine alone."""
+def read_tokens(config: Config, parts: int = 1) -> TokenFile | None:
+    """Who may do what; None = everybody everything, which is for this machine alone. Each of so
+    many processes counts its part of quotas."""
     if config.token_file:
-        return TokenFile(Path(config.token_file))
+        return TokenFile(Path(config.token_file), parts)
     outside = exposed(addresses_of(config))
     if outside and not config.insecure:
         raise CannotStart(
@@ -122,7 +123,7 @@ class Server:
         self.supervisor = Supervisor()
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
-        self.tokens = read_tokens(config)
+        self.tokens = self._read_tokens()
         self.pages = PageFolder(Path(config.pages)) if config.pages else None
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
@@ -190,8 +191,8 @@ class Server:
         """What signs the sessions of the console."""
         return os.urandom(32)
 
-    def _connections_max(self) -> int:
-        return min(self.config.connections_max, _shares(_descriptors())[0])
+    def _read_tokens(self) -> TokenFile | None:
+        return read_tokens(self.config)
 
     def _session_id(self) -> bytes:
         return str(uuid.uuid4()).encode()
@@ -241,6 +242,13 @@ class Server:
             self.broker, self.mailbox.post, self._courier, config.push_connections_max
         )
         self.loop.sampler = Sampler(self.running.timings, name_of)
+        self.links_max = _shares(_descriptors())[0]
+        self.limits = ConnectionLimits(
+            config.connections_max,
+            config.connections_per_address_max,
+            self.loop.links,
+            self.links_max,
+        )
         self._accept(assembly)
         for kind, bytes_used in assembly.holds(self.loop).items():
             self.holdings.add(kind, bytes_used)
@@ -259,7 +267,6 @@ class Server:
 
     def _accept(self, assembly: Assembly) -> None:
         """A listener for each socket; all of them share the limits on connections."""
-        crowds = ConnectionsPerIp(self.config.connections_per_address_max)
         self.listeners = []
         for listening in self._listening:
             certificates = self.certificates if listening.address.tls else None
@@ -267,8 +274,7 @@ class Server:
                 listening,
                 assembly,
                 self.loop,
-                self._connections_max(),
-                crowds,
+                self.limits,
                 self._session_id,
                 certificates,
             )

@@ -239,10 +239,11 @@ def _mark(status: os.stat_result) -> Mark:
 class TokenFile:
     """The file of a running broker, and the table that is made of it."""
 
-    def __init__(self, path: Path) -> None:
-        """BadTokens if it cannot be taken."""
+    def __init__(self, path: Path, parts: int = 1) -> None:
+        """BadTokens if it cannot be taken. Each of so many processes counts its part of limits."""
         self._path = path
-        entries, mark = read_tokens(path)
+        self._parts = parts
+        entries, mark = self._read()
         self.access = Access(entries)
         self._taken: Mark | None = mark  # the file that was last looked into, good or bad
         self._seen: Mark | None = mark
@@ -263,13 +264,17 @@ class TokenFile:
     def reload(self) -> None:
         """Take it over now. If it is bad the old table stays, and the log says why."""
         try:
-            entries, self._taken = read_tokens(self._path)
+            entries, self._taken = self._read()
         except BadTokens as error:
             log.error("token file rejected, keeping the previous one", extra={"why": str(error)})
             return
         self.access.update(entries)
         log.info("tokens taken over", extra={"file": self._path, "entries": len(entries)})
         self._warn()
+
+    def _read(self) -> tuple[list[Entry], Mark]:
+        entries, mark = read_tokens(self._path)
+        return [each.shared(self._parts) for each in entries], mark
 
     def _warn(self) -> None:
         if loose := loose_permissions(self._path):
