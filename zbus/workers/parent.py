@@ -76,14 +76,14 @@ class Parent:
             raise CannotStart("several workers keep files each: --workers needs --engine files")
         read_tokens(config)  # what is wrong with them is said before anything is made
         read_certificates(config)
-        files = OsFiles()
-        try:
-            self._lock = take_directory(files, config.data_dir)
-        except JournalError as error:
-            raise CannotStart(str(error)) from None
-        check_shards(config.data_dir, self._count)
         self._directory = make_directory()
         self._shared = self._share()
+        try:
+            self._lock = take_directory(OsFiles(), config.data_dir)
+            check_shards(config.data_dir, self._count)
+        except (JournalError, CannotStart) as error:
+            self._unshare()
+            raise CannotStart(str(error)) from None
         self._life, self._alive = socket.socketpair()
         self._processes = [_Process(number) for number in range(self._count)]
         self._signals, self._signal = os.pipe()
@@ -93,6 +93,7 @@ class Parent:
     def _share(self) -> Shared:
         config = self._config
         listening: list[Listening] = []
+        self._listening = listening
         doors: list[list[socket.socket]] = [[] for _ in range(self._count)]
         for address in addresses_of(config):
             for number in range(self._count):
@@ -105,20 +106,24 @@ class Parent:
                         Listening(address).close()
                     made = Listening(address, int(config.unix_socket_mode, 8), shared=True)
                 except OSError as error:
-                    shutil.rmtree(self._directory)
+                    self._unshare()
                     text = f"cannot listen on {address.authority}: {error.strerror or error}"
                     raise CannotStart(text) from None
                 address = made.address  # with the port that the system picked
                 doors[number].append(made.sock)
                 if not number:
                     listening.append(made)
-        self._listening = listening
         relays, paths = self._open_sockets(socket.SOCK_STREAM, "asked")
         for relay in relays:
             relay.listen(1_024)
         takers, taker_paths = self._open_sockets(socket.SOCK_DGRAM, "given")
         addresses = [each.address for each in listening]
         return Shared(addresses, doors, relays, paths, takers, taker_paths, os.urandom(32))
+
+    def _unshare(self) -> None:
+        for listening in self._listening:
+            listening.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _open_sockets(
         self, kind: socket.SocketKind, name: str
@@ -238,9 +243,7 @@ class Parent:
                 if process.pid:
                     os.kill(process.pid, signal.SIGKILL)
                     os.waitpid(process.pid, 0)
-            for listening in self._listening:
-                listening.close()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._unshare()
         return self._exit_code
 
     def _turn(self) -> bool:
