@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from zbus.server.process.listener import ConnectionLimits
+from zbus.server.process.connection_limits import ConnectionLimits
 
 
 def test_so_many_of_each_address() -> None:

@@ -42,16 +42,14 @@ from zbus.workers.frames import FrameUpstream, Pass, Passing
 from zbus.workers.gathering import Gather, Leaver
 from zbus.workers.handing_over import Giver, Passenger
 from zbus.workers.introduction import Introduction, encode_introduction, origin_of
-from zbus.workers.upstream import Answers, StreamReply, Upstream
+from zbus.workers.streams import NOT_ALONE, Alone, StreamReply
+from zbus.workers.upstream import Answers, Upstream
 
 MAKER_DIGITS: Final = 4
 """Ids of sessions begin with the number of the worker that made them, in hexadecimal."""
 
 _GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
 _RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
-_NOT_ALONE: Final = Answer(
-    400, "400: Bad Format, a stream of events needs a connection on which nothing else is open"
-)
 ROW: Final = 256
 """Requests one after another for one other worker, after which it is given the connection."""
 
@@ -131,7 +129,7 @@ class Forwarder:
     def _alone(self, replies: Replies, head: Head, plan: Plan) -> Plan:
         """The plan, or one that is refused where something else is open."""
         if replies is Replies.ALONE:
-            return Alone(plan, self.router.refuse(head, _NOT_ALONE))
+            return Alone(plan, self.router.refuse(head, NOT_ALONE))
         return plan
 
     def move(self, link: SocketConnection, data: bytes) -> bool:
@@ -379,21 +377,6 @@ class Forward:
         else:
             visit.ask(data, Reply(peer, id, ordered=not (id and self._knows_ids)))
         forwarder.client(peer).count(peer, self.worker, self._binds)
-
-
-class Alone:
-    """Plan of a request for a stream, which takes its connection: one on which something is open is
-    told so here, as one process would."""
-
-    __slots__ = ("_refusal", "plan")
-
-    def __init__(self, plan: Plan, refusal: Plan) -> None:
-        self.plan = plan
-        self._refusal = refusal
-
-    def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        plan = self._refusal if peer.open_tickets or peer.turns else self.plan
-        plan.run(peer, id, body)
 
 
 class ByBody:

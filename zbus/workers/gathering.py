@@ -16,7 +16,8 @@ from zbus.server.loop.loop import Loop
 from zbus.wire.heads.head import Head
 from zbus.wire.replies import encode_reply
 from zbus.wire.responses import Response, ResponseReader
-from zbus.workers.upstream import Answers, StreamReply, Upstream
+from zbus.workers.streams import StreamReply
+from zbus.workers.upstream import Answers, Upstream
 
 _OURS: Final = frozenset((b"connection", b"cache-control", b"content-length", b"id"))
 """Lines that are written anew."""

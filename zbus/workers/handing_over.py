@@ -23,7 +23,7 @@ from zbus.server.assembly import Assembly
 from zbus.server.loop.fair_queue import QUANTUM
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
-from zbus.server.process.listener import ConnectionLimits
+from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.workers.introduction import (
     Introduction,
     decode_introduction,

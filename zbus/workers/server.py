@@ -15,6 +15,7 @@ from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
+from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.serve import Server, Start, read_tokens, serve
 from zbus.server.process.tokens import TokenFile
 from zbus.server.watch.system_stats import OsStats
@@ -78,21 +79,21 @@ class Worker(Server):
     def _secret(self) -> bytes:
         return self._shared.secret
 
-    def _accept(self, assembly: Assembly) -> None:
+    def _accept(self, assembly: Assembly, limits: ConnectionLimits) -> None:
         router, loop, shared = assembly.front, self.loop, self._shared
         relay = shared.relays[self._number]
-        visitors = VisitorListener(relay, assembly, router, loop, self._session_id, self.links_max)
+        visitors = VisitorListener(relay, assembly, router, loop, self._session_id, limits)
         loop.open_acceptor(visitors, relay)
         loop.open_acceptor(_Orphaned(self._life, loop), self._life)
         giver = Giver(shared.taker_paths, self._number)
         given = shared.takers[self._number]
-        taker = Taker(given, assembly, loop, self._session_id, self.limits, giver)
+        taker = Taker(given, assembly, loop, self._session_id, limits, giver)
         loop.open_acceptor(taker, given)
         assembly.planner = Forwarder(
             router, assembly.heads, loop, self._number, shared.paths, giver
         )
         assembly.kind = Guest
-        super()._accept(assembly)
+        super()._accept(assembly, limits)
 
     def _session_id(self) -> bytes:
         return session_id(self._maker)

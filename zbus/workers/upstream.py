@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from zbus.edge.connection import Connection, Planner, Reply
+from zbus.edge.connection import Planner
 from zbus.edge.reader import DEAF
 from zbus.server.loop.fair_queue import QUANTUM
 from zbus.server.loop.socket_connection import SocketConnection
@@ -25,22 +25,6 @@ HEAD_BYTES_MAX: Final = 256 << 10
 _LATE: Final = b"\r\ntransfer-encoding: chunked\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d{1,15})\r\n", re.ASCII)
 _BODILESS: Final = (b"204", b"304")
-
-
-class StreamReply(Reply):
-    """That to a request for a stream. What is asked behind it waits until it is answered, and then
-    is done, or dropped if a stream began."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, peer: Connection, id: bytes) -> None:
-        super().__init__(peer, id, ordered=True)
-        self._held = peer.out_bytes_max + 1
-        peer.held_bytes += self._held
-
-    def send(self, data: bytes) -> None:
-        self.peer.held_bytes -= self._held
-        super().send(data)
 
 
 class Answers(Protocol):

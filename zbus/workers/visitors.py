@@ -12,6 +12,7 @@ from zbus.edge.connection import Planner
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
+from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.wire.errors import WireError
 from zbus.workers.introduction import decode_introduction
 
@@ -47,7 +48,7 @@ class VisitorListener:
         router: Planner,
         loop: Loop,
         session_id: Callable[[], bytes],
-        count_max: int,
+        limits: ConnectionLimits,
     ) -> None:
         self._sock = sock
         self._assembly = assembly
@@ -55,7 +56,7 @@ class VisitorListener:
         self._heads = assembly.make_heads()  # their plans are all of this worker
         self._loop = loop
         self._session_id = session_id
-        self._count_max = count_max
+        self._limits = limits
 
     def accept(self) -> None:
         loop = self._loop
@@ -64,7 +65,7 @@ class VisitorListener:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            if len(loop.links) >= self._count_max:
+            if self._limits.exhausted:
                 sock.close()  # its client is told to come again
                 continue
             sock.setblocking(False)

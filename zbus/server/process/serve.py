@@ -35,8 +35,9 @@ from zbus.server.loop.sockets import Address, Listening, addresses_of, exposed
 from zbus.server.process import logs
 from zbus.server.process.banner import advertised_address, banner
 from zbus.server.process.certificates import Certificates, check_options
+from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.engines import Engine, FileEngine
-from zbus.server.process.listener import ConnectionLimits, Listener
+from zbus.server.process.listener import Listener
 from zbus.server.process.memory import GcControl, keep_freed_memory
 from zbus.server.process.pages import PageFolder, read_console
 from zbus.server.process.reporter import Reporter
@@ -242,14 +243,7 @@ class Server:
             self.broker, self.mailbox.post, self._courier, config.push_connections_max
         )
         self.loop.sampler = Sampler(self.running.timings, name_of)
-        self.links_max = _shares(_descriptors())[0]
-        self.limits = ConnectionLimits(
-            config.connections_max,
-            config.connections_per_address_max,
-            self.loop.links,
-            self.links_max,
-        )
-        self._accept(assembly)
+        self._accept(assembly, self._connection_limits())
         for kind, bytes_used in assembly.holds(self.loop).items():
             self.holdings.add(kind, bytes_used)
         if self.loop.sweep is not None:
@@ -265,7 +259,12 @@ class Server:
             self.collector.tidy,
         )
 
-    def _accept(self, assembly: Assembly) -> None:
+    def _connection_limits(self) -> ConnectionLimits:
+        config, most = self.config, _shares(_descriptors())[0]
+        each = config.connections_per_address_max
+        return ConnectionLimits(config.connections_max, each, self.loop.links, most)
+
+    def _accept(self, assembly: Assembly, limits: ConnectionLimits) -> None:
         """A listener for each socket; all of them share the limits on connections."""
         self.listeners = []
         for listening in self._listening:
@@ -274,7 +273,7 @@ class Server:
                 listening,
                 assembly,
                 self.loop,
-                self.limits,
+                limits,
                 self._session_id,
                 certificates,
             )
