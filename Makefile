@@ -20,7 +20,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
-  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks crash-workers disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
+  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-semq h1spec autobahn fuzz mutants check \
   stock-clients stock-python clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
@@ -170,6 +170,10 @@ crash-workers: SECONDS ?= 600
 crash-workers: $(VENV)/test.stamp ## kill -9 workers of a server, and their parent, under load for SECONDS=600
 	$(BIN)/python -m tests.process.worker_kills --seconds $(SECONDS) $(ARGS)
 
+check-workers: WORKERS ?= 3
+check-workers: $(VENV)/test.stamp ## Run the tests of real processes against servers of WORKERS=3 processes (15 minutes)
+	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -p tests.process.several_workers -n 2 --dist loadfile tests/process $(ARGS)
+
 disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
@@ -203,7 +207,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, check-workers, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
 	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -217,6 +221,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) crash-semq
 	$(MAKE) crash-webhooks
 	$(MAKE) crash-workers
+	$(MAKE) check-workers
 	$(MAKE) crash-sink
 	$(MAKE) crash-archive
 	$(MAKE) crash-cluster

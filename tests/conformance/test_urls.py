@@ -23,7 +23,7 @@ def where(request: bytes) -> str:
         (http("/A?cmd=query"), "A"),
         (http("/A/g?cmd=query"), "A/g"),
         (http("//A///g//?cmd=query"), "A/g"),
-        (http("/A/g/more?cmd=query"), "A/g"),
+        (http("/A/g/more", "cmd: query"), "A/g"),  # in a URL it is a mistake
         (http("/a/G?cmd=QUERY"), "A/g"),
         (http("/?cmd=query&topic=A&consume_group=g"), "A/g"),
         (http("/?cmd=query&topic=A&group=g"), "A/g"),

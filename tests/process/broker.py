@@ -19,7 +19,6 @@ from typing import Final, Self
 from tests import forked
 from tests.limits import WAIT_S
 
-
 WORKERS: Final = int(os.environ.get("ZBUS_WORKERS", "1"))
 """Processes of each broker that does not say it otherwise: `make check-workers`."""
 
