@@ -114,6 +114,12 @@ def test_timeout_s_loses_nothing(url: str, ack: bool, batch: int) -> None:
     assert ack or found == list(range(MESSAGES))
 
 
+def alarmed(call: Callable[[], object]) -> None:
+    """Call it, and have SIGALRM 5 ms later, which may be before the call has begun."""
+    signal.setitimer(signal.ITIMER_REAL, 0.005)
+    call()
+
+
 @pytest.mark.parametrize("ack", GROUPS)
 def test_an_interrupted_wait_loses_nothing(url: str, ack: bool) -> None:
     """Ctrl-C while a pull waits: what comes afterwards is for the next one, or for others."""
@@ -128,8 +134,7 @@ def test_an_interrupted_wait_loses_nothing(url: str, ack: bool) -> None:
             bus.declare(topic, ack=ack)
             for number in range(20):
                 with pytest.raises(KeyboardInterrupt):
-                    signal.setitimer(signal.ITIMER_REAL, 0.005)
-                    bus.pull(topic, wait_ms=20_000)
+                    alarmed(lambda: bus.pull(topic, wait_ms=20_000))
                 other.produce(topic, str(number))
                 asked = (bus, other)[number % 2]
                 assert [one.text for one in asked.pull(topic, wait_ms=5_000)] == [str(number)]
@@ -211,8 +216,7 @@ def test_an_interrupted_watch_goes_on(url: str) -> None:
             with bus.watch(topic, "latest") as watch:
                 for number in range(10):
                     with pytest.raises(KeyboardInterrupt):
-                        signal.setitimer(signal.ITIMER_REAL, 0.005)
-                        watch.next()
+                        alarmed(watch.next)
                     bus.produce(topic, str(number))
                     message = watch.next()
                     assert message is not None
