@@ -1,4 +1,5 @@
--- wrk script: pulls over topics in turn, and an acknowledgement of each message before the next pull.
+-- wrk script: pulls of up to 16 messages over topics in turn, and an acknowledgement of each answer
+-- before the next pull.
 --
 --   wrk -t2 -c32 -d4s -s tests/bench/pairs.lua http://127.0.0.1:15555 -- A,B C,D
 --
@@ -18,7 +19,7 @@ local function get(target)
 end
 
 function init(args)
-  for topic in args[number]:gmatch("[^,]+") do pulls[#pulls + 1] = get(topic .. "?cmd=consume") end
+  for topic in args[number]:gmatch("[^,]+") do pulls[#pulls + 1] = get(topic .. "?cmd=consume&batch=16") end
 end
 
 function request()
@@ -29,8 +30,9 @@ function request()
 end
 
 function response(status, headers, body)
-  local offset, topic = headers["offset"], headers["topic"]
-  if #body > 0 and offset then
-    pulled[#pulled + 1] = get(topic .. "?cmd=ack&offset=" .. offset)
+  local first, topic = body:match('"offset":(%d+)'), headers["topic"]
+  if first and topic then
+    local last = first + (headers["count"] or 1) - 1
+    pulled[#pulled + 1] = get(("%s?cmd=ack&offset=%s-%d"):format(topic, first, last))
   end
 end

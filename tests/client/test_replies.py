@@ -270,9 +270,9 @@ def test_a_lease_of_the_consumers_own(url: str, topic: str) -> None:
     with zbus.connect(url) as bus:
         bus.declare(topic, "g", ack=True, lease_ms=60_000)
         bus.produce(topic, "x")
-        with bus.consume(topic, "g", lease_ms=300, auto_ack=False, timeout_ms=0) as messages:
+        with bus.consume(topic, "g", lease_ms=2_000, auto_ack=False, timeout_ms=0) as messages:
             (message,) = messages
-            assert bus.pull(topic, "g", wait_ms=1_000) == [], (
+            assert bus.pull(topic, "g", wait_ms=3_000) == [], (
                 "it is extended while the consumer is there"
             )
         (again,) = bus.pull(topic, "g", wait_ms=20_000)
