@@ -34,7 +34,7 @@ from zbus.spark.archive.job import Job
 from zbus.spark.archive.table import Archive
 from zbus.spark.archive.tasks import Threads
 from zbus.spark.logs import Log, Span
-from zbus.spark.search.conditions import read_conditions
+from zbus.spark.search.conditions import Wanted
 from zbus.spark.search.job import Engine, Search, find, plan
 
 BATCH = 1_000
@@ -117,7 +117,7 @@ def command(root: Path, engine: str, *words: str) -> int:
 
 
 def search(root: Path, engine: Engine, session: Callable[[], Any], **said: Any) -> int:
-    wanted = Search(conditions=read_conditions(**said), archive=str(root), engine=engine)
+    wanted = Search(conditions=Wanted(**said).read(), archive=str(root), engine=engine)
     page = find(wanted, plan(wanted), session)
     for _ in page:
         pass

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from zbus.cli import main
 from zbus.spark import errors
-from zbus.spark.commands import JOBS, Common, common_options, spark
+from zbus.spark.commands import JOBS, Common, spark, takes
 from zbus.spark.session import read_conf
 
 
@@ -17,7 +17,7 @@ def run(problem: Exception | None, *words: str) -> tuple[int, str, list[Common]]
     seen = []
 
     @click.command()
-    @common_options
+    @takes()
     def job(common: Common) -> None:
         seen.append(common)
         if problem is not None:

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from tests.docs.pages import DOCS
-from zbus.spark.commands import Common, common_options
+from zbus.spark.commands import Common, takes
 from zbus.spark.dedup.command import dedup
 from zbus.spark.dlq.command import dlq
 from zbus.spark.etl.command import etl
@@ -14,7 +14,7 @@ from zbus.spark.replay.command import replay
 
 
 @click.command()
-@common_options
+@takes()
 def _shared(common: Common) -> None: ...
 
 

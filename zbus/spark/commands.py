@@ -102,7 +102,7 @@ def option(flag: str, meaning: str, *, default: Any = None, **keywords: Any) -> 
     if default is attrs.NOTHING:
         keywords["required"] = True
     else:
-        keywords |= {"default": default, "show_default": default not in (None, False, ())}
+        keywords |= {"default": default, "show_default": default not in (None, False, (), "")}
     if default == ():
         keywords["multiple"] = True
     if default is False:
@@ -240,6 +240,11 @@ class Ranged:
     until: str | None = option("--until TIME", "Messages stored before this time.")
 
 
+def names(text: str | None) -> tuple[str, ...]:
+    """Those of an option that has several, with commas between."""
+    return tuple(name for name in (text or "").split(",") if name)
+
+
 def emit(text: str) -> None:
     """How far it is, on stderr."""
     click.echo(text, err=True)
@@ -253,8 +258,3 @@ def show(document: Any, common: Common) -> None:  # noqa: ANN401 - what JSON can
     for name, value in document.items():
         shown = msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value
         click.echo(f"{name.replace('_', ' ')}: {shown}")
-
-
-def common_options(function: Function) -> Function:
-    """The same for a command that has its other options by itself."""
-    return takes()(function)

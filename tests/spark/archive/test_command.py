@@ -24,7 +24,7 @@ from zbus.client import connect, errors
 from zbus.spark import progress
 from zbus.spark.archive import Archive
 from zbus.spark.archive.command import archive
-from zbus.spark.commands import Common, common_options, spark
+from zbus.spark.commands import Common, spark, takes
 
 COUNT = 300
 FEW = ("--set", "segment_bytes=65536")
@@ -154,7 +154,7 @@ def test_the_page_names_every_option() -> None:
 
 
 @click.command()
-@common_options
+@takes()
 def _shared(common: Common) -> None: ...
 
 

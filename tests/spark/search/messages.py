@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.core.model.filters import compile_filter
-from zbus.spark.search.conditions import Conditions, read_conditions
+from zbus.spark.search.conditions import Conditions, Wanted
 
 BODIES = [
     b"",
@@ -178,7 +178,7 @@ def valid(body: bytes) -> bool:
 
 
 def conditions(said: dict[str, Any]) -> Conditions:
-    return read_conditions(**said, now_ms=TIME_MS)
+    return Wanted(**said).read(TIME_MS)
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:

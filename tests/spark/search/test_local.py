@@ -19,7 +19,7 @@ from tests.spark.stored import TIME_MS, MemoryLog
 from zbus.spark.archive import ArchiveFile
 from zbus.spark.errors import DataLoss, SparkProblem, UnknownTopic, Usage
 from zbus.spark.logs import Log
-from zbus.spark.search.conditions import Conditions, read_conditions
+from zbus.spark.search.conditions import Conditions, Wanted
 from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.local import search
 from zbus.spark.search.query import DUCKDB, condition
@@ -263,7 +263,7 @@ def test_who_stops_taking_results_stops_the_search(places: Places) -> None:
 
 def test_a_time_is_pruned_by_the_table(places: Places) -> None:
     files, _ = places["archive"]
-    late = read_conditions(since=str(TIME_MS + 10**9), now_ms=TIME_MS)
+    late = Wanted(since=str(TIME_MS + 10**9)).read(TIME_MS)
     assert find_scope(files, None, Topics(), late).files == ()
-    early = read_conditions(until=str(TIME_MS), now_ms=TIME_MS)
+    early = Wanted(until=str(TIME_MS)).read(TIME_MS)
     assert find_scope(files, None, Topics(), early).files == ()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
 import msgspec
 from click.core import ParameterSource
 
+from zbus.spark.archive.commit import Committer
 from zbus.spark.archive.job import Job, Report
-from zbus.spark.archive.writer import LEVEL
-from zbus.spark.commands import Common, common_options
+from zbus.spark.archive.lock import NoLock, RetentionLock
+from zbus.spark.archive.table import Archive, local_directory
+from zbus.spark.archive.tasks import Threads
+from zbus.spark.archive.writer import BLOOM, LEVEL, Shape
+from zbus.spark.commands import Common, names, option, takes
 from zbus.spark.errors import Unreachable, Unverified, Usage
 from zbus.spark.etl.following import interrupted_by_sigterm
 from zbus.spark.progress import Watched, bar
@@ -23,10 +27,7 @@ from zbus.spark.times import moment_ms
 from zbus.units import parse_bytes, parse_ms
 
 if TYPE_CHECKING:
-    from zbus.spark.archive.table import Archive
     from zbus.spark.archive.tasks import Engine
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 THREADS: Final = 2
 _RATE_SUFFIX: Final = "/s"
@@ -60,77 +61,116 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _names(text: str | None) -> list[str]:
-    return [name for name in (text or "").split(",") if name]
+@attrs.frozen(kw_only=True)
+class Topics:
+    """Of an archive."""
+
+    topics: str | None = option("--topics A,B", "Only these topics.")
 
 
-def _topics_option(function: Function) -> Function:
-    return click.option("--topics", metavar="A,B", help="Only these topics.")(function)
+@attrs.frozen(kw_only=True)
+class Reading(Topics):
+    """How files of an archive are read."""
+
+    threads: int = option(
+        "--threads", "How many files at a time.", default=THREADS, type=click.IntRange(1)
+    )
 
 
-def _engine_options(function: Function) -> Function:
-    function = click.option(
-        "--threads", type=click.IntRange(1), default=THREADS, show_default=True,
-        help="Of --engine local.",
-    )(function)  # fmt: skip
-    return click.option(
-        "--engine", type=click.Choice(("spark", "local")), default="spark", show_default=True,
-        help="Tasks of Spark, or threads of this process, which need no Java.",
-    )(function)  # fmt: skip
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """What is archived, and how."""
 
+    to: str | None = option("--to DIR", "Where the archive is; it is made if it is not there.")
+    topics: str | None = option("--topics A,B", "These topics.")
+    pattern: str | None = option("--pattern RE", "The topics whose whole name matches.")
+    until: str = option(
+        "--until now|TIME",
+        "Archive what was stored before that: 24h (ago), RFC 3339, or epoch milliseconds.",
+        default="now",
+    )
+    once: bool = option(
+        "--once", "Archive what there is, and end. This is the default.", default=False
+    )
+    interval: int | None = option(
+        "--interval", "Archive again and again, with such pauses.", type=DURATION
+    )
+    file_bytes: int = option(
+        "--file-bytes",
+        "Messages of a file, as they are stored; about.",
+        default="256MiB",
+        type=SIZE,
+    )
+    bloom: str = option(
+        "--bloom COLUMNS", "Columns with Bloom filters; empty: none.", default="id,key"
+    )
+    level: int = option(
+        "--level",
+        "Of zstd: 1 is quicker, and files are larger.",
+        default=LEVEL,
+        type=click.IntRange(1, 19),
+    )
+    rate: int | None = option(
+        "--rate", "Read no more than that a second from the log, all in all.", type=RATE
+    )
+    allow_loss: bool = option(
+        "--allow-loss",
+        "Go on if messages were removed before they were archived, or a topic was made again.",
+        default=False,
+    )
+    retention_lock: bool = option(
+        "--retention-lock",
+        "The broker's retention removes nothing that is not archived yet.",
+        default=False,
+    )
+    engine: str = option(
+        "--engine",
+        "Tasks of Spark, or threads of this process, which need no Java.",
+        default="spark",
+        type=click.Choice(("spark", "local")),
+    )
+    threads: int = option(
+        "--threads", "Of --engine local.", default=THREADS, type=click.IntRange(1)
+    )
 
-def _local_engine_option(function: Function) -> Function:
-    return click.option(
-        "--threads", type=click.IntRange(1), default=THREADS, show_default=True,
-        help="How many files at a time.",
-    )(function)  # fmt: skip
+    def job(self, common: Common) -> Job:
+        """Raises Usage."""
+        if not self.to:
+            raise Usage("missing target: --to DIR")
+        if self.once and self.interval is not None:
+            raise Usage("--once and --interval are two things")
+        columns = names(self.bloom)
+        if not set(columns) <= set(BLOOM):
+            raise Usage(f"--bloom {self.bloom}: only {' and '.join(BLOOM)} can have Bloom filters")
+        if self.file_bytes < 1 or self.rate == 0:
+            raise Usage("--file-bytes and --rate must be more than 0")
+        root = local_directory(self.to)
+        return Job(
+            opener=common.where().open,
+            root=root,
+            target=Committer(root),
+            engine=self._engine(common),
+            topics=names(self.topics),
+            pattern=self.pattern,
+            until_ms=None if self.until == "now" else moment_ms(self.until, "--until"),
+            allow_loss=self.allow_loss,
+            shape=Shape(file_bytes=self.file_bytes, bloom=columns, level=self.level),
+            rate_bytes_s=self.rate,
+            lock=RetentionLock(common.where(), root) if self.retention_lock else NoLock(),
+            now_ms=_now_ms,
+        )
 
+    def _engine(self, common: Common) -> Engine:
+        if self.engine == "local" or common.dry_run:  # a plan needs no Spark
+            return Threads(self.threads)
+        from zbus.spark.archive.spark import SparkEngine
 
-def _engine(common: Common, name: str, threads: int) -> Engine:
-    if name == "local":
-        from zbus.spark.archive.tasks import Threads
-
-        return Threads(threads)
-    from zbus.spark.archive.spark import SparkEngine
-
-    return SparkEngine(common.session)
-
-
-def _open(directory: str) -> Archive:
-    """Raises Usage if it is none."""
-    from zbus.spark.archive.table import Archive
-
-    return Archive(directory)
+        return SparkEngine(common.session)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--to", metavar="DIR", help="Where the archive is; it is made if it is not there.")
-@click.option("--topics", metavar="A,B", help="These topics.")
-@click.option("--pattern", metavar="RE", help="The topics whose whole name matches.")
-@click.option("--until", default="now", show_default=True, metavar="now|TIME",
-    help="Archive what was stored before that: 24h (ago), RFC 3339, or epoch milliseconds.",
-)  # fmt: skip
-@click.option("--once", is_flag=True, help="Archive what there is, and end. This is the default.")
-@click.option("--interval", type=DURATION, help="Archive again and again, with such pauses.")
-@click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
-    help="Messages of a file, as they are stored; about.",
-)  # fmt: skip
-@click.option("--bloom", default="id,key", show_default=True, metavar="COLUMNS",
-    help="Columns with Bloom filters; empty: none.",
-)  # fmt: skip
-@click.option("--level", type=click.IntRange(1, 19), default=LEVEL, show_default=True,
-    help="Of zstd: 1 is quicker, and files are larger.",
-)  # fmt: skip
-@click.option("--rate", type=RATE, help="Read no more than that a second from the log, all in all.")
-@click.option("--allow-loss", is_flag=True,
-    help="Go on if messages were removed before they were archived, or a topic was made again.",
-)  # fmt: skip
-@click.option("--retention-lock", is_flag=True,
-    help="The broker's retention removes nothing that is not archived yet.",
-)  # fmt: skip
-@_engine_options
-@common_options
-def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
+@takes(Wanted)
+def archive(common: Common, wanted: Wanted) -> None:
     """Archive topics as a Delta table: each offset once, whatever is killed.
 
     A second archiver of the same topic loses the race and ends with exit code 4. The archive says
@@ -139,15 +179,11 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
     if (subcommand := click.get_current_context().invoked_subcommand) is not None:
         _require_no_options(click.get_current_context(), subcommand)
         return
-    if not options["to"]:
-        raise Usage("missing target: --to DIR")
-    if options["once"] and options["interval"] is not None:
-        raise Usage("--once and --interval are two things")
-    job = _job(common, **options)
+    job = wanted.job(common)
     if common.dry_run:
         _print(job.plan(), common, planned=True)
         return
-    if options["interval"] is None:
+    if wanted.interval is None:
         _run(job, common)
         return
     with suppress(KeyboardInterrupt), interrupted_by_sigterm():
@@ -156,7 +192,7 @@ def archive(common: Common, **options: Any) -> None:  # noqa: ANN401
                 _run(job, common)
             except Unreachable as problem:
                 click.echo(f"zbus: {problem}; trying again", err=True)
-            time.sleep(options["interval"] / 1_000)
+            time.sleep(wanted.interval / 1_000)
 
 
 def _run(job: Job, common: Common) -> None:
@@ -167,59 +203,12 @@ def _run(job: Job, common: Common) -> None:
 
 def _require_no_options(context: click.Context, subcommand: str) -> None:
     """What stands before a subcommand would be of no effect. Raises Usage."""
-    for option in context.command.params:
-        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+    for each in context.command.params:
+        if context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE:
             raise Usage(
-                f"{option.opts[0]} stands before {subcommand}, and would not count: options of"
+                f"{each.opts[0]} stands before {subcommand}, and would not count: options of"
                 f" {subcommand} come behind it, and those of archiving alone are not for it"
             )
-
-
-def _job(
-    common: Common,
-    *,
-    to: str,
-    topics: str | None,
-    pattern: str | None,
-    until: str,
-    file_bytes: int,
-    bloom: str,
-    level: int,
-    rate: int | None,
-    allow_loss: bool,
-    retention_lock: bool,
-    engine: str,
-    threads: int,
-    once: bool,
-    interval: int | None,
-) -> Job:
-    from zbus.spark.archive.commit import Committer
-    from zbus.spark.archive.lock import NoLock, RetentionLock
-    from zbus.spark.archive.table import local_directory
-    from zbus.spark.archive.tasks import Threads
-    from zbus.spark.archive.writer import BLOOM, Shape
-
-    columns = _names(bloom)
-    if not set(columns) <= set(BLOOM):
-        raise Usage(f"--bloom {bloom}: only {' and '.join(BLOOM)} can have Bloom filters")
-    if file_bytes < 1 or rate == 0:
-        raise Usage("--file-bytes and --rate must be more than 0")
-    root = local_directory(to)
-    return Job(
-        opener=common.where().open,
-        root=root,
-        target=Committer(root),
-        # A plan needs no Spark.
-        engine=Threads(1) if common.dry_run else _engine(common, engine, threads),
-        topics=_names(topics),
-        pattern=pattern,
-        until_ms=None if until == "now" else moment_ms(until, "--until"),
-        allow_loss=allow_loss,
-        shape=Shape(file_bytes=file_bytes, bloom=tuple(columns), level=level),
-        rate_bytes_s=rate,
-        lock=RetentionLock(common.where(), root) if retention_lock else NoLock(),
-        now_ms=_now_ms,
-    )
 
 
 def _print(report: Report, common: Common, *, planned: bool = False) -> None:
@@ -244,23 +233,18 @@ def _documents(found: list[Any]) -> bytes:
 
 @archive.command()
 @click.argument("directory")
-@_topics_option
 @click.option("--quick", is_flag=True, help="Look at table and footers alone; read no message.")
 @click.option("--live", is_flag=True, help="Compare with the log, as far as it still goes.")
-@_local_engine_option
-@common_options
-def verify(
-    common: Common, directory: str, topics: str | None, quick: bool, live: bool, threads: int
-) -> None:
+@takes(Reading)
+def verify(common: Common, reading: Reading, directory: str, quick: bool, live: bool) -> None:
     """Read an archive again: table, files, checksums. Exit code 5 if anything is wrong."""
-    from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.verify import verify as check
 
-    archive = _open(directory)
+    archive = Archive(directory)
     with ExitStack() as stack:
         log = stack.enter_context(common.where().open()) if live else None
-        engine = Watched(Threads(threads), stack.enter_context(bar(common, "verified")))
-        found = check(archive, engine, _names(topics), quick=quick, log=log)
+        engine = Watched(Threads(reading.threads), stack.enter_context(bar(common, "verified")))
+        found = check(archive, engine, names(reading.topics), quick=quick, log=log)
     if common.as_json:
         click.echo(msgspec.json.encode(attrs.asdict(found)))
     else:
@@ -276,25 +260,20 @@ def verify(
 
 @archive.command()
 @click.argument("directory")
-@_topics_option
 @click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
     help="Size of a file; about.",
 )  # fmt: skip
-@_local_engine_option
-@common_options
-def compact(
-    common: Common, directory: str, topics: str | None, file_bytes: int, threads: int
-) -> None:
+@takes(Reading)
+def compact(common: Common, reading: Reading, directory: str, file_bytes: int) -> None:
     """Make few large files of many small ones. The small ones go when they are vacuumed."""
-    from zbus.spark.archive.tasks import Threads
     from zbus.spark.archive.upkeep import compact as merge
 
     with bar(common, "compacted") as progress:
         found = merge(
-            _open(directory),
-            Watched(Threads(threads), progress),
+            Archive(directory),
+            Watched(Threads(reading.threads), progress),
             file_bytes,
-            _names(topics),
+            names(reading.topics),
             dry_run=common.dry_run,
         )
     if common.as_json:
@@ -313,7 +292,7 @@ def compact(
     help="More than any run and any reader takes; whole hours, rounded up.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Even if that is less than an hour.")
-@common_options
+@takes()
 def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None:
     """Remove files that the table does not need, and what runs that were killed have left."""
     from zbus.spark.archive.upkeep import AGE_MS_LEAST
@@ -324,7 +303,7 @@ def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None
             "--older-than is less than 1h: what an archiver has just written might be removed;"
             " --force if none runs"
         )
-    found = remove(_open(directory), older_than, dry_run=common.dry_run)
+    found = remove(Archive(directory), older_than, dry_run=common.dry_run)
     if common.as_json:
         click.echo(msgspec.json.encode({"data": found}))
         return
@@ -333,21 +312,20 @@ def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None
 
 @archive.command()
 @click.argument("directory")
-@_topics_option
 @click.option("--lag", is_flag=True, help="Ask the log how far the archive is behind.")
 @click.option("--files", is_flag=True, help="Print the paths of all committed files alone.")
-@common_options
-def info(common: Common, directory: str, topics: str | None, lag: bool, files: bool) -> None:
+@takes(Topics)
+def info(common: Common, chosen: Topics, directory: str, lag: bool, files: bool) -> None:
     """Say what is archived: messages, files, times, gaps."""
     if files:
-        _print_files(directory, _names(topics), common)
+        _print_files(directory, names(chosen.topics), common)
         return
     from zbus.spark.archive.upkeep import info as ask
 
-    archive = _open(directory)
+    archive = Archive(directory)
     with ExitStack() as stack:
         log = stack.enter_context(common.where().open()) if lag else None
-        found = ask(archive, _names(topics), log)
+        found = ask(archive, names(chosen.topics), log)
     if common.as_json:
         click.echo(msgspec.json.encode(found))
         return
@@ -361,8 +339,8 @@ def info(common: Common, directory: str, topics: str | None, lag: bool, files: b
             click.echo(f"  offsets {gap['start']} to {gap['end']}: {gap['reason']}")
 
 
-def _print_files(directory: str, topics: list[str], common: Common) -> None:
-    found = _open(directory).files(*topics)
+def _print_files(directory: str, topics: Sequence[str], common: Common) -> None:
+    found = Archive(directory).files(*topics)
     if common.as_json:
         click.echo(_documents(found))
         return
@@ -372,10 +350,9 @@ def _print_files(directory: str, topics: list[str], common: Common) -> None:
 
 @archive.command()
 @click.argument("directory")
-@_topics_option
 @click.option("--before", required=True, metavar="YYYY-MM-DD", help="Days before this one, in UTC.")
-@common_options
-def expire(common: Common, directory: str, topics: str | None, before: str) -> None:
+@takes(Topics)
+def expire(common: Common, chosen: Topics, directory: str, before: str) -> None:
     """Take old days out. Their files go when they are vacuumed."""
     from zbus.spark.archive.upkeep import expire as take_out
 
@@ -383,7 +360,7 @@ def expire(common: Common, directory: str, topics: str | None, before: str) -> N
         day = date.fromisoformat(before).isoformat()
     except ValueError:
         raise Usage(f"--before {before!r} is not a day of the form YYYY-MM-DD") from None
-    found = take_out(_open(directory), day, _names(topics), dry_run=common.dry_run)
+    found = take_out(Archive(directory), day, names(chosen.topics), dry_run=common.dry_run)
     if common.as_json:
         click.echo(_documents(found))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -49,7 +49,7 @@ class Checkup:
 def verify(
     archive: Archive,
     engine: Engine,
-    topics: list[str],
+    topics: Sequence[str],
     *,
     quick: bool = False,
     log: Log | None = None,

@@ -6,7 +6,6 @@ written by who searches, and only Spark understands it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -14,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zbus.spark.commands import Ranged, option
 from zbus.spark.errors import Usage
 from zbus.spark.search.cursor import Cursor
 from zbus.spark.search.json_path import JsonPath, read_path
@@ -55,39 +55,55 @@ class Conditions:
         return len(self.ids) == 1 or len(self.keys) == 1
 
 
-def read_conditions(
-    *,
-    ids: Iterable[str] = (),
-    keys: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    tag_filter: str = "",
-    since: str | None = None,
-    until: str | None = None,
-    headers: Iterable[str] = (),
-    contains: Iterable[str] = (),
-    regex: str | None = None,
-    json_paths: Iterable[str] = (),
-    equals: Iterable[str] = (),
-    where: str | None = None,
-    after: str | None = None,
-    now_ms: int | None = None,
-) -> Conditions:
-    """Of the options of a user. Raises Usage."""
-    since_ms, until_ms = between_ms(since, until, now_ms)
-    return Conditions(
-        ids=tuple(ids),
-        keys=tuple(keys),
-        tags=tuple(tags),
-        tag_filter=tag_filter,
-        since_ms=since_ms,
-        until_ms=until_ms,
-        headers=tuple(_header(each) for each in headers),
-        contains=tuple(_bytes(each, "--contains") for each in contains),
-        regex=None if regex is None else _pattern(regex),
-        json=_json_tests(tuple(json_paths), tuple(equals)),
-        where=where,
-        after=None if after is None else Cursor.decode(after),
+@attrs.frozen(kw_only=True)
+class Wanted(Ranged):
+    """The conditions, as a user writes them."""
+
+    ids: tuple[str, ...] = option("--id ID", "One of these ids.", default=())
+    keys: tuple[str, ...] = option("--key KEY", "One of these keys.", default=())
+    tags: tuple[str, ...] = option("--tag TAG", "One of these tags.", default=())
+    tag_filter: str = option(
+        "--tag-filter FILTER", "A filter as groups have them: eu.*;us.#", default=""
     )
+    headers: tuple[str, ...] = option(
+        "--header NAME=VALUE", "With this header, and each of them.", default=()
+    )
+    contains: tuple[str, ...] = option(
+        "--contains TEXT", "With this in the body, and each of them.", default=()
+    )
+    regex: str | None = option("--regex RE", "Some of the body's text matches: RE2's expressions.")
+    json_paths: tuple[str, ...] = option(
+        "--json-path PATH",
+        "The body is JSON and has something there: $.order.lines[0].sku",
+        default=(),
+    )
+    equals: tuple[str, ...] = option(
+        "--equals VALUE",
+        "And it is this: one for each --json-path, in the same order.",
+        default=(),
+    )
+    where: str | None = option(
+        "--where SQL", 'Spark\'s SQL over the columns: "partition = 1 AND offset % 2 = 0"'
+    )
+    after: str | None = option("--after CURSOR", "The next page: what the last one ended with.")
+
+    def read(self, now_ms: int | None = None) -> Conditions:
+        """Raises Usage."""
+        since_ms, until_ms = between_ms(self.since, self.until, now_ms)
+        return Conditions(
+            ids=self.ids,
+            keys=self.keys,
+            tags=self.tags,
+            tag_filter=self.tag_filter,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            headers=tuple(_header(each) for each in self.headers),
+            contains=tuple(_bytes(each, "--contains") for each in self.contains),
+            regex=None if self.regex is None else _pattern(self.regex),
+            json=_json_tests(self.json_paths, self.equals),
+            where=self.where,
+            after=None if self.after is None else Cursor.decode(self.after),
+        )
 
 
 def _header(text: str) -> tuple[str, str]:
