@@ -16,7 +16,6 @@ COUNTED: Final = "limits count in each process, and are divided among them"
 DIRECTORY: Final = "it looks into the directory of one process"
 MEMORY: Final = "it measures the first process, which serves nothing"
 TOGETHER: Final = "its topics have to be in one process, and have no braces"
-MQCLOUD: Final = "MQCloud is not served by several processes yet"
 BANNER: Final = "the start names a port, which a Unix socket has not"
 PLANTED: Final = "it plants a bug, or a simulated part, in the one process"
 ORDER: Final = "statistics and connections of all processes are put together, in other pieces"
@@ -41,7 +40,6 @@ SKIPPED: Final = {
     "test_release_data.py": DIRECTORY,
     "test_backup.py": DIRECTORY,
     "test_copy.py": DIRECTORY,
-    "test_disk_full.py": DIRECTORY,
     "test_life.py::test_damaged_log_is_refused": DIRECTORY,
     "test_life.py::test_port_taken": "the first process says it, in other words",
     "test_life.py::test_a_reload_during_the_start_ends_nothing": "the start of one process",
@@ -52,10 +50,7 @@ SKIPPED: Final = {
     "test_full_heads.py::test_other_proxies": TOGETHER,
     "test_change_kills.py": TOGETHER,
     "test_openapi.py::test_a_command[redrive": TOGETHER,
-    "test_openapi.py::test_a_command[track_pub": "reports of other servers are not taken yet",
-    "test_openapi.py::test_the_whole": "it asks for what is answered with 501 and 409",
-    "test_mqcloud.py": MQCLOUD,
-    "test_mqcloud_kills.py": MQCLOUD,
+    "test_openapi.py::test_the_whole": "it asks for what is answered with 409",
     "test_websocket.py::test_a_handshake_behind_a_pull_that_waits": PINGS,
     "test_stats.py::test_a_stream_goes_on": ORDER,
     "test_stats.py::test_a_connection_is_ended": ORDER,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OpenMode, OsFiles
+from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.port import JournalFull
 from zbus.testing.engines import Bench
 
@@ -15,10 +16,20 @@ class Loop(Bench):
     """With the engine over files."""
 
     def local(
-        self, data_dir: Path, files: OsFiles | None = None, reserve_bytes: int = 0
+        self,
+        data_dir: Path,
+        files: OsFiles | None = None,
+        reserve_bytes: int = 0,
+        reserves: SharedReserves | None = None,
     ) -> LocalJournal:
-        fail = self.failures.append
-        return LocalJournal(data_dir, self.post, fail, files, reserve_bytes=reserve_bytes)
+        return LocalJournal(
+            data_dir,
+            self.post,
+            self.failures.append,
+            files,
+            reserve_bytes=reserve_bytes,
+            reserves=reserves,
+        )
 
 
 def segments(data_dir: Path) -> list[str]:

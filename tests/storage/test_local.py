@@ -9,13 +9,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
 
 from tests.storage.support import BrokenDisk, Loop, SmallDisk, segments
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OpenMode, OsFiles
 from zbus.storage.local.reader import OPEN_FILES_MAX
-from zbus.storage.local.reserve import TRY_EVERY
+from zbus.storage.local.reserve import TRY_EVERY, SharedReserves
 from zbus.storage.local.segment import INDEX_BYTES, WINDOW_BYTES
 from zbus.storage.port import JournalError, JournalFull
 from zbus.testing.engines import Writer, bodies, recovered, split, stored_lanes
@@ -285,6 +286,39 @@ def test_a_full_disk_refuses_messages_and_takes_acknowledgements(
     kept = recovered(journal)
     journal.close()
     assert recovered(loop.local(tmp_path)) == kept
+    assert loop.failures == []
+
+
+def test_processes_on_one_disk_keep_what_one_of_them_freed_for_acknowledgements(
+    tmp_path: Path, loop: Loop
+) -> None:
+    disk, shared = SmallDisk(20_000), SharedReserves.make(2)
+    one = loop.local(tmp_path / "0", disk, 4096, shared)
+    other = loop.local(tmp_path / "1", disk, 4096, attrs.evolve(shared, own=1))
+    writer, writer_of_other = Writer(), Writer()
+    for at, journal in ((writer, one), (writer_of_other, other)):
+        at.append(journal, at.checkpoint)
+        at.append(journal, partial(at.data, b"a" * 100))
+    disk.space = 0
+    writer_of_other.append(other, writer_of_other.state)
+    assert disk.space > 3_000
+    with pytest.raises(JournalFull, match="kept for acknowledgements"):
+        writer.append(one, lambda: writer.data(b"b" * 1_000))
+    writer.append(one, writer.state)  # it is no message
+    one.upkeep(1)
+    other.upkeep(1)
+    with pytest.raises(JournalFull, match="kept for acknowledgements"):
+        writer.append(one, lambda: writer.data(b"b"))
+    disk.space = 10_000
+    other.upkeep(2)  # nobody puts a message there
+    writer.append(one, lambda: writer.data(b"c"))
+    for journal in (one, other):
+        journal.close()
+    disk.space = 100
+    (tmp_path / "1" / "reserve").unlink()
+    other = loop.local(tmp_path / "1", disk, 8192, attrs.evolve(shared, own=1))
+    assert not shared.complete(), "it began on a full disk"
+    other.close()
     assert loop.failures == []
 
 

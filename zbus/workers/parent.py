@@ -32,6 +32,7 @@ from zbus.server.process.shards import check_shards
 from zbus.server.process.supervisor import Supervisor
 from zbus.storage.local.directory import take_directory
 from zbus.storage.local.files import OsFiles
+from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.port import JournalError
 from zbus.workers.server import READY, Shared, run_worker
 from zbus.workers.socket_directory import make_directory
@@ -74,6 +75,8 @@ class Parent:
         self._supervisor = Supervisor()
         if config.engine != "files":
             raise CannotStart("several workers keep files each: --workers needs --engine files")
+        if config.tracker_list:  # each would take the place of the others
+            raise CannotStart("reports to other servers are made by one process: no --tracker-list")
         read_tokens(config)  # what is wrong with them is said before anything is made
         read_certificates(config)
         self._directory = make_directory()
@@ -118,7 +121,16 @@ class Parent:
             relay.listen(1_024)
         takers, taker_paths = self._open_sockets(socket.SOCK_DGRAM, "given")
         addresses = [each.address for each in listening]
-        return Shared(addresses, doors, relays, paths, takers, taker_paths, os.urandom(32))
+        return Shared(
+            addresses,
+            doors,
+            relays,
+            paths,
+            takers,
+            taker_paths,
+            os.urandom(32),
+            SharedReserves.make(self._count),
+        )
 
     def _unshare(self) -> None:
         for listening in self._listening:

@@ -19,6 +19,7 @@ from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.serve import Server, Start, read_tokens, serve
 from zbus.server.process.tokens import TokenFile
 from zbus.server.watch.system_stats import OsStats
+from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.tools.sharding import shard_directory
 from zbus.workers.forwarding import MAKER_DIGITS, Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
@@ -41,6 +42,7 @@ class Shared:
     takers: Sequence[socket.socket]  # where they send connections, by worker
     taker_paths: Sequence[str]
     secret: bytes
+    reserves: SharedReserves
 
 
 class Worker(Server):
@@ -56,6 +58,7 @@ class Worker(Server):
         self._maker = b"%0*x" % (MAKER_DIGITS, number)
         has_mailboxes = number == shard_of("semq", config.workers)
         self._count = config.workers
+        self.disk_part *= self._count
         gauges = OsStats()
         super().__init__(
             attrs.evolve(
@@ -94,6 +97,12 @@ class Worker(Server):
         )
         assembly.kind = Guest
         super()._accept(assembly, limits)
+
+    def _keeps(self, topic: str) -> bool:
+        return shard_of(topic, self._count) == self._number
+
+    def _shared_reserves(self) -> SharedReserves:
+        return attrs.evolve(self._shared.reserves, own=self._number)
 
     def _session_id(self) -> bytes:
         return session_id(self._maker)

@@ -23,6 +23,7 @@ from zbus.server.watch.system_stats import Space, SystemStats
 from zbus.storage.local.directory import read_identity
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
+from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.port import Journal, JournalError
 
 _PROGRESS_EVERY_S: Final = 2.0
@@ -101,6 +102,7 @@ class FileEngine:
         files: Files | None,
         reserve_bytes: int,
         segments_max: int,
+        reserves: SharedReserves | None = None,
     ) -> None:
         self._config = config
         self._mailbox = mailbox
@@ -109,6 +111,7 @@ class FileEngine:
         self._files: Files = files or OsFiles()
         self._reserve_bytes = reserve_bytes
         self._segments_max = segments_max
+        self._reserves = reserves
         self._journal: LocalJournal | None = None
         self.where = str(config.data_dir.resolve())
 
@@ -121,6 +124,7 @@ class FileEngine:
                 fail,
                 self._given_files,
                 reserve_bytes=self._reserve_bytes,
+                reserves=self._reserves,
                 open_segments_max=self._segments_max,
                 progress=Progress().report,
                 warmers=_WARMERS,

@@ -55,6 +55,7 @@ from zbus.server.watch.pressure import (
 )
 from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.local.files import Files
+from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.port import Journal
 
 log = logging.getLogger("zbus")
@@ -111,6 +112,8 @@ def read_certificates(config: Config) -> Certificates | None:
 class Server:
     """One broker with its journal and its listening socket."""
 
+    disk_part = 16  # of which the reserve takes one, at most
+
     def __init__(
         self, config: Config, files: Files | None = None, gauges: SystemStats | None = None
     ) -> None:
@@ -154,7 +157,13 @@ class Server:
             segments_max = min(config.open_segments_max, _shares(_descriptors())[1])
             reserve_bytes = self._reserve_bytes()
             return FileEngine(
-                config, self.mailbox, self._gauges, files, reserve_bytes, segments_max
+                config,
+                self.mailbox,
+                self._gauges,
+                files,
+                reserve_bytes,
+                segments_max,
+                self._shared_reserves(),
             )
         # Most brokers need neither, and a client and trio's TLS take long to import.
         from zbus.server.process.replicated import ReplicatedEngine
@@ -191,6 +200,14 @@ class Server:
     def _secret(self) -> bytes:
         """What signs the sessions of the console."""
         return os.urandom(32)
+
+    def _keeps(self, topic: str) -> bool:
+        """Whether a topic of this name is kept by this process, if there are several."""
+        return True
+
+    def _shared_reserves(self) -> SharedReserves | None:
+        """Those of all processes that keep messages on this disk; None if there is only this."""
+        return None
 
     def _read_tokens(self) -> TokenFile | None:
         return read_tokens(self.config)
@@ -301,6 +318,7 @@ class Server:
             "certificate": self._certificate,
             "memory_used": self._gauges.memory_used,
             "cpu_count": os.cpu_count() or 1,
+            "keeps": self._keeps,
             "held": self.holdings.bytes_used,
             "running": self.running,
             "version": __version__,
@@ -333,7 +351,7 @@ class Server:
             path = path.parent
         space = self._gauges.disk(path)
         reserve_bytes = self.config.reserve_bytes
-        return reserve_bytes if space is None else min(reserve_bytes, space.total // 16)
+        return reserve_bytes if space is None else min(reserve_bytes, space.total // self.disk_part)
 
     def _now_and_then(self) -> None:
         parts = [

@@ -33,7 +33,7 @@ from zbus.storage.local.opening import Found, find_lanes
 from zbus.storage.local.read_ahead import ReadAhead
 from zbus.storage.local.reader import Reader
 from zbus.storage.local.removal import Removal
-from zbus.storage.local.reserve import RESERVE_BYTES, Reserve
+from zbus.storage.local.reserve import RESERVE_BYTES, Reserve, SharedReserves
 from zbus.storage.local.segment import WINDOW_BYTES, Segment, walk_file
 from zbus.storage.local.syncer import Syncer
 from zbus.storage.local.worker import ThreadWorker, Worker
@@ -80,13 +80,15 @@ class LocalJournal:
         files: Files | None = None,
         *,
         reserve_bytes: int = RESERVE_BYTES,
+        reserves: SharedReserves | None = None,
         open_segments_max: int = OPEN_SEGMENTS_MAX,
         progress: Callable[[int, int], None] = lambda done, total: None,
         warmers: int = 0,
         worker: Callable[[str], Worker] = ThreadWorker,
         observe_sync: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """`open_segments_max` is of files open for writing. `progress` is called, while lanes are
+        """`reserves` are those of all processes on this disk. `open_segments_max` is of files open
+        for writing. `progress` is called, while lanes are
         looked through, with topics done and topics in all; `warmers` threads read ahead of that.
         `observe_sync` is called, by a worker, with the time of each sync."""
         self._data_dir = data_dir
@@ -103,7 +105,7 @@ class LocalJournal:
         self._progress = progress
         self._warmers = [worker(f"zbus-warm-{number}") for number in range(warmers)]
         self._lock = take_directory(files, data_dir)
-        self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes)
+        self._reserve = Reserve(files, data_dir / naming.RESERVE, reserve_bytes, reserves)
         self._landmarks = HighWaterMarks(files, data_dir)
         self._handles = OpenFiles(files, open_segments_max)
         self._syncer = Syncer(
@@ -233,6 +235,7 @@ class LocalJournal:
         for known in self._changed.values():
             known.used_ms = now_ms
         self._handles.close_idle(now_ms)
+        self._reserve.upkeep()
         if self._saving or not (self._changed or self._landmarks.stale):
             return
         changed, self._changed = self._changed, {}
