@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
+from tests.process.broker import WORKERS
 from tests.process.kill_ledger import (
     ACK_CONFIRMED,
     ACK_SENT,
@@ -27,6 +28,11 @@ from tests.process.pipe import Pipe, ask, number
 
 PACE_S: Final = 0.025  # from block to block of one producer, so that consumers nearly keep up
 TAKE: Final = 200  # messages of one consume
+
+
+def refusal(text: str, status: int) -> Exception:
+    """What it shows: a mistake, or that one of several processes has ended before the others."""
+    return EOFError(text) if status == 503 and WORKERS > 1 else Violation(text)
 
 
 class Client(threading.Thread):
@@ -117,7 +123,7 @@ class Producer(Client):
         self, log: list[Partition], status: int, head: bytes, body: bytes, messages: list[Sent]
     ) -> None:
         if status != 200:
-            raise Violation(f"a produce was refused: {status} {body!r}")
+            raise refusal(f"a produce was refused: {status} {body!r}", status)
         partition = log[number(head, b"partition", 0)]
         for offset, sent in enumerate(messages, number(head, b"offset")):
             partition.tell(offset, sent.serial)
@@ -158,7 +164,7 @@ class Consumer(Client):
                     return
                 continue
             if reply.status != 200:
-                raise Violation(f"a consume was refused: {reply}")
+                raise refusal(f"a consume was refused: {reply}", reply.status)
             self._take(pipe, reply.body, asked_s)
 
     def _take(self, pipe: Pipe, document: bytes, asked_s: float) -> None:
@@ -190,7 +196,7 @@ class Consumer(Client):
         for partition, offset in taken:
             reply = pipe.read()
             if reply.status != 200:
-                raise Violation(f"an ack was refused: {reply}")
+                raise refusal(f"an ack was refused: {reply}", reply.status)
             group.readings[partition].set(offset, ACK_CONFIRMED)
             self.acknowledged += 1
 
@@ -215,7 +221,7 @@ class Side(Client):
             self.book.doubt[name] = after
             reply = pipe.get(target, b"x" * 50 if "cmd=produce" in target else b"")
             if reply.status != 200:
-                raise Violation(f"{target} was refused: {reply}")
+                raise refusal(f"{target} was refused: {reply}", reply.status)
             self.book.states[name] = after
             del self.book.doubt[name]
             self.done += 1

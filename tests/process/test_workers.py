@@ -10,10 +10,13 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from socket import SHUT_WR
+from typing import Any
 
 import msgspec
 import pytest
 
+from tests.conformance.dialogue import http
+from tests.dialects.talks import post
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess, Wire, request, run_serve
@@ -151,7 +154,9 @@ def test_other_ways_to_ask(topic: str, broker: BrokerProcess, wire: Wire) -> Non
         (f"/{TOPICS[0]}?cmd=redrive&to={TOPICS[1]}", 409, b"in braces"),
         (f"/semq/0:1/{TOPICS[1]}?cmd=semq_send&src=1:1&mid=1", 409, b"{semq}"),
         ("/_stats", 200, b"topicCount"),
-        ("/mq/find?topic=a", 501, b"not served by several workers yet"),
+        ("/mq/find?topic=a&id=x", 200, b'{"status":201}'),
+        ("/mq/config/nobody", 200, b'{"status":201}'),
+        ("/mq/clustering/queue/offset?consumer=nobody", 200, b"nobody haven't registered"),
     ],
 )
 def test_refusals(target: str, status: int, text: bytes, wire: Wire) -> None:
@@ -172,6 +177,119 @@ def test_other_dialects(broker: BrokerProcess, wire: Wire) -> None:
         pushed = request(f"/queue/rpush.json?queue=/q{topic}&requestid=1", body=b"x")
         wire.send(pushed.replace(b"GET", b"POST", 1))
         assert b'"result":"ok"' in wire.read().body
+
+
+def told(wire: Wire, asked: bytes) -> Any:
+    """What is answered to a request of a dialect of forms."""
+    wire.send(asked)
+    answer = wire.read()
+    assert answer.status == 200, answer
+    return msgspec.json.decode(answer.body)
+
+
+def test_lists_of_camellia(broker: BrokerProcess, wire: Wire) -> None:
+    topics = {f"l{topic}" for topic in TOPICS}
+    for topic in topics:
+        told(wire, post("/camellia/delayQueue/sendMsg", topic=topic, msg="x", delayMillis=0))
+    infos = told(wire, http("/camellia/delayQueue/getTopicInfoList"))
+    assert infos["code"] == 200
+    rows = [row for row in infos["data"] if row["topic"] in topics]
+    assert sorted(row["topic"] for row in rows) == sorted(topics)
+    assert all(row["readyQueueSize"] > 0 for row in rows)
+    assert {*told(wire, http("/camellia/delayQueue/getMonitorString"))} > {"requestStats"}
+    assert isinstance(
+        told(wire, http("/camellia/delayQueue/getMonitorData"))["data"]["requestStatsList"], list
+    )
+    page = wire.get("/metrics").body.decode()
+    assert all(f'topic="{topic}",type="readyQueueSize"' in page for topic in topics)
+    assert "\ninfo{" in page
+    assert page.count("\nstart_time ") == 1
+
+
+def test_health_of_camellia_is_that_of_all(broker: BrokerProcess) -> None:
+    def everywhere() -> set[int]:
+        return {broker.get("/camellia/health/status").status for _ in range(TRIES)}
+
+    assert everywhere() == {200}
+    broker.get("/camellia/health/offline")
+    assert everywhere() == {500}
+    assert broker.get("/camellia/health/online").status == 200
+    assert everywhere() == {200}
+
+
+def test_another_server_reports(broker: BrokerProcess, wire: Wire) -> None:
+    """Whoever it is told to, all know it until it goes."""
+
+    def known(key: str) -> set[bool]:
+        found = [broker.get("/?cmd=tracker").body for _ in range(TRIES)]
+        return {key in msgspec.json.decode(body)["serverTable"] for body in found}
+
+    reporter, key = broker.connect(), f"other{time.time_ns()}:1"
+    follower = broker.connect()
+    follower.send(request("/", "cmd: track_sub", "id: 1"))
+    event = {"serverInfo": {"serverAddress": {"address": key}}, "certificate": "CERTIFICATE"}
+    reporter.send(request("/", "cmd: track_pub", "id: 1", body=msgspec.json.encode(event)))
+    assert reporter.read().status == 200
+    assert known(key) == {True}
+    assert wire.get(f"/?cmd=ssl&server={key}").body == b"CERTIFICATE"
+    while key.encode() not in follower.read().body:
+        pass
+    reporter.close()
+    while key.encode() in follower.read().body:
+        pass
+    assert known(key) == {False}
+    follower.close()
+
+
+def test_mqcloud(broker: BrokerProcess, wire: Wire) -> None:
+    """A producer and a consumer are found by their names, wherever their topics are."""
+    serial = time.time_ns()
+    others = [broker.connect() for _ in range(TRIES)]
+    named = {f"{topic}-{serial}": topic for topic in TOPICS}
+    for name, topic in named.items():
+        for kind in ("producer", "consumer"):
+            assert told(wire, post("/mq/register", topic=topic, **{kind: name})) == {"status": 200}
+            again = post("/mq/register", topic=TOPICS[TOPICS.index(topic) - 1], **{kind: name})
+            for other in others:
+                refusal = told(other, again)
+                assert refusal["status"] == 500
+                assert refusal["message"] == f"{kind} {name} is registered for the topic {topic}"
+    empty(broker)
+    for name, topic in named.items():
+        for other in (wire, *others):
+            for path, message in (("", {"message": "a"}), ("/batch", {"messages": '["a"]'})):
+                put = told(other, post(f"/mq/produce{path}", producer=name, **message))
+                assert put["status"] == 200
+            assert told(other, http(f"/mq/config/{name}"))["result"]["topic"] == topic
+            body = msgspec.json.encode({"consumer": name, "maxPullSize": 3})
+            line = "content-type: application/json"
+            asked = http("/mq/consumer/config", line, body=body, method="POST")
+            assert told(other, asked) == {"status": 200}
+            found = told(other, http(f"/mq/clustering/queue/offset?consumer={name}"))
+            assert found["status"] == 200
+        taken = f"/mq/message?topic={topic}&consumer={name}"
+        result = told(wire, http(taken))["result"]
+        assert len(result["msgList"]) == 3
+        ack = f"/mq/ack?topic={topic}&consumer={name}&requestId={result['requestId']}"
+        assert told(others[0], http(ack))["status"] == 200
+    wire.send(b"HEAD /mq/config/%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % name.encode())
+    head = wire.sock.recv(65_536)
+    assert head.startswith(b"HTTP/1.1 200")
+    assert head.endswith(b"\r\n\r\n"), "no body"
+    for kind in ("Producer", "Consumer"):
+        rows = told(wire, http(f"/topic/http{kind}"))
+        assert {row["topic"] for row in rows if row[kind.lower()] in named} == {*TOPICS}
+    for name in named:
+        for kind in ("producer", "consumer"):
+            assert told(wire, post("/mq/unregister", **{kind: name})) == {"status": 200}
+        gone = told(others[1], post("/mq/produce", producer=name, message="b"))
+        assert gone["message"] == f"producer:{name} haven't registered"
+        moved = post("/mq/register", topic=TOPICS[TOPICS.index(named[name]) - 1], producer=name)
+        assert told(wire, moved) == {"status": 200}
+        assert told(others[2], post("/mq/produce", producer=name, message="b"))["status"] == 200
+        assert told(wire, post("/mq/unregister", producer=name)) == {"status": 200}
+    for other in others:
+        other.close()
 
 
 def test_a_websocket(broker: BrokerProcess, wire: Wire) -> None:
@@ -506,7 +624,12 @@ def test_a_port_is_not_shared_with_another_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [("--host", "0.0.0.0"), ("--token-file", "/none"), ("--set", "listen=https://127.0.0.1:0")],
+    [
+        ("--host", "0.0.0.0"),
+        ("--token-file", "/none"),
+        ("--set", "listen=https://127.0.0.1:0"),
+        ("--set", "tracker_list=127.0.0.1:1"),
+    ],
 )
 def test_a_server_that_does_not_start_makes_no_directory(
     tmp_path: Path, options: tuple[str, ...]

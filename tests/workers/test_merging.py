@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from zbus.dialects.camellia.metrics import merge_metrics as merge_camellia
+from zbus.dialects.verbs import merge_lists
 from zbus.dialects.zbus.documents.merging import (
     merge_documents,
     merge_metrics,
@@ -65,3 +67,32 @@ zbus_puts_total{topic="a b"} %d
     one = Response(200, {}, text % (10, 3, b""))
     other = Response(200, {}, text % (9, 4, b'zbus_puts_total{topic="c"} 0.5\n'))
     assert merge_metrics([one, other])[1] == text % (10, 7, b'zbus_puts_total{topic="c"} 0.5\n')
+
+
+def test_metrics_of_camellia_are_those_of_one_machine() -> None:
+    text = b"""# TYPE info gauge
+info{a="b"} 1
+# TYPE uptime gauge
+uptime %d
+# TYPE start_time gauge
+start_time %d
+# TYPE memory_info gauge
+memory_info{type="free_memory"} %d
+"""
+    pages = [Response(200, {}, text % (5, 10, 3)), Response(200, {}, text % (9, 6, 4))]
+    assert merge_camellia(pages) == (b"", text % (9, 6, 7))
+
+
+@pytest.mark.parametrize(
+    ("documents", "merged"),
+    [
+        (([], [1], [2, 1]), [1, 2, 1]),
+        (({"code": 200, "data": [1]}, {"code": 200, "data": [2]}), {"code": 200, "data": [1, 2]}),
+        (({"data": {"a": [1], "b": []}}, {"data": {"a": [], "b": [2]}}),
+         {"data": {"a": [1], "b": [2]}}),
+    ],
+)  # fmt: skip
+def test_lists(documents: tuple[Any, ...], merged: Any) -> None:
+    lines, body = merge_lists(answers(*documents))
+    assert not lines
+    assert msgspec.json.decode(body) == merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import attrs
@@ -71,3 +71,38 @@ def escaped(value: str) -> str:
 END = "# EOF\n"
 
 Samples = Mapping[Family, list[str]]
+
+
+Fold = Callable[[float, float], float]
+
+
+def merge_texts(texts: Iterable[bytes], fold_of: Callable[[str], Fold]) -> bytes:
+    """One text of several, without an end: a sample that several have is put together as `fold_of`
+    says of its family."""
+    heads: dict[bytes, list[bytes]] = {}  # of families, in their order
+    samples: dict[bytes, dict[bytes, float]] = {}
+    family = b""
+    fold: Fold = max
+    for line in [line for text in texts for line in text.split(b"\n")]:
+        if line.startswith(b"# EOF") or not line:
+            continue
+        if line.startswith(b"#"):
+            family = line.split(b" ")[2]
+            fold = fold_of(family.decode())
+            known = heads.setdefault(family, [])
+            if line not in known:
+                known.append(line)
+            samples.setdefault(family, {})
+            continue
+        name, _, value = line.rpartition(b" ")
+        of_family, number = samples[family], float(value)
+        of_family[name] = fold(of_family[name], number) if name in of_family else number
+    lines: list[bytes] = []
+    for family, head in heads.items():
+        lines += head
+        lines += [b"%b %b" % (name, _shown(value)) for name, value in samples[family].items()]
+    return b"\n".join([*lines, b""])
+
+
+def _shown(value: float) -> bytes:
+    return b"%d" % value if value == int(value) else repr(value).encode()

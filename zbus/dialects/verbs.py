@@ -8,10 +8,12 @@ for what no verb is called for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import attrs
+import msgspec
 
 from zbus.edge.access import Needs
 from zbus.edge.bodies import NO_LENGTH_ANSWER, media_type_of, reading_body, refusal_of
@@ -20,9 +22,10 @@ from zbus.edge.dialect import Context
 from zbus.edge.forms import FORMS, read_fields
 from zbus.edge.http_reply import PlainHead
 from zbus.edge.params import BadParameter, Params
-from zbus.edge.places import AtTopic, InBody, Place, Unplaced
+from zbus.edge.places import AtTopic, Everywhere, InBody, Place
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Head
+from zbus.wire.responses import Response
 from zbus.wire.target import split_target
 
 GET: Final = (b"GET", b"HEAD")
@@ -30,6 +33,47 @@ POST: Final = (b"POST",)
 ANY: Final = ()
 
 ContextT = TypeVar("ContextT", bound=Context[Any])
+
+Fields: TypeAlias = "Mapping[bytes, bytes]"
+Placing: TypeAlias = "Callable[[Any, Fields, bytes], Place]"
+"""Where a request is done, if a server has several workers: of the context, the parameters and the
+body. The latter come without those of the body first: None = they may say more."""
+
+
+def text_of(fields: Fields, name: bytes) -> str:
+    """The value of a parameter, whatever the verb makes of it."""
+    return fields.get(name, b"").decode("utf-8", "replace").strip()
+
+
+def at_topic(context: object, fields: Fields, body: bytes) -> Place:
+    """Where its topic is."""
+    topic = text_of(fields, b"topic")
+    return AtTopic(topic) if topic else None
+
+
+def here(context: object, fields: Fields, body: bytes) -> Place:
+    """Wherever it was asked."""
+    return None
+
+
+def of_all(merge: Callable[[Sequence[Response]], tuple[bytes, bytes]]) -> Placing:
+    """At all workers."""
+    place = Everywhere(merge)
+    return lambda context, fields, body: place
+
+
+def merge_lists(responses: Sequence[Response]) -> tuple[bytes, bytes]:
+    """Of documents that are the same but for their lists: workers have different topics."""
+    documents = [msgspec.json.decode(response.body) for response in responses]
+    return b"", msgspec.json.encode(reduce(_joined, documents))
+
+
+def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(one, list):
+        return one + other
+    if isinstance(one, dict):
+        return {key: _joined(value, other[key]) for key, value in one.items()}
+    return one
 
 
 @attrs.frozen
@@ -42,6 +86,7 @@ class Verb:
     changes: bool = True
     names: bytes = b""  # the parameter that one more segment of the path is
     document: bool = False  # its body is one, and no form
+    place: Placing = at_topic
 
 
 Verbs = Mapping[tuple[bytes, ...], Verb]
@@ -87,7 +132,6 @@ class VerbRequest(PlainHead, Generic[ContextT]):
 
     call: ClassVar[Callable[..., Call[Any]]]
     verbs: ClassVar[Verbs]
-    placed_by: ClassVar[bytes] = b""  # the parameter that names the topic, of all verbs
     form_methods: ClassVar[tuple[bytes, ...]] = ANY  # whose bodies may be forms
     # Texts of refusals: no verb is at the path, or none for the method.
     wrong_path: ClassVar[str]
@@ -108,25 +152,20 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         self._form_type = head.fields.get(b"content-type", b"") if is_form else b""
 
     def place(self) -> Place:
-        name = self.placed_by
-        if not name:
-            return Unplaced("this dialect")
-        if self._verb is None or self.operation is None:
+        if self._verb is None:
             return None
-        if self._verb.methods != POST and name not in self._query:
-            return Unplaced("a list of topics")
-        return self._placed(self._query) if name in self._query else InBody(self._find_place)
+        place = self._verb.place(self.context, self._query, b"")
+        reads = self._form_type or self._is_document
+        return InBody(self._find_place) if place is None and reads else place
 
     def _find_place(self, body: bytes) -> Place:
-        """Where it is, as the form says. What cannot be read is refused wherever it is asked."""
+        """Where it is, as the body says. What cannot be read is refused wherever it is asked."""
+        assert self._verb is not None
         try:
-            return self._placed(read_fields(self._form_type, body) if self._form_type else {})
+            form = read_fields(self._form_type, body) if self._form_type else {}
         except WireError:
             return None
-
-    def _placed(self, fields: Mapping[bytes, bytes]) -> Place:
-        topic = fields.get(self.placed_by, b"").decode("utf-8", "replace").strip()
-        return AtTopic(topic) if topic else None
+        return self._verb.place(self.context, {**form, **self._query}, body)
 
     def _find(self, segments: tuple[bytes, ...]) -> Verb | None:
         verb = self.verbs.get(segments)

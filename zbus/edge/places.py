@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import attrs
 
+from zbus.edge.connection import Connection
 from zbus.wire.responses import Response
 
 
@@ -42,6 +43,17 @@ class Everywhere:
 
 
 @attrs.frozen
+class Named:
+    """Where a name is registered. Each worker is asked in turn, and does the request if it knows
+    the name; else its answer is `unknown`, and it has done nothing."""
+
+    name: str  # under which it is remembered who knows it; "" = it is not
+    is_here: Callable[[Connection], bool]  # looking for it is work of the peer that asks
+    unknown: bytes  # the body of an answer
+    topic: str = ""  # where it is done if none knows the name; "" = wherever it was asked
+
+
+@attrs.frozen
 class InBody:
     """Only the body says it."""
 
@@ -64,13 +76,6 @@ class Apart:
         return f"{self.topic}{{a}} and {self.other}{{a}}"
 
 
-@attrs.frozen
-class Unplaced:
-    """It is not done yet by a server of several workers."""
-
-    what: str
-
-
 class Replies(Enum):
     """How it is known which request a reply is for."""
 
@@ -80,5 +85,5 @@ class Replies(Enum):
     ALONE = auto()  # a stream, on a connection where nothing else is open
 
 
-Place: TypeAlias = "AtTopic | AtMaker | Everywhere | InBody | Apart | Unplaced | None"
+Place: TypeAlias = "AtTopic | AtMaker | Everywhere | Named | InBody | Apart | None"
 """None: wherever it was asked."""

@@ -193,18 +193,20 @@ class Sender:
             self._send(place)
 
     def _send(self, place: int) -> None:
-        messages, _ = self._gathered.pop(place)
+        messages, _ = self._gathered[place]
         labels = dict(self._labels)
         if self._once is not None:
             labels["idempotency_key"] = f"{self._once}-{self._batches}"
         self._batches += 1
         self._open.append(self._pipeline.produce_many(self._topic, messages, **labels))
+        del self._gathered[place]
         self._pipeline.flush()
         while self._open and self._open[0].done:
             self._take()
 
     def _take(self) -> None:
-        stored = self._open.popleft().result()
+        stored = self._open[0].result()  # if this is interrupted, `finish` waits for it again
+        self._open.popleft()
         self.sent.count += stored.count
         self.sent.duplicates += stored.duplicates
 

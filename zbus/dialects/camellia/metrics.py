@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import add
 from typing import Final
 
 import msgspec
@@ -14,7 +15,8 @@ import msgspec
 from zbus.dialects.camellia.context import CamelliaContext
 from zbus.dialects.camellia.info import TopicInfo
 from zbus.dialects.camellia.monitor import Window
-from zbus.dialects.openmetrics import Family
+from zbus.dialects.openmetrics import Family, Fold, merge_texts
+from zbus.wire.responses import Response
 
 _MEMORY: Final = (
     "free_memory",
@@ -63,6 +65,16 @@ def encode_metrics(context: CamelliaContext, window: Window, infos: Sequence[Top
     for name, labels, value in chain(_of_process(context), _of_window(window), _of_topics(infos)):
         texts[name].append(_FAMILIES[name].sample(value, *labels))
     return "".join(chain.from_iterable(texts.values())).encode()
+
+
+_FOLDS: Final[dict[str, Fold]] = {"info": max, "uptime": max, "start_time": min, "cpu": max}
+"""Of families that are about all workers; others are counts."""
+
+
+def merge_metrics(responses: Sequence[Response]) -> tuple[bytes, bytes]:
+    """One page of those of several workers."""
+    pages = [response.body for response in responses]
+    return b"", merge_texts(pages, lambda family: _FOLDS.get(family, add))
 
 
 def _of_process(context: CamelliaContext) -> Samples:

@@ -15,6 +15,11 @@ from zbus.edge.dialect import Context, Parts
 _CLIENT_LENGTH_MAX: Final = 64
 
 
+def not_registered(kind: str, name: str) -> str:
+    """Why nothing was done with this producer or consumer."""
+    return f"{kind}:{name} haven't registered"
+
+
 class MqcloudContext(Context[MqcloudSettings]):
     """One broker, and what the requests of this dialect share around it."""
 
@@ -44,7 +49,7 @@ class MqcloudCall(Call[MqcloudContext]):
         """A consumer that the caller may see; None if the request was refused."""
         found = self.context.registry.consumer(name, self.peer)
         if found is None:
-            self.fail(f"consumer:{name} haven't registered")
+            self.fail(not_registered("consumer", name))
             return None
         return found if self.may(found.topic.name, name) else None
 

@@ -7,8 +7,25 @@ from typing import Final
 
 from zbus.dialects.mqcloud import consuming, managing, producing
 from zbus.dialects.mqcloud.context import MqcloudCall, MqcloudContext
+from zbus.dialects.mqcloud.placing import (
+    at_consumer,
+    at_document,
+    at_either,
+    at_producer,
+    at_registration,
+    at_settings,
+)
 from zbus.dialects.mqcloud.replies import BAD, FAILED, JSON, MqcloudReply, encode
-from zbus.dialects.verbs import ANY, GET, POST, Verb, VerbRequest, Verbs
+from zbus.dialects.verbs import (
+    ANY,
+    GET,
+    POST,
+    Verb,
+    VerbRequest,
+    Verbs,
+    merge_lists,
+    of_all,
+)
 from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.guard import Answer, Policy
@@ -19,22 +36,40 @@ _LISTS: Final = (b"/topic/httpProducer", b"/topic/httpConsumer")
 """What the proxies of the original poll is not under `/mq`."""
 
 VERBS: Final[Verbs] = {
-    (b"mq", b"produce"): Verb(producing.produce, POST, "produce"),
-    (b"mq", b"produce", b"batch"): Verb(producing.produce_batch, POST, "produce"),
+    (b"mq", b"produce"): Verb(producing.produce, POST, "produce", place=at_producer),
+    (b"mq", b"produce", b"batch"): Verb(
+        producing.produce_batch, POST, "produce", place=at_producer
+    ),
     (b"mq", b"message"): Verb(consuming.message, ANY, "consume"),
     (b"mq", b"ack"): Verb(consuming.ack, ANY, "consume"),
     (b"mq", b"unlock"): Verb(consuming.unlock_queue, ANY, "consume"),
-    (b"mq", b"register"): Verb(managing.register, POST, "declare"),
-    (b"mq", b"unregister"): Verb(managing.unregister, POST, "remove"),
-    (b"mq", b"consumer", b"config"): Verb(managing.configure, POST, "declare", document=True),
-    (b"mq", b"config"): Verb(managing.settings_of, GET, "query", False, names=b"consumer"),
+    (b"mq", b"register"): Verb(managing.register, POST, "declare", place=at_registration),
+    (b"mq", b"unregister"): Verb(managing.unregister, POST, "remove", place=at_either),
+    (b"mq", b"consumer", b"config"): Verb(
+        managing.configure, POST, "declare", document=True, place=at_document
+    ),
+    (b"mq", b"config"): Verb(
+        managing.settings_of, GET, "query", False, names=b"consumer", place=at_settings
+    ),
     (b"mq", b"find"): Verb(managing.find, GET, "consume", changes=False),
-    (b"mq", b"clustering", b"queue", b"offset"): Verb(managing.offsets, GET, "query", False),
-    (b"mq", b"broadcast", b"queue", b"offset"): Verb(managing.offsets, GET, "query", False),
-    (b"mq", b"clustering", b"pop", b"ack"): Verb(managing.ranges, GET, "query", False),
-    (b"mq", b"broadcast", b"pop", b"ack"): Verb(managing.ranges, GET, "query", False),
-    (b"topic", b"httpProducer"): Verb(managing.producers, GET, "query", False),
-    (b"topic", b"httpConsumer"): Verb(managing.consumers, GET, "query", False),
+    (b"mq", b"clustering", b"queue", b"offset"): Verb(
+        managing.offsets, GET, "query", False, place=at_consumer
+    ),
+    (b"mq", b"broadcast", b"queue", b"offset"): Verb(
+        managing.offsets, GET, "query", False, place=at_consumer
+    ),
+    (b"mq", b"clustering", b"pop", b"ack"): Verb(
+        managing.ranges, GET, "query", False, place=at_consumer
+    ),
+    (b"mq", b"broadcast", b"pop", b"ack"): Verb(
+        managing.ranges, GET, "query", False, place=at_consumer
+    ),
+    (b"topic", b"httpProducer"): Verb(
+        managing.producers, GET, "query", False, place=of_all(merge_lists)
+    ),
+    (b"topic", b"httpConsumer"): Verb(
+        managing.consumers, GET, "query", False, place=of_all(merge_lists)
+    ),
 }
 
 

@@ -22,7 +22,7 @@ from zbus.core.api import (
     Topic,
 )
 from zbus.dialects.mqcloud.consuming import queue_info
-from zbus.dialects.mqcloud.context import MqcloudCall
+from zbus.dialects.mqcloud.context import MqcloudCall, not_registered
 from zbus.dialects.mqcloud.ids import Placed, meant_by
 from zbus.dialects.mqcloud.locks import Queue
 from zbus.dialects.mqcloud.producing import queue_document
@@ -61,6 +61,13 @@ def register(call: MqcloudCall) -> None:
         raise BadParameter("first is earliest or latest")
     if not call.may(topic_name, consumer, whole=bool(producer)):
         return
+    if not call.context.settings.keeps(topic_name):  # then only one that is known here can be bad
+        if producer and registry.topic_of(producer) is None:
+            call.fail(not_registered("producer", producer))
+            return
+        if consumer and registry.consumer(consumer) is None:
+            call.fail(not_registered("consumer", consumer))
+            return
     if producer:
         _run(call, [lambda done: registry.register_producer(done, topic_name, producer)])
     else:
@@ -74,7 +81,7 @@ def unregister(call: MqcloudCall) -> None:
     if producer:
         topic = registry.topic_of(producer, call.peer)
         if topic is None:
-            call.fail(f"producer:{producer} haven't registered")
+            call.fail(not_registered("producer", producer))
         elif call.may(topic.name, whole=True):
             _run(call, [lambda done: registry.unregister_producer(done, topic, producer)])
         return

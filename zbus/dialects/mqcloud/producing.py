@@ -21,7 +21,7 @@ from zbus.core.api import (
     make_row,
     topic_unknown,
 )
-from zbus.dialects.mqcloud.context import MqcloudCall, MqcloudContext
+from zbus.dialects.mqcloud.context import MqcloudCall, MqcloudContext, not_registered
 from zbus.dialects.mqcloud.ids import queue_of
 from zbus.dialects.mqcloud.replies import FAILED, OK, MqcloudReply
 from zbus.dialects.mqcloud.request_id import BROKER
@@ -149,14 +149,14 @@ def _topic(call: MqcloudCall, producer: str) -> Topic | None:
     """The producer's topic; None if there is none for the caller, which was answered."""
     registry, registers = call.context.registry, call.context.settings.mqcloud_auto_register
     topic = registry.topic_of(producer, call.peer)
-    if topic is None and registers and producer.endswith("-producer"):
-        name = producer.removesuffix("-producer")
+    name = producer.removesuffix("-producer")
+    if topic is None and registers and name != producer and call.context.settings.keeps(name):
         if not call.may(name):
             return None
         registry.register_producer(Silent(), name, producer)
         topic = registry.topic_of(producer)
     if topic is None:
-        call.fail(f"producer:{producer} haven't registered")
+        call.fail(not_registered("producer", producer))
         return None
     return topic if call.may(topic.name) else None
 

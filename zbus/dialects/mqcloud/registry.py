@@ -223,12 +223,14 @@ class Registry:
         self._configured = True
         for item in listed(self._settings.mqcloud_producers):
             name, _, topic = item.partition("=")
-            self.register_producer(Opening(), topic, name)
+            if self._settings.keeps(topic):
+                self.register_producer(Opening(), topic, name)
         for item in listed(self._settings.mqcloud_consumers):
             name, _, rest = item.partition("=")
             topic, _, kind = rest.partition(":")
             way = Way.BROADCAST if kind else Way.CLUSTERING
-            self.register_consumer(Opening(), topic, name, self.new_consumer(way))
+            if self._settings.keeps(topic):
+                self.register_consumer(Opening(), topic, name, self.new_consumer(way))
 
     def register_producer(self, ticket: Ticket, topic_name: str, name: str) -> None:
         """Settles with Declared when that is durable. Twice is once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import attrs
@@ -75,3 +76,5 @@ class MqcloudSettings(MqcloudOptions):
     durability: str = "disk"
     partitions_max: int = 64
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
+    # Whether a topic of this name is kept here: each of several workers has some.
+    keeps: Callable[[str], bool] = attrs.field(default=lambda topic: True)

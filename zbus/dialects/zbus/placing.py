@@ -14,7 +14,7 @@ from zbus.dialects.zbus.documents.merging import (
 from zbus.dialects.zbus.request.event_stream import wants_events
 from zbus.dialects.zbus.request.header_lines import text_of
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, Place, Unplaced
+from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, Place
 from zbus.protocol.places import place_name
 
 _OF_ALL: Final[dict[bytes, Merge]] = {
@@ -25,6 +25,9 @@ _OF_ALL: Final[dict[bytes, Merge]] = {
     b"metrics": merge_metrics,
     b"connections": merge_pages,
 }
+_OF_FIRST: Final = frozenset((b"track_pub", b"ssl"))
+"""About servers that report to this one: one worker knows them, and all are asked for trackers."""
+
 _OF_TRANSACTIONS: Final = frozenset((b"txn_stage", b"txn_commit", b"txn_abort", b"txn_query"))
 _BESIDE: Final = {
     b"produce": (b"ack_topic",),
@@ -54,8 +57,8 @@ def place_of(params: Params) -> Place:
         return Everywhere(merge_documents)
     if cmd == b"query" and not params.topic:
         return Everywhere(merge_names if params.flag(b"names") else merge_documents)
-    if cmd == b"track_pub":
-        return Unplaced("a report of another server")
+    if cmd in _OF_FIRST:
+        return AtMaker(b"0000")
     topic = params.topic
     if cmd in _OF_TRANSACTIONS:
         topic = f"txn.{_given(params, b'txn')}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import add
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from zbus.dialects.openmetrics import END, Fold, merge_texts
 from zbus.wire.responses import Response
 
 Merged: TypeAlias = "tuple[bytes, bytes]"
@@ -61,47 +63,16 @@ def merge_pages(responses: Sequence[Response]) -> Merged:
 def merge_metrics(responses: Sequence[Response]) -> Merged:
     """Texts of OpenMetrics: a sample of all workers is the sum of theirs, or the largest if it is
     no count."""
-    heads: dict[bytes, list[bytes]] = {}  # of families, in their order
-    samples: dict[bytes, dict[bytes, float]] = {}
-    counted: dict[bytes, bool] = {}
-    for response in responses:
-        family = b""
-        for line in response.body.split(b"\n"):
-            if line.startswith(b"# EOF") or not line:
-                continue
-            if line.startswith(b"#"):
-                family = line.split(b" ")[2]
-                known = heads.setdefault(family, [])
-                if line not in known:
-                    known.append(line)
-                samples.setdefault(family, {})
-                continue
-            name, _, value = line.rpartition(b" ")
-            of_family = samples[family]
-            number = float(value)
-            if name not in of_family:
-                of_family[name] = number
-            elif counted.setdefault(family, not _is_shared(family)):
-                of_family[name] += number
-            else:
-                of_family[name] = max(of_family[name], number)
-    lines: list[bytes] = []
-    for family, head in heads.items():
-        lines += head
-        lines += [b"%b %b" % (name, _shown(value)) for name, value in samples[family].items()]
-    return b"", b"\n".join([*lines, b"# EOF", b""])
+    text = merge_texts([response.body for response in responses], _fold_of)
+    return b"", text + END.encode()
 
 
 _SHARED: Final = ("build", "disk_", "draining", "refusing", "engine_")
 
 
-def _is_shared(family: bytes) -> bool:
-    """It is of the machine, or says yes or no."""
-    return family.decode().removeprefix("zbus_").startswith(_SHARED)
-
-
-def _shown(value: float) -> bytes:
-    return b"%d" % value if value == int(value) else repr(value).encode()
+def _fold_of(family: str) -> Fold:
+    """The largest of what is of the machine, or says yes or no."""
+    return max if family.removeprefix("zbus_").startswith(_SHARED) else add
 
 
 def _merge(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - JSON
