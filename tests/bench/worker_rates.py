@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
-from contextlib import closing
-from functools import partial
+import time
+from contextlib import ExitStack, closing
 from itertools import count, islice
 from pathlib import Path
 from statistics import median
@@ -31,6 +31,7 @@ from zbus.protocol.places import shard_of
 CONNECTIONS = 32
 TOPICS = 8
 MANY = 1_000
+PIPELINED = 16
 
 
 def topics_of(shard: int, shards: int, most: int) -> list[str]:
@@ -112,6 +113,27 @@ def cost(broker: BrokerProcess, first: str, topics: list[str], seconds: float) -
     return (all_seconds(broker) - before) / (done * len(put)) * 1e6
 
 
+def pipelined(broker: BrokerProcess, first: str, topics: list[str], seconds: float) -> float:
+    """The same if each connection sends several before it reads."""
+    some = [topics[number % len(topics)] for number in range(PIPELINED)]
+    data = b"".join([ask(f"/{topic}?cmd=produce", BODY) for topic in some])
+    with ExitStack() as stack:
+        pipes = [Pipe(broker.port) for _ in range(CONNECTIONS)]
+        for pipe in pipes:
+            stack.enter_context(closing(pipe.sock))
+            pipe.send(ask(f"/{first}?cmd=query"))
+            assert pipe.read().status == 200
+        before, began_s, done = all_seconds(broker), time.monotonic(), 0
+        while time.monotonic() - began_s < seconds:
+            for pipe in pipes:
+                pipe.send(data)
+            for pipe in pipes:
+                for _ in some:
+                    assert pipe.read().status == 200
+            done += CONNECTIONS * PIPELINED
+        return (all_seconds(broker) - before) / done * 1e6
+
+
 def costs(rounds: int, seconds: float) -> None:
     shards = 4
     names = [topics_of(shard, shards, 1)[0] for shard in range(shards)]
@@ -121,18 +143,20 @@ def costs(rounds: int, seconds: float) -> None:
         with one, four:
             for broker in (one, four):
                 tell_all(broker, [f"/{name}?cmd=declare" for name in names])
+            ways = {"one at a time": cost, f"{PIPELINED} at a time": pipelined}
             kinds = {
-                "one process": partial(cost, one, names[0], names[:1]),
-                "of four, direct": partial(cost, four, names[0], names[:1]),
-                "of four, passed on": partial(cost, four, names[0], names[1:]),
+                "one process": (one, names[0], names[:1]),
+                "of four, direct": (four, names[0], names[:1]),
+                "of four, passed on": (four, names[0], names[1:]),
             }
-            taken: dict[str, list[float]] = {kind: [] for kind in kinds}
-            for _ in range(rounds):
-                for kind, measure in kinds.items():
-                    taken[kind].append(measure(seconds))
-    for kind, some in taken.items():
-        least = min(some)
-        show(what=f"put, {kind}", cpu_us=least, of_one=least / min(taken["one process"]))
+            for way, measure in ways.items():
+                taken: dict[str, list[float]] = {kind: [] for kind in kinds}
+                for _ in range(rounds):
+                    for kind, asked in kinds.items():
+                        taken[kind].append(measure(*asked, seconds))
+                for kind, some in taken.items():
+                    of_one = min(some) / min(taken["one process"])
+                    show(what=f"put, {way}, {kind}", cpu_us=min(some), of_one=of_one)
 
 
 def start_and_memory() -> None:
