@@ -82,3 +82,11 @@ def bytes_s(text: str, option: str = "--rate") -> int:
     if not found or found > _RATE_MAX:
         raise Usage(f"{option} {text[:40]}: it is bytes a second, like 20MiB/s")
     return found
+
+
+def size_bytes(text: str, option: str) -> int:
+    """Bytes of `256MiB`. Raises Usage."""
+    found = parse_bytes(text.strip())
+    if not found:
+        raise Usage(f"{option} {text[:40]}: it is a size of more than 0, like 256MiB")
+    return found

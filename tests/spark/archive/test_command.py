@@ -104,7 +104,7 @@ LOCAL = ("--data-dir", "@/data", "--to", "@/archive", "--engine", "local")
         ([*LOCAL, "--pattern", "("], 2, "not a regular expression"),
         ([*LOCAL, "--topics", "nobody"], 2, "no topic nobody"),
         ([*LOCAL, "--topics", "orders", "--once", "--interval", "1s"], 2, "two things"),
-        ([*LOCAL, "--topics", "orders", "--interval", "soon"], 2, "30s, 1h or 7d"),
+        ([*LOCAL, "--topics", "orders", "--interval", "soon"], 2, "like 30s, 5m"),
         ([*LOCAL, "--topics", "orders", "--until", "yesterday"], 2, "it is like 24h (ago)"),
         ([*LOCAL, "--topics", "orders", "--file-bytes", "many"], 2, "256MiB"),
         ([*LOCAL, "--topics", "orders", "--file-bytes", "0"], 2, "more than 0"),

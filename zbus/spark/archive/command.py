@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
@@ -23,38 +23,12 @@ from zbus.spark.commands import Common, names, option, takes
 from zbus.spark.errors import Unreachable, Unverified, Usage
 from zbus.spark.etl.following import interrupted_by_sigterm
 from zbus.spark.progress import Watched, bar
-from zbus.spark.times import moment_ms
-from zbus.units import parse_bytes, parse_ms
+from zbus.spark.times import bytes_s, duration_ms, moment_ms, size_bytes
 
 if TYPE_CHECKING:
     from zbus.spark.archive.tasks import Engine
 
 THREADS: Final = 2
-_RATE_SUFFIX: Final = "/s"
-
-
-class _Amount(click.ParamType[int]):
-    """A size, a duration or a rate."""
-
-    def __init__(self, name: str, parse: Callable[[str], int | None], like: str) -> None:
-        self.name = name
-        self._parse = parse
-        self._like = like
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        found = value if isinstance(value, int) else self._parse(str(value))
-        if found is None:
-            self.fail(f"{str(value)[:40]!r} is not of the form {self._like}", param, ctx)
-        return found
-
-
-SIZE: Final = _Amount("size", parse_bytes, "256MiB")
-DURATION: Final = _Amount("time", parse_ms, "30s, 1h or 7d")
-RATE: Final = _Amount(
-    "rate", lambda text: parse_bytes(text.removesuffix(_RATE_SUFFIX)), "20MiB or 20MiB/s"
-)
 
 
 def _now_ms() -> int:
@@ -92,14 +66,9 @@ class Wanted:
     once: bool = option(
         "--once", "Archive what there is, and end. This is the default.", default=False
     )
-    interval: int | None = option(
-        "--interval", "Archive again and again, with such pauses.", type=DURATION
-    )
-    file_bytes: int = option(
-        "--file-bytes",
-        "Messages of a file, as they are stored; about.",
-        default="256MiB",
-        type=SIZE,
+    interval: str | None = option("--interval TIME", "Archive again and again, with such pauses.")
+    file_bytes: str = option(
+        "--file-bytes SIZE", "Messages of a file, as they are stored; about.", default="256MiB"
     )
     bloom: str = option(
         "--bloom COLUMNS", "Columns with Bloom filters; empty: none.", default="id,key"
@@ -110,8 +79,8 @@ class Wanted:
         default=LEVEL,
         type=click.IntRange(1, 19),
     )
-    rate: int | None = option(
-        "--rate", "Read no more than that a second from the log, all in all.", type=RATE
+    rate: str | None = option(
+        "--rate SIZE/s", "Read no more than that a second from the log, all in all."
     )
     allow_loss: bool = option(
         "--allow-loss",
@@ -142,8 +111,7 @@ class Wanted:
         columns = names(self.bloom)
         if not set(columns) <= set(BLOOM):
             raise Usage(f"--bloom {self.bloom}: only {' and '.join(BLOOM)} can have Bloom filters")
-        if self.file_bytes < 1 or self.rate == 0:
-            raise Usage("--file-bytes and --rate must be more than 0")
+        file_bytes = size_bytes(self.file_bytes, "--file-bytes")
         root = local_directory(self.to)
         return Job(
             opener=common.where().open,
@@ -154,8 +122,8 @@ class Wanted:
             pattern=self.pattern,
             until_ms=None if self.until == "now" else moment_ms(self.until, "--until"),
             allow_loss=self.allow_loss,
-            shape=Shape(file_bytes=self.file_bytes, bloom=columns, level=self.level),
-            rate_bytes_s=self.rate,
+            shape=Shape(file_bytes=file_bytes, bloom=columns, level=self.level),
+            rate_bytes_s=None if self.rate is None else bytes_s(self.rate),
             lock=RetentionLock(common.where(), root) if self.retention_lock else NoLock(),
             now_ms=_now_ms,
         )
@@ -180,10 +148,11 @@ def archive(common: Common, wanted: Wanted) -> None:
         _require_no_options(click.get_current_context(), subcommand)
         return
     job = wanted.job(common)
+    pause_ms = None if wanted.interval is None else duration_ms(wanted.interval, "--interval", 0)
     if common.dry_run:
         _print(job.plan(), common, planned=True)
         return
-    if wanted.interval is None:
+    if pause_ms is None:
         _run(job, common)
         return
     with suppress(KeyboardInterrupt), interrupted_by_sigterm():
@@ -192,7 +161,7 @@ def archive(common: Common, wanted: Wanted) -> None:
                 _run(job, common)
             except Unreachable as problem:
                 click.echo(f"zbus: {problem}; trying again", err=True)
-            time.sleep(wanted.interval / 1_000)
+            time.sleep(pause_ms / 1_000)
 
 
 def _run(job: Job, common: Common) -> None:
@@ -260,11 +229,11 @@ def verify(common: Common, reading: Reading, directory: str, quick: bool, live: 
 
 @archive.command()
 @click.argument("directory")
-@click.option("--file-bytes", type=SIZE, default="256MiB", show_default=True,
+@click.option("--file-bytes", default="256MiB", show_default=True, metavar="SIZE",
     help="Size of a file; about.",
 )  # fmt: skip
 @takes(Reading)
-def compact(common: Common, reading: Reading, directory: str, file_bytes: int) -> None:
+def compact(common: Common, reading: Reading, directory: str, file_bytes: str) -> None:
     """Make few large files of many small ones. The small ones go when they are vacuumed."""
     from zbus.spark.archive.upkeep import compact as merge
 
@@ -272,7 +241,7 @@ def compact(common: Common, reading: Reading, directory: str, file_bytes: int) -
         found = merge(
             Archive(directory),
             Watched(Threads(reading.threads), progress),
-            file_bytes,
+            size_bytes(file_bytes, "--file-bytes"),
             names(reading.topics),
             dry_run=common.dry_run,
         )
@@ -288,22 +257,23 @@ def compact(common: Common, reading: Reading, directory: str, file_bytes: int) -
 
 @archive.command()
 @click.argument("directory")
-@click.option("--older-than", type=DURATION, default="24h", show_default=True,
+@click.option("--older-than", default="24h", show_default=True, metavar="TIME",
     help="More than any run and any reader takes; whole hours, rounded up.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Even if that is less than an hour.")
 @takes()
-def vacuum(common: Common, directory: str, older_than: int, force: bool) -> None:
+def vacuum(common: Common, directory: str, older_than: str, force: bool) -> None:
     """Remove files that the table does not need, and what runs that were killed have left."""
     from zbus.spark.archive.upkeep import AGE_MS_LEAST
     from zbus.spark.archive.upkeep import vacuum as remove
 
-    if older_than < AGE_MS_LEAST and not force:
+    age_ms = duration_ms(older_than, "--older-than", 0)
+    if age_ms < AGE_MS_LEAST and not force:
         raise Usage(
             "--older-than is less than 1h: what an archiver has just written might be removed;"
             " --force if none runs"
         )
-    found = remove(Archive(directory), older_than, dry_run=common.dry_run)
+    found = remove(Archive(directory), age_ms, dry_run=common.dry_run)
     if common.as_json:
         click.echo(msgspec.json.encode({"data": found}))
         return
