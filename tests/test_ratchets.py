@@ -20,18 +20,18 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 91_650
+PACKAGE_LINES = 92_250
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
-BROKER_ATTRIBUTES = 11
+BROKER_ATTRIBUTES = 12
 """Public attributes of `Broker` beside its verbs, which are its methods and what `_bind` binds."""
 
 FIELDS: dict[str, int] = {
     "cli.bench.options.Options": 17,
     "client.readers.consuming.Consuming": 22,
     "config.server.ServerOptions": 22,
-    "core.broker.Broker": 25,
+    "core.broker.Broker": 26,
     "core.cursor.backlog.Backlog": 18,
     "core.cursor.state.GroupOptions": 21,
     "core.cursor.state.TopicOptions": 20,

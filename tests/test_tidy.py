@@ -67,7 +67,17 @@ ARROWS: dict[str, set[str]] = {
         "option",
         "version",
     },
-    "workers": {"server", "dialects", "edge", "storage", "wire", "config", "documents", "protocol"},
+    "workers": {
+        "server",
+        "dialects",
+        "edge",
+        "storage",
+        "core",  # a broker puts into the topics of another
+        "wire",
+        "config",
+        "documents",
+        "protocol",
+    },
     "client": {"wire", "version", "documents", "protocol"},
     "semq": {"client", "wire", "version", "documents"},
     "spark": {  # it reads what is stored, from files too
@@ -146,7 +156,7 @@ FLOORS: dict[str, list[str]] = {
 }
 
 # What may be used of the core from above: verbs, outcomes, options, views.
-BEHIND_THE_API = ("dialects", "server", "config", "testing")
+BEHIND_THE_API = ("dialects", "server", "workers", "config", "testing")
 # Parts of the broker and of a group that only the core touches; `Group.progress` shows the latter.
 PARTS_OF_THE_CORE = {
     "backlogs",

@@ -28,6 +28,13 @@ BAD_KEY = (
     "400: Bad Format, idempotency-key is 1 to 255 visible ASCII characters,"
     " perhaps in double quotes"
 )
+OWN_KEY = (
+    "400: Bad Format, keys that begin with zb: are for the broker itself;"
+    " choose another idempotency-key"
+)
+BAD_ID = (
+    "400: Bad Format, an idempotent request has an id of visible ASCII characters without quotes"
+)
 
 
 def keyed(key: str, *lines: str, body: bytes = b"x", target: str = "/T") -> bytes:
@@ -110,6 +117,30 @@ class TestKey:
         _, client = declared("T")
         assert refused(client, keyed(key)) == (400, BAD_KEY)
         assert depth(client) == 0
+
+    @pytest.mark.parametrize("key", ["zb:", "zb:1", '"zb:0a:0:17:g"'])
+    def test_keys_of_the_broker_itself(self, key: str) -> None:
+        """Also behind others, whose heads have the same form; those that come close are taken."""
+        _, client = declared("T")
+        query = key.strip('"').replace(":", "%3A")
+        for number in range(5):
+            assert shown(ok(client, keyed(f"xzb:{number}"))) == (str(2 * number), None)
+            assert refused(client, keyed(key)) == (400, OWN_KEY)
+            line = cmd("produce", "topic: T", f"id: {key}", "idempotent: 1", body=b"x")
+            assert refused(client, line) == (400, OWN_KEY if '"' not in key else BAD_ID)
+            assert shown(ok(client, keyed(f"ZB:{number}"))) == (str(2 * number + 1), None)
+            for form in (query, query.replace("%3A", ":")):
+                asked = http(f"/T?idempotency-key={form}", body=b"x", method="POST")
+                assert refused(client, asked) == (400, OWN_KEY)
+        assert depth(client) == 10
+
+    def test_of_batches_and_of_what_is_staged(self) -> None:
+        _, client = declared("T")
+        batch = http("/T", NDJSON, "idempotency-key: zb:1", body=b'"x"\n', method="POST")
+        assert refused(client, batch) == (400, OWN_KEY)
+        staged = http("/T?cmd=txn_stage&txn=a", "idempotency-key: zb:1", body=b"x", method="POST")
+        assert refused(client, staged) == (400, OWN_KEY)
+        assert ok(client, http("/T?id=zb:1", body=b"x", method="POST")).headers["id"] == "zb:1"
 
     def test_a_control_byte_is_no_header_at_all(self) -> None:
         _, client = declared("T")

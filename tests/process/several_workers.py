@@ -15,7 +15,7 @@ REPLICATED: Final = "replicated messages are kept by one process"
 COUNTED: Final = "limits count in each process, and are divided among them"
 DIRECTORY: Final = "it looks into the directory of one process"
 MEMORY: Final = "it measures the first process, which serves nothing"
-TOGETHER: Final = "its topics have to be in one process, and have no braces"
+TOGETHER: Final = "it acknowledges deliveries with a put, and has no braces"
 BANNER: Final = "the start names a port, which a Unix socket has not"
 PLANTED: Final = "it plants a bug, or a simulated part, in the one process"
 ORDER: Final = "statistics and connections of all processes are put together, in other pieces"
@@ -46,10 +46,7 @@ SKIPPED: Final = {
     "test_life.py::test_debug_lines_tell_what_clients_do": "each process has sessions of its own",
     "test_kill_cycles.py::test_a_planted_bug_is_found": PLANTED,
     "test_edge_fuzz.py": PLANTED,
-    "test_full_heads.py::test_what_is_accepted_is_delivered[by_death": TOGETHER,
-    "test_full_heads.py::test_other_proxies": TOGETHER,
     "test_change_kills.py": TOGETHER,
-    "test_openapi.py::test_a_command[redrive": TOGETHER,
     "test_openapi.py::test_the_whole": "it asks for what is answered with 409",
     "test_websocket.py::test_a_handshake_behind_a_pull_that_waits": PINGS,
     "test_stats.py::test_a_stream_goes_on": ORDER,

@@ -150,8 +150,7 @@ def test_other_ways_to_ask(topic: str, broker: BrokerProcess, wire: Wire) -> Non
     [
         ("/nothing?cmd=query", 404, b"Topic(nothing) Not Found"),
         (f"/{TOPICS[0]}?cmd=nonsense", 400, b"nonsense"),
-        (f"/{TOPICS[0]}?cmd=declare&group_dead_letter={TOPICS[1]}", 409, b"in braces"),
-        (f"/{TOPICS[0]}?cmd=redrive&to={TOPICS[1]}", 409, b"in braces"),
+        (f"/{TOPICS[0]}?ack_topic={TOPICS[1]}&ack_offset=0", 409, b"in braces"),
         (f"/semq/0:1/{TOPICS[1]}?cmd=semq_send&src=1:1&mid=1", 409, b"{semq}"),
         ("/_stats", 200, b"topicCount"),
         ("/mq/find?topic=a&id=x", 200, b'{"status":201}'),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from zbus.core.broker import Broker
 from zbus.core.cursor.ranges import Ranges
 from zbus.core.cursor.state import GroupChange, GroupOptions, StateChange, TopicOptions
-from zbus.core.dedup.window import id_name
+from zbus.core.dedup.window import OWN_KEY, id_name
 from zbus.core.delivery.retries import ATTEMPTS_MAX, LOSSES, pause_ms
 from zbus.core.diagnosis.dead_letter_lookup import Letter
 from zbus.core.diagnosis.why import Cause, Why
@@ -42,7 +42,7 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.model.names import NAME_BYTES_MAX, name_problem
 from zbus.core.model.pull_options import ENDLESS, ONE, EmptyReason, PullOptions
 from zbus.core.model.rate_limit import RATE_MAX
-from zbus.core.model.ticket import Opening, Silent, Ticket
+from zbus.core.model.ticket import Calling, Opening, Silent, Ticket
 from zbus.core.model.webhook import CONCURRENCY_MAX as PUSH_CONCURRENCY_MAX
 from zbus.core.model.webhook import ENDPOINT_BYTES_MAX as PUSH_ENDPOINT_BYTES_MAX
 from zbus.core.model.webhook import SECRET_BYTES_MAX as PUSH_SECRET_BYTES_MAX
@@ -66,6 +66,7 @@ from zbus.core.timing.delays import Delays
 from zbus.core.timing.timers import Timer
 from zbus.core.topics.changes import PAUSE_MS as CHANGES_PAUSE_MS
 from zbus.core.topics.changes import Changes
+from zbus.core.topics.elsewhere import RemoteTopic
 from zbus.core.topics.outcomes import (
     DONE,
     Changed,
@@ -120,6 +121,7 @@ __all__ = [
     "MS_BOUNDS",
     "NAME_BYTES_MAX",
     "ONE",
+    "OWN_KEY",
     "PUSH_CONCURRENCY_MAX",
     "PUSH_ENDPOINT_BYTES_MAX",
     "PUSH_SECRETS_MAX",
@@ -140,6 +142,7 @@ __all__ = [
     "ZONE_LINE",
     "Broker",
     "BrokerError",
+    "Calling",
     "Cause",
     "Changed",
     "Changes",
@@ -188,6 +191,7 @@ __all__ = [
     "Ranges",
     "Raw",
     "Refusal",
+    "RemoteTopic",
     "Routed",
     "Row",
     "SeekCheck",

@@ -95,6 +95,7 @@ class Broker:
         self._retention = Retention(storage, runs, timers)
         self._puts = puts = Puts(runs, timers, limits)
         self._completions = Completions(self.topics, runs, puts, timers)
+        self.elsewhere = self._completions.elsewhere
         self._standbys = Standbys(dispatch.pulls, timers, limits.waiting_max, self.register)
         DeadLetters(self.topics, runs, self._completions, timers)
         self._bind(storage, ids)
@@ -141,6 +142,7 @@ class Broker:
         self.peek = reads.peek
         self.browse, self.read = partial(reads.browse, storage), partial(reads.read, storage)
         # Topics, groups and sessions.
+        self.dead_letter_problem = partial(retries.dead_letter_problem, self.topics)
         self._departures = departures = Departures(
             self.sessions,
             self._calls,
@@ -159,6 +161,7 @@ class Broker:
             runs,
             self.changes,
             seeker,
+            self.elsewhere,
             self.new_id,
             self.adopt,
             self._standbys.admit,

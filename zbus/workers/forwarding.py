@@ -14,8 +14,6 @@ it and not answered: 503, and nothing is asked twice.
 
 from __future__ import annotations
 
-import logging
-import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -47,7 +45,7 @@ from zbus.workers.handing_over import Giver, Passenger
 from zbus.workers.introduction import Introduction, encode_introduction, origin_of
 from zbus.workers.seeking import Seek
 from zbus.workers.streams import NOT_ALONE, Alone, StreamReply
-from zbus.workers.upstream import Answers, Upstream
+from zbus.workers.upstream import Answers, Upstream, connect
 from zbus.workers.visits import BODIES, LOOSE, Kind, Visit, passed_on, request_start
 
 MAKER_DIGITS: Final = 4
@@ -58,8 +56,6 @@ ROW: Final = 256
 
 _SHOWN: Final = frozenset((b"authorization", b"cookie", b"host", b"token"))
 """What a handshake shows, and each message that is sent without it."""
-
-log = logging.getLogger("zbus")
 
 
 class Door(Planner, Protocol):
@@ -198,7 +194,7 @@ class Forwarder:
         head_only: bool = False,
     ) -> Upstream | None:
         """A connection to a worker, for this client; None if it cannot be reached."""
-        sock = self._connect(worker)
+        sock = connect(self.paths[worker])
         if sock is None:
             return None
         loop, address = self.loop, origin_of(peer)
@@ -215,19 +211,6 @@ class Forwarder:
         loop.attach(upstream)
         upstream.write(encode_introduction(Introduction(address, peer.principal, peer.secure)))
         return upstream
-
-    def _connect(self, worker: int) -> socket.socket | None:
-        sock = None
-        try:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.setblocking(False)
-            sock.connect(self.paths[worker])
-        except OSError as error:
-            log.warning("a worker cannot be reached", extra={"worker": worker, "why": error})
-            if sock is not None:
-                sock.close()
-            return None
-        return sock
 
     def _pass_frames(self, head: Head, plan: Plan) -> None:
         """If this opens a WebSocket, its messages may be for other workers."""

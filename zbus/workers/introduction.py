@@ -20,6 +20,7 @@ class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
     principal: str = ""
     secure: bool = False
     giver: int | None = None  # who has handed the connection over, if it may be given back
+    inner: bool = False  # of none: the other worker's broker puts what it has decided
 
 
 _ENCODER = msgspec.json.Encoder()

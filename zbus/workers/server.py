@@ -23,6 +23,7 @@ from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.tools.sharding import shard_directory
 from zbus.workers.forwarding import MAKER_DIGITS, Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
+from zbus.workers.inner_puts import InnerDoor, InnerPuts
 from zbus.workers.introduction import session_id
 from zbus.workers.sharing import worker_config
 from zbus.workers.visitors import VisitorListener
@@ -85,7 +86,9 @@ class Worker(Server):
     def _accept(self, assembly: Assembly, limits: ConnectionLimits) -> None:
         router, loop, shared = assembly.front, self.loop, self._shared
         relay = shared.relays[self._number]
-        visitors = VisitorListener(relay, assembly, router, loop, self._session_id, limits)
+        broker, door = assembly.broker, InnerDoor(assembly.broker, router)
+        broker.elsewhere.port = InnerPuts(broker, loop, self._number, shared.paths, router)
+        visitors = VisitorListener(relay, assembly, door, loop, self._session_id, limits)
         loop.open_acceptor(visitors, relay)
         loop.open_acceptor(_Orphaned(self._life, loop), self._life)
         giver = Giver(shared.taker_paths, self._number)

@@ -9,6 +9,7 @@ a client that takes nothing stalls its own requests and nobody else's.
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from collections.abc import Callable
@@ -25,6 +26,8 @@ HEAD_BYTES_MAX: Final = 256 << 10
 _LATE: Final = b"\r\ntransfer-encoding: chunked\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d{1,15})\r\n", re.ASCII)
 _BODILESS: Final = (b"204", b"304")
+
+log = logging.getLogger("zbus")
 
 
 class Answers(Protocol):
@@ -146,6 +149,21 @@ class Upstream(SocketConnection):
         if self.out_bytes <= self.out_bytes_max // 2:
             self._answers.drained()
         return self._answers.stalled
+
+
+def connect(path: str) -> socket.socket | None:
+    """A socket to the worker that listens there; None if it cannot be reached."""
+    sock = None
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.connect(path)
+    except OSError as error:
+        log.warning("a worker cannot be reached", extra={"path": path, "why": error})
+        if sock is not None:
+            sock.close()
+        return None
+    return sock
 
 
 def _end_of_chunks(data: bytes, at: int) -> int:

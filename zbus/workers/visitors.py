@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 from zbus.documents import NOT_JSON
-from zbus.edge.connection import Planner
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.wire.errors import WireError
+from zbus.workers.inner_puts import InnerDoor
 from zbus.workers.introduction import decode_introduction
 
 _ACCEPTS_PER_TURN: Final = 16
@@ -35,6 +35,12 @@ class Visitor(SocketConnection):
             self.refuse(WireError(400, "another worker does not say whose requests come"))
             return
         self.address, self.principal, self.secure = client.address, client.principal, client.secure
+        door = self.planner
+        assert isinstance(door, InnerDoor)
+        if client.inner:
+            door.admit(self)
+        else:
+            self.planner = door.router
         self.receive(rest)
 
 
@@ -45,14 +51,14 @@ class VisitorListener:
         self,
         sock: socket.socket,
         assembly: Assembly,
-        router: Planner,
+        door: InnerDoor,
         loop: Loop,
         session_id: Callable[[], bytes],
         limits: ConnectionLimits,
     ) -> None:
         self._sock = sock
         self._assembly = assembly
-        self._router = router
+        self._door = door
         self._heads = assembly.make_heads()  # their plans are all of this worker
         self._loop = loop
         self._session_id = session_id
@@ -74,7 +80,7 @@ class VisitorListener:
                 self._session_id(),
                 "",
                 self._assembly.reader(self._heads),
-                self._router,
+                self._door,
                 loop.ready.append,
                 loop.limits.output_bytes_max,
                 loop.now_ms,

@@ -12,6 +12,7 @@ from zbus.core.cursor.state import TopicOptions
 from zbus.core.dedup.entries import Original
 from zbus.core.dedup.window import (
     KEY_MS,
+    OWN_KEY_MS,
     DedupWindow,
     fingerprint,
     fingerprint_of,
@@ -106,6 +107,34 @@ def test_keys_are_remembered_in_every_topic(age_ms: int, known: bool) -> None:
     box.turn(age_ms)
     probe = put(again(box), b"2", key=b"k")
     assert probe.open is not known
+
+
+@pytest.mark.parametrize(("age_ms", "known"), [(OWN_KEY_MS - 1, True), (OWN_KEY_MS, False)])
+@pytest.mark.parametrize("dedupe_ms", [0, 1_000])
+@pytest.mark.parametrize("snapshot_bytes", [100, 1 << 20])
+def test_keys_of_the_broker_itself_are_remembered_for_longer(
+    age_ms: int, known: bool, dedupe_ms: int, snapshot_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between others, in the log and in a snapshot. Others are forgotten in their time meanwhile,
+    and a key that only contains those letters is one of them."""
+    monkeypatch.setattr("zbus.core.persistence.storage.SNAPSHOT_EVERY_BYTES", snapshot_bytes)
+    box = new_box(TopicOptions("T", dedupe_ms=dedupe_ms))
+    for key in (b"a", b"zb:1", b"b", b"xzb:1"):
+        put(box, b"1", key=key)
+        box.settle()
+    box = again(box)
+    assert box.broker.next_due() is not None
+    box.settle(KEY_MS)
+    assert len(box.partition().originals) == 1, "though nothing is put"
+    put(box, b"1", key=b"c")
+    box.settle()
+    box.settle(KEY_MS)
+    assert len(box.partition().originals) == 1
+    box.turn(age_ms - 2 * KEY_MS)
+    box = again(box)
+    probe = put(box, b"1", key=b"zb:1")
+    box.settle()
+    assert (duplicate(probe) == (1, 1)) if known else (stored(probe) == 5)
 
 
 def test_ids_have_none_without_the_option() -> None:
@@ -540,9 +569,9 @@ def test_originals() -> None:
     originals.remember(Original(id_name(b"1"), 99, 1, 30, 0))
     originals.check()
     assert originals.find(id_name(b"1")) == Original(id_name(b"1"), 5, 1, 10, 0)
-    originals.expire(9)
+    originals.expire(9 + KEY_MS, 0)
     assert len(originals) == 3
-    originals.expire(10)
+    originals.expire(10 + KEY_MS, 0)
     assert [entry.offset for entry in originals.snapshot()] == [7]
     originals.truncate(8)
     assert len(originals) == 1

@@ -111,10 +111,11 @@ class Recognition:
 
     def remind(self, partition: Partition) -> None:
         """See to it that originals are forgotten in time though nothing is put."""
-        oldest_ms = partition.originals.oldest_ms()
-        if oldest_ms is not None:
-            due_ms = oldest_ms + (partition.topic.options.dedupe_ms or KEY_MS)
-            self._timer.set(partition, max(due_ms, self._tick.now_ms + EXPIRY_EVERY_MS))
+        now_ms, dedupe_ms = self._tick.now_ms, partition.topic.options.dedupe_ms
+        due_ms = partition.originals.due_ms(dedupe_ms)
+        if due_ms is not None:  # what is put meanwhile may be due before that
+            due_ms = min(due_ms, now_ms + (dedupe_ms or KEY_MS))
+            self._timer.set(partition, max(due_ms, now_ms + EXPIRY_EVERY_MS))
 
     def drop(self, topic: Topic) -> None:
         """The topic is gone."""
@@ -128,13 +129,12 @@ class Recognition:
         if tick.forgotten > EXPIRIES_PER_TURN_MAX:
             self._timer.set(partition, tick.now_ms)
             return
-        partition.originals.expire(tick.now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+        partition.originals.expire(tick.now_ms, partition.topic.options.dedupe_ms)
         self.remind(partition)
 
     def _expire(self, topic: Topic) -> None:
-        before_ms = self._tick.now_ms - (topic.options.dedupe_ms or KEY_MS)
         for partition in topic.partitions:
-            partition.originals.expire(before_ms)
+            partition.originals.expire(self._tick.now_ms, topic.options.dedupe_ms)
 
 
 def _find(topic: Topic, name: bytes) -> Known | None:

@@ -7,6 +7,10 @@ from the same bytes, and there is no moment at which a crash leaves a message wi
 Ids and keys are kept as 128 bits of their BLAKE2b: entries then have one size, whatever is sent.
 Among 100,000 of them two agree by chance once in 10^28 such sets.
 
+Keys that begin with `zb:` are the broker's own, of what one process of a server puts into a topic
+of another: such a put is repeated until it is answered, perhaps after a crash, so its key is kept
+for longer. The name of such a key says so, and therefore so does what is stored of it.
+
 Tests: `tests/core/commit/test_idempotent_put_model.py`.
 """
 
@@ -14,7 +18,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
 from struct import Struct
 from typing import Final
 
@@ -27,7 +32,17 @@ COUNT_MAX: Final = 100_000
 KEY_MS: Final = 600_000
 """How long a key is remembered in a topic that says nothing."""
 
+OWN_KEY: Final = b"zb:"
+"""How the keys begin that only the broker itself uses."""
+
+OWN_KEY_MS: Final = 7 * 24 * 3_600_000
+"""How long such a key is remembered, at least."""
+
+_OWN_NAME: Final = b"zb:key"
+"""How the name of such a key begins: that of another does once in 10^14."""
+
 _SHORT_BYTES: Final = 1024
+_time_of = attrgetter("time_ms")
 _lengths = Struct("<QQQ").pack
 _from_bytes = int.from_bytes
 
@@ -35,6 +50,7 @@ _from_bytes = int.from_bytes
 # Copied for each use: that takes half the time of making one.
 _ID = blake2b(digest_size=NAME_BYTES, person=b"id")
 _KEY = blake2b(digest_size=NAME_BYTES, person=b"key")
+_OWN = blake2b(digest_size=NAME_BYTES - len(_OWN_NAME), person=b"own key")
 _CONTENT = blake2b(digest_size=8, person=b"content")
 
 
@@ -47,9 +63,10 @@ def id_name(id: bytes) -> bytes:
 
 def key_name(key: bytes) -> bytes:
     """The name of a key: never that of an id."""
-    digest = _KEY.copy()
+    own = key.startswith(OWN_KEY)
+    digest = (_OWN if own else _KEY).copy()
     digest.update(key)
-    return digest.digest()
+    return _OWN_NAME + digest.digest() if own else digest.digest()
 
 
 def fingerprint_of(tag: bytes, key: bytes, body: bytes) -> int:
@@ -79,20 +96,21 @@ def fingerprint(chunk: Chunk, start: int = 0, stop: int | None = None) -> int:
 class DedupWindow:
     """What one partition remembers, the oldest first."""
 
-    __slots__ = ("_originals",)
+    __slots__ = ("_originals", "_own")
 
     def __init__(self) -> None:
         self._originals: OrderedDict[bytes, Original] = OrderedDict()
+        self._own: OrderedDict[bytes, Original] = OrderedDict()  # those of the broker's own keys
 
     def __len__(self) -> int:
-        return len(self._originals)
+        return len(self._originals) + len(self._own)
 
     def __contains__(self, name: bytes) -> bool:
-        return name in self._originals
+        return self.find(name) is not None
 
     def find(self, name: bytes) -> Original | None:
         """What was stored under this name, if that is not forgotten."""
-        return self._originals.get(name)
+        return self._originals.get(name) or self._own.get(name)
 
     def note(self, chunk: Chunk, ids: bool) -> None:
         """Remember stored messages: each by its key if it was put with one, else by its id, if
@@ -118,42 +136,53 @@ class DedupWindow:
     def remember(self, original: Original) -> bool:
         """Add an entry, unless there is one of that name: the first stays the original. Whether it
         was added."""
-        originals = self._originals
+        originals = self._own if original[0].startswith(_OWN_NAME) else self._originals
         if originals.setdefault(original[0], original) is not original:
             return False
         if len(originals) > COUNT_MAX:
             originals.popitem(last=False)
         return True
 
-    def oldest_ms(self) -> int | None:
-        """When the first of all was stored."""
-        return next(iter(self._originals.values())).time_ms if self._originals else None
+    def due_ms(self, dedupe_ms: int) -> int | None:
+        """When the next entry is to be forgotten, in a topic that keeps ids for that long; 0 = it
+        does not say."""
+        kept = (self._originals, dedupe_ms or KEY_MS), (self._own, max(dedupe_ms, OWN_KEY_MS))
+        dues = [next(iter(some.values())).time_ms + kept_ms for some, kept_ms in kept if some]
+        return min(dues, default=None)
 
-    def expire(self, before_ms: int) -> None:
-        """Forget what was stored then or earlier."""
-        originals = self._originals
-        while originals:
-            name = next(iter(originals))
-            if originals[name].time_ms > before_ms:
-                return
-            del originals[name]
+    def expire(self, now_ms: int, dedupe_ms: int) -> None:
+        """Forget what was kept for its time."""
+        _forget(self._originals, now_ms - (dedupe_ms or KEY_MS))
+        if self._own:
+            _forget(self._own, now_ms - max(dedupe_ms, OWN_KEY_MS))
 
     def truncate(self, end: int) -> None:
         """Forget what was to be stored from this offset on, and found no room."""
-        originals = self._originals
-        while originals:
-            name = next(reversed(originals))
-            if originals[name].offset < end:
-                return
-            del originals[name]
+        for originals in (self._originals, self._own):
+            while originals:
+                name = next(reversed(originals))
+                if originals[name].offset < end:
+                    break
+                del originals[name]
 
     def snapshot(self) -> tuple[Original, ...]:
         """All entries, the oldest first."""
-        return tuple(self._originals.values())
+        entries = chain(self._originals.values(), self._own.values())
+        return tuple(sorted(entries, key=_time_of)) if self._own else tuple(entries)
 
     def check(self) -> None:
         """Assert the invariants."""
         entries = self.snapshot()
-        assert len(entries) <= COUNT_MAX
+        assert max(len(self._originals), len(self._own)) <= COUNT_MAX
         assert all(one.time_ms <= other.time_ms for one, other in pairwise(entries))
-        assert all(name == entry.name for name, entry in self._originals.items())
+        for originals in (self._originals, self._own):
+            assert all(name == entry.name for name, entry in originals.items())
+
+
+def _forget(originals: OrderedDict[bytes, Original], before_ms: int) -> None:
+    """What was stored then or earlier."""
+    while originals:
+        name = next(iter(originals))
+        if originals[name].time_ms > before_ms:
+            return
+        del originals[name]

@@ -7,6 +7,8 @@ Tests: `tests/server/test_faults.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zbus.core.model.errors import BrokerError, Outcome
 
 
@@ -49,6 +51,19 @@ class Silent(Ticket):
 
     def answer(self, outcome: Outcome) -> None:
         pass
+
+
+class Calling(Ticket):
+    """For a part of the broker itself, which is called with the outcome."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: Callable[[Outcome], None]) -> None:
+        super().__init__()
+        self._done = done
+
+    def answer(self, outcome: Outcome) -> None:
+        self._done(outcome)
 
 
 class Opening(Ticket):

@@ -15,30 +15,44 @@ log that is put to decides. What is to be completed, a `Completion`, has these s
 A start that finds one completes it again, which does no harm, if the messages that it counts by are
 there. If a crash took them it took the decision: then it does not count, and that is written before
 anything else takes their place.
+
+If another process of the server has the log that would decide (`zbus.core.topics.elsewhere`), the
+deliveries decide instead, as nothing is written in two processes at once. They are settling until
+the put is answered, and done after that. What is repeated after a crash in between is put under the
+same key, so it is stored once: a key names the deliveries, and what is put for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.ranges import Ranges, distinct, finish_all, known_of
 from zbus.core.cursor.state import Completion
+from zbus.core.dedup.window import OWN_KEY, fingerprint
 from zbus.core.delivery.run_queue import RunQueue
-from zbus.core.model.chunk import Chunk
+from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.timing.timers import Timers
+from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
 from zbus.core.topics.open_completions import OpenCompletions
+from zbus.core.topics.outcomes import DONE
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import COPIED, PLAIN, PutOptions, Puts
 
 AGAIN_MS = 1_000
 """How often it is tried again to complete what is not possible now: a disk is full, a partition is
 read again."""
+
+_SHOWN_MAX = 100
+"""Of a group's name in a key, which has all of it in its digest, too."""
 
 
 class Source(NamedTuple):
@@ -86,6 +100,7 @@ class Completions:
         self, topics: dict[str, Topic], runs: RunQueue, puts: Puts, timers: Timers
     ) -> None:
         self._topics = topics
+        self.elsewhere = Elsewhere()
         self._runs = runs
         self._tick = runs.tick
         self._puts = puts
@@ -111,15 +126,22 @@ class Completions:
 
     def put_leased(
         self,
-        partition: Partition,
+        partition: Partition | RemoteTopic,
         ticket: Ticket,
         chunk: Chunk,
         sources: Sequence[Source],
         options: PutOptions = COPIED,
     ) -> None:
-        """The same for deliveries that are leased."""
+        """The same for deliveries that are leased. What is put elsewhere has one source, of as many
+        deliveries as there are messages: settles with Done when they are settled, durably."""
         for source in sources:
             self._hold(source)
+        if isinstance(partition, RemoteTopic):
+            (source,) = sources
+            assert self.elsewhere.port is not None
+            rows, sent = _keyed(chunk, source), _Sent(self, ticket, source, partition)
+            self.elsewhere.port.put(source.partition, partition.name, rows, sent)
+            return
         held = _Held(self, ticket, partition, sources)
         end = partition.end
         self._puts.put_all(partition, held, chunk, options)
@@ -166,6 +188,17 @@ class Completions:
                 # Of what was just read again nothing is held yet: `recover` has not come to it.
                 known = completion is not None and source.partition not in self.found
                 self._finish(partition, completion, _still_held(source) if known else source)
+
+    def settle_sent(self, ticket: Ticket, source: Source) -> None:
+        """What was put elsewhere is stored there."""
+        partition = source.partition
+        if partition.fenced is not None:  # it is put again, under the same key
+            ticket.settle(partition.fenced)
+        elif partition.removed or source.group.gone:
+            ticket.settle(DONE)
+        else:
+            self._finish(partition, None, _still_held(source))
+            self._tick.confirm(partition, ticket)
 
     def recover(self) -> None:
         """Settle what partitions say that were read since the last call. What is put yet and not
@@ -284,6 +317,22 @@ def _still_held(source: Source) -> Source:
     return source._replace(ranges=found)
 
 
+def _keyed(chunk: Chunk, source: Source) -> list[Row]:
+    """The messages that are put for these deliveries, with keys that name both."""
+    group, partition = source.group, source.partition
+    topic, name = group.topic, quote(group.name, safe="")[:_SHOWN_MAX].encode()
+    place = topic.name, topic.options.created_ms, group.name, group.options.created_ms
+    rows: list[Row] = []
+    for at, offset in enumerate(chain.from_iterable(source.ranges)):
+        one = chunk.message(at)
+        what = repr((place, group.incarnation, fingerprint(chunk, at, at + 1)))
+        incarnation = blake2b(what.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        once = b"%b%b:%d:%d:%b" % (OWN_KEY, incarnation.encode(), partition.index, offset, name)
+        labels = one.tag, one.key, one.due_ms, one.expires_ms, once, one.attempts_max
+        rows.append((one.id, one.headers, one.body, *labels))
+    return rows
+
+
 def _completion(number: int, end: int, source: Source) -> Completion:
     group, topic = source.group, source.group.topic
     return Completion(
@@ -325,6 +374,29 @@ class _Held(Ticket):
         ticket.offset = self.offset
         if ticket.open:
             ticket.settle(outcome)
+
+
+class _Sent(Silent):
+    """The put of such messages elsewhere."""
+
+    __slots__ = ("_all", "_source", "_ticket", "_topic")
+
+    def __init__(
+        self, all_: Completions, ticket: Ticket, source: Source, topic: RemoteTopic
+    ) -> None:
+        super().__init__()
+        self._all = all_
+        self._topic = topic
+        self._ticket = ticket
+        self._source = source
+
+    def answer(self, outcome: Outcome) -> None:
+        self._all.elsewhere.note(self._topic.name, outcome)
+        if isinstance(outcome, BrokerError):
+            self._all.release([self._source])
+            self._ticket.settle(outcome)
+        else:
+            self._all.settle_sent(self._ticket, self._source)
 
 
 class _Done(Silent):

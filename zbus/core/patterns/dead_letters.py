@@ -4,7 +4,7 @@ A message that is dead for its group stays leased, to no client, until it is sto
 it was put with, and with lines that say where it comes from and why it is dead. To store it and to
 finish it is one step, also across a crash (`zbus.core.patterns.completions`). Where that is not
 possible now (the topic is gone, the disk is full, a partition is read again) it is tried again each
-second, and nothing is lost meanwhile.
+second, and nothing is lost meanwhile. Another process of the server may have the topic.
 
 *Redriving* is the way back: messages of a dead-letter topic are put where they come from, without
 those lines, and acknowledged there.
@@ -23,6 +23,7 @@ from zbus.core.model.errors import BrokerError, Outcome, Refusal
 from zbus.core.model.ticket import Silent
 from zbus.core.patterns.completions import Completions, Source
 from zbus.core.timing.timers import Timers
+from zbus.core.topics.elsewhere import RemoteTopic, place_in
 from zbus.core.topics.topic import Group, Topic
 
 AGAIN_MS: Final = 1_000
@@ -87,7 +88,9 @@ class DeadLetters:
         if gone or offset not in backlog.leased.settling:
             self.end(dying)  # it was acknowledged meanwhile
             return
-        if partition.fenced is None and self._target(group) is not None:
+        target = self._target(group)
+        waits = isinstance(target, RemoteTopic) and self._completions.elsewhere.busy(target.name)
+        if partition.fenced is None and target is not None and not waits:
             partition.log.get(offset, partial(self._found, dying))
         else:
             self.later(dying)
@@ -103,10 +106,12 @@ class DeadLetters:
             backlog.leased.settle_later(dying.offset)
             self._again.set(dying, self._tick.now_ms + AGAIN_MS)
 
-    def _target(self, group: Group) -> Topic | None:
+    def _target(self, group: Group) -> Topic | RemoteTopic | None:
         """The dead-letter topic, if there is one that takes messages."""
         topic = self._topics.get(group.options.dead_letter.lower())
-        return None if topic is None or topic.options.calls else topic
+        if topic is None:
+            return self._completions.elsewhere.find(group.options.dead_letter)
+        return None if topic.options.calls else topic
 
     def _found(self, dying: Dying, found: tuple[Chunk, int] | BrokerError) -> None:
         group, index, offset, _ = dying
@@ -125,7 +130,7 @@ class DeadLetters:
             self.later(dying)
             return
         chunk = _with_lines(dying, *found, backlog.attempts.get(offset, 1))
-        partition = target.partition_for(chunk.key_of(0))
+        partition = place_in(target, chunk.key_of(0))
         source = Source(group, group.topic.partitions[index], [range(offset, offset + 1)], True)
         self._completions.put_leased(partition, _Stored(self, dying), chunk, [source])
 

@@ -22,6 +22,7 @@ from zbus.core.model.ticket import Silent, Ticket
 from zbus.core.patterns.completions import Completions, Source
 from zbus.core.patterns.dead_letters import origin_of, without_lines
 from zbus.core.timing.timers import Timers
+from zbus.core.topics.elsewhere import RemoteTopic, place_in
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Group, Partition, Topic
 
@@ -31,7 +32,10 @@ PORTION: Final = 200
 LEASE_MS: Final = 60_000
 """What is not done by then is given to others: the broker, or the partition, was begun again."""
 
-Target = Callable[[str], Topic | None]
+PAUSE_MS: Final = 20
+"""Between looks at whether other processes have stored what they were sent."""
+
+Target = Callable[[str], "Topic | RemoteTopic | None"]
 """Where a message goes that comes from the topic of this name; None = nowhere, now."""
 
 
@@ -111,10 +115,14 @@ class _Job:
         self._open = 1  # what is being read and put, and the search for more
         self._problem: BrokerError | None = None
         self._looking = self._looked = False
+        self._remote = ""  # the topic of another process that something was sent to
 
     def go_on(self) -> None:
         """Move a portion."""
         for _ in range(PORTION):
+            if self._remote and self._redriving.completions.elsewhere.busy(self._remote):
+                self._later(PAUSE_MS)
+                return
             place = None if self._ends else next(self._ready, None)
             if place is None:
                 self.ended()
@@ -125,9 +133,9 @@ class _Job:
                 return
         self._later()
 
-    def _later(self) -> None:
-        """Go on in the next turn."""
-        self._redriving.timer.set(self, self._redriving.runs.tick.now_ms)
+    def _later(self, pause_ms: int = 0) -> None:
+        """Go on in the next turn, or in one after a pause."""
+        self._redriving.timer.set(self, self._redriving.runs.tick.now_ms + pause_ms)
 
     @property
     def _ends(self) -> bool:
@@ -171,13 +179,15 @@ class _Job:
         runs.tick.change(partition, self.group)
         runs.schedule(self.group, partition.index)
         topic = self._target(origin_of(chunk.headers[at]))
-        if topic is None or topic.options.calls:
+        if topic is None or (isinstance(topic, Topic) and topic.options.calls):
             self._keep(partition, offset)
             return
         headers, key = without_lines(chunk.headers[at]), chunk.key_of(at)
         id = chunk.id_of(at, partition.index)
         copy = Chunk.single(make_row(id, headers, chunk.bodies[at], chunk.tag_of(at), key))
-        into = topic.partition_for(key)
+        into = place_in(topic, key)
+        if isinstance(into, RemoteTopic):
+            self._remote = into.name
         source = Source(self.group, partition, [range(offset, offset + 1)])
         put = self._redriving.completions.put_leased
         put(into, _Put(self, partition, offset), copy, [source])
@@ -218,7 +228,8 @@ class _Job:
     def put(self, partition: Partition, offset: int, outcome: Outcome) -> None:
         """The end of one."""
         if isinstance(outcome, BrokerError):
-            self._problem = self._problem or outcome
+            if outcome.refusal is not Refusal.TOPIC_UNKNOWN:  # another process has no such topic
+                self._problem = self._problem or outcome
             self._keep(partition, offset)
         else:
             self._moved += 1

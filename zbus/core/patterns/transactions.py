@@ -45,6 +45,7 @@ from zbus.core.patterns.transaction_log import (
 )
 from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
+from zbus.core.topics.elsewhere import RemoteTopic, place_in
 from zbus.core.topics.outcomes import Changed, Committed
 from zbus.core.topics.topic import Partition, Topic
 from zbus.core.verbs import message_admin as single
@@ -269,10 +270,14 @@ class Transactions:
     ) -> Generator[Any, Any, BrokerError | None]:
         """Why this cannot be decided."""
         partition, backlog = app.rows.partitions[0], app.group.backlogs[0]
-        for first, end, topic in decision.stages:
-            target = self._topics.get(topic.lower())
-            if target is None or target.options.calls:
+        for topic in {stage.topic: None for stage in decision.stages}:
+            target = self._target(topic)
+            if isinstance(target, RemoteTopic):
+                outcome = yield partial(self._completions.elsewhere.check, topic, "")
+                target = None if isinstance(outcome, BrokerError) else target
+            if target is None:
                 return topic_unknown(topic)
+        for first, end, _ in decision.stages:
             if not partition.first <= first < end <= partition.visible:
                 return _not_staged(first, end)
             for start in range(first, end, _LOOKED_MAX):
@@ -350,8 +355,8 @@ class Transactions:
     def _put(self, app: Producer, stage: Stage, at: int, found: Chunk) -> Generator[Any, Any, int]:
         """A portion that begins at this offset: its messages are put, and finished, or neither."""
         backlog = app.group.backlogs[0]
-        target = self._topics.get(stage.topic.lower())
-        if target is None or target.options.calls:
+        target = self._target(stage.topic)
+        if target is None:
             app.problem = topic_unknown(stage.topic)
             return 0
         settling, end = backlog.leased.settling, at
@@ -359,12 +364,12 @@ class Transactions:
             if backlog.life(end) not in _OPEN or end in settling:
                 break
             end += 1
-        by_partition: dict[Partition, list[int]] = {}
+        by_partition: dict[Partition | RemoteTopic, list[int]] = {}
         for row in range(at - found.first, end - found.first):
-            into = target.partition_for(found.key_of(row))
+            into = place_in(target, found.key_of(row))
             by_partition.setdefault(into, []).append(row)
         for into, rows in by_partition.items():
-            if into.fenced is not None:
+            if isinstance(into, Partition) and into.fenced is not None:
                 app.problem = into.fenced
                 return 0
             chunk = copy_of(found, rows)
@@ -378,9 +383,16 @@ class Transactions:
                 return 0
         return end - at
 
+    def _target(self, name: str) -> Topic | RemoteTopic | None:
+        """The topic, if it takes messages."""
+        target = self._topics.get(name.lower())
+        if target is None:
+            return self._completions.elsewhere.find(name)
+        return None if target.options.calls else target
+
     def _put_leased(
         self,
-        into: Partition,
+        into: Partition | RemoteTopic,
         chunk: Chunk,
         sources: Sequence[Source],
         done: Callable[[object], None],

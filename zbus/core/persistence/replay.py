@@ -24,7 +24,7 @@ from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
 from zbus.core.cursor.state import Origin
 from zbus.core.dedup.active_ids import ActiveIds
-from zbus.core.dedup.window import KEY_MS, DedupWindow
+from zbus.core.dedup.window import DedupWindow
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.recovered import RecoveredState
@@ -121,7 +121,7 @@ class Replay(RecoveredState):
 
     def _note(self, header: BatchHeader, batch: bytes) -> None:
         chunk, dedupe_ms = decode_chunk(batch), self.topic.dedupe_ms if self.topic else 0
-        self.originals.expire(header.time_ms - (dedupe_ms or KEY_MS))
+        self.originals.expire(header.time_ms, dedupe_ms)
         self.originals.note(chunk, dedupe_ms > 0)
         if self.topic and self.topic.dedupe_live:
             self.ids.note(chunk)

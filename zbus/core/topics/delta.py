@@ -11,7 +11,6 @@ import attrs
 from zbus.core.cursor import journal
 from zbus.core.cursor.state import GroupChange, StateChange
 from zbus.core.dedup.entries import NO_IDS
-from zbus.core.dedup.window import KEY_MS
 from zbus.core.timing.delays import NOTHING
 from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.topic import Partition
@@ -21,7 +20,7 @@ def snapshot(partition: Partition, now_ms: int = 0) -> StateChange:
     """Everything a checkpoint has to hold."""
     if partition.expiries is not None:  # a message that every group is done with needs none
         partition.expiries.fall_off(max(partition.first, partition.finished() or 0))
-    partition.originals.expire(now_ms - (partition.topic.options.dedupe_ms or KEY_MS))
+    partition.originals.expire(now_ms, partition.topic.options.dedupe_ms)
     topic, index, known = partition.topic, partition.index, partition.completions
     groups = []
     for group in topic.groups.values():

@@ -15,12 +15,13 @@ from zbus.core.commit.tick import Tick
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import retries
 from zbus.core.delivery.run_queue import RunQueue
-from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
+from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
 from zbus.core.model.filters import FILTER_BYTES_MAX
 from zbus.core.model.limits import Limits
 from zbus.core.model.names import name_problem
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.changes import Changes
+from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
 from zbus.core.topics.outcomes import Declared
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import Puts
@@ -62,6 +63,7 @@ class Declarations:
         runs: RunQueue,
         changes: Changes,
         seeking: Seeker,
+        elsewhere: Elsewhere,
         new_id: Callable[[], bytes],
         adopt: Callable[[Topic], None],
         freed: Callable[[Group], None],
@@ -73,6 +75,7 @@ class Declarations:
         self._tick = runs.tick
         self._changes = changes
         self._seeking = seeking
+        self._elsewhere = elsewhere
         self._new_id = new_id
         self._adopt = adopt
         self._freed = freed  # to be called with a group that may not be exclusive any more
@@ -83,6 +86,33 @@ class Declarations:
         The name, partitions and durability of an existing topic stay as they are, and so does the
         place of an existing group.
         """
+        letters = self._letters_elsewhere(name, wished)
+        if letters is None:
+            self._declare(ticket, name, wished)
+            return
+
+        def checked(outcome: Outcome) -> None:
+            if isinstance(outcome, BrokerError):
+                ticket.settle(outcome)
+            else:
+                self._declare(ticket, name, wished)
+
+        self._elsewhere.check(letters.name, name, checked)
+
+    def _letters_elsewhere(self, name: str, wished: Wished) -> RemoteTopic | None:
+        """A new dead-letter topic that another process has."""
+        if self._elsewhere.port is None:
+            return None
+        topic = self._topics.get(name.lower())
+        _, wish = wished(topic)
+        if wish is None or not wish.options.dead_letter:
+            return None
+        known = None if topic is None else topic.group(wish.name)
+        if known is not None and known.options.dead_letter == wish.options.dead_letter:
+            return None
+        return self._elsewhere.find(wish.options.dead_letter)
+
+    def _declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
         topic = self._topics.get(name.lower())
         options, wish = wished(topic)
         problem = self._problem(topic, options, wish)
@@ -179,6 +209,8 @@ class Declarations:
             return BrokerError(Refusal.ILLEGAL, text)
         if not options.dead_letter or options.dead_letter == before.dead_letter:
             return None
+        if self._elsewhere.has(options.dead_letter):
+            return None  # it was checked there
         return retries.dead_letter_problem(self._topics, topic.name, options.dead_letter)
 
     def _apply(

@@ -29,13 +29,6 @@ _OF_FIRST: Final = frozenset((b"track_pub", b"ssl"))
 """About servers that report to this one: one worker knows them, and all are asked for trackers."""
 
 _OF_TRANSACTIONS: Final = frozenset((b"txn_stage", b"txn_commit", b"txn_abort", b"txn_query"))
-_BESIDE: Final = {
-    b"produce": (b"ack_topic",),
-    b"declare": (b"group_dead_letter",),
-    b"redrive": (b"to",),
-}
-"""Parameters that name another topic, which has to be in the same shard."""
-
 _LEAVES_NOTHING: Final = frozenset(
     (b"produce", b"declare", b"remove", b"empty", b"query", b"peek", b"read", b"why")
 )
@@ -64,11 +57,10 @@ def place_of(params: Params) -> Place:
         topic = f"txn.{_given(params, b'txn')}"
     if not topic:
         return None
-    others = [_given(params, name) for name in _BESIDE.get(cmd, ())]
-    if cmd == b"txn_stage":
-        others = [params.topic]
-    apart = [other for other in others if other and place_name(other) != place_name(topic)]
-    return Apart(topic, apart[0]) if apart else AtTopic(topic, binds=cmd not in _LEAVES_NOTHING)
+    acked = _given(params, b"ack_topic") if cmd == b"produce" else ""
+    if acked and place_name(acked) != place_name(topic):  # what is put decides what is acknowledged
+        return Apart(topic, acked)
+    return AtTopic(topic, binds=cmd not in _LEAVES_NOTHING)
 
 
 def _given(params: Params, name: bytes) -> str:

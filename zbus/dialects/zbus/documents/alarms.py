@@ -47,7 +47,7 @@ def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list
         return [Warned("dead", text, 1 << 60, group.topic.name, group.name)]
     text = f"{_who(group)} has given up {_messages(dead)} after too many attempts"
     letters = 0
-    if dead and target:
+    if dead and target and not broker.elsewhere.has(target):
         letters = _open_letters(broker.topics.get(target.lower()))
         if not letters:
             return []
@@ -60,8 +60,11 @@ def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list
 
 def lacks_dead_letter(group: Group, broker: Broker) -> bool:
     """Its dead-letter topic was removed, or became one of services."""
-    topic = broker.topics.get(group.options.dead_letter.lower())
-    return bool(group.options.dead_letter) and (topic is None or topic.options.calls)
+    target = group.options.dead_letter
+    topic = broker.topics.get(target.lower())
+    if topic is None and broker.elsewhere.has(target):
+        return target.lower() in broker.elsewhere.missing
+    return bool(target) and (topic is None or topic.options.calls)
 
 
 def _open_letters(topic: Topic | None) -> int:

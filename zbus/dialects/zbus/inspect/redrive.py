@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zbus.core.api import BrokerError, Moved, Outcome, Topic, topic_unknown
+from zbus.core.api import DONE, BrokerError, Moved, Outcome, RemoteTopic, Topic, topic_unknown
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
@@ -52,12 +52,13 @@ class Redrive(GroupPlan):
         if self.partition is not None and self.partition >= len(topic.partitions):
             ticket.settle(partition_unknown(self.partition))
             return
-        if self.to is not None and broker.topic(self.to) is None:
+        remote = self.to is not None and broker.elsewhere.has(self.to)
+        if self.to is not None and broker.topic(self.to) is None and not remote:
             ticket.settle(topic_unknown(self.to))
             return
 
-        def target(name: str) -> Topic | None:
-            wanted = broker.topic(self.to or name)
+        def target(name: str) -> Topic | RemoteTopic | None:
+            wanted = broker.topic(self.to or name) or broker.elsewhere.find(self.to or name)
             if wanted is None or wanted is topic:
                 return None
             granted = grant is None or (grant.may("produce") and grant.sees(wanted.name))
@@ -66,4 +67,14 @@ class Redrive(GroupPlan):
         partition = None if self.partition is None else topic.partitions[self.partition]
         if self.offsets:
             partition = partition or topic.partitions[0]
-        broker.redrive(ticket, group, target, self.count_max, partition, self.offsets)
+
+        def checked(outcome: Outcome) -> None:
+            if isinstance(outcome, BrokerError):
+                ticket.settle(outcome)
+            else:
+                broker.redrive(ticket, group, target, self.count_max, partition, self.offsets)
+
+        if remote and self.to is not None:
+            broker.elsewhere.check(self.to, "", checked)
+        else:
+            checked(DONE)

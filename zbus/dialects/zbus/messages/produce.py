@@ -26,12 +26,13 @@ from zbus.dialects.zbus.request.batch_formats import NDJSON, Columns, container_
 from zbus.dialects.zbus.request.params import ALLOW, BadRequest, Params
 from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.stored import (
-    OF_KEYS,
     RequestLines,
     check_id,
     check_labels,
+    is_plain_key,
     labels_bytes,
     of_message,
+    read_id_as_key,
     read_idempotency_key,
     shown,
 )
@@ -160,7 +161,7 @@ class Produce:
             return
         id, once = id or self.id, self.once
         if self.idempotent:
-            if not id or id.translate(None, OF_KEYS):
+            if not is_plain_key(id):
                 self._run_with_care(peer, id, body, topic)  # which says what is wrong with it
                 return
             once = encode_header_value(id)
@@ -237,8 +238,11 @@ class Produce:
 
     def know(self, topic: Topic) -> None:
         """Which lines are stored is the topic's choice."""
-        self.minimal_headers = topic.minimal_headers
-        self.lines = self.request_lines.of_topic(self.params.head, topic.minimal_headers)
+        self.know_lines(topic.minimal_headers)
+
+    def know_lines(self, minimal: bool) -> None:
+        self.minimal_headers = minimal
+        self.lines = self.request_lines.of_topic(self.params.head, minimal)
 
     def with_sender(self, peer: Connection, lines: bytes, minimal_headers: bool | None) -> bytes:
         """The header lines that are stored with what comes from this peer. A peer repeats itself,
@@ -334,11 +338,7 @@ class Produce:
         """The key of a message with this id; empty = none."""
         if not self.idempotent:
             return self.once
-        id = id or self.params.id
-        if not id or id.translate(None, OF_KEYS):
-            text = "an idempotent request has an id of visible ASCII characters without quotes"
-            raise BadRequest(400, f"400: Bad Format, {text}")
-        return encode_header_value(id)
+        return encode_header_value(read_id_as_key(id or self.params.id))
 
     def _run_batch(self, topic: Topic, peer: Connection, id: bytes, body: bytes) -> None:
         ticket = BatchReply(self.dialect, self.params, peer, id, self.quiet)

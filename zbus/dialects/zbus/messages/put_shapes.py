@@ -11,9 +11,9 @@ from zbus.dialects.zbus.messages.put_tickets import NOT_RARE, PutPlan, Rare, due
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.request.slots import bounds_of, own_slots, slots_of
 from zbus.dialects.zbus.request.stored import (
-    OF_KEYS,
     ORIGIN_URL_BYTES_MAX,
     RequestLines,
+    is_plain_key,
     origin_lines,
     without_secrets,
 )
@@ -116,10 +116,10 @@ class PutShape(OfShape):
         values = found.groups() + self._constants
         id, tag, key, text, once = self._pick(values)
         if plan.idempotent:
-            once = b"" if id.translate(None, OF_KEYS) else encode_header_value(id)
-            if not once:
+            if not is_plain_key(id):
                 self._unshaped.run(peer, found, body)
                 return
+            once = encode_header_value(id)
         elif once:
             once = once.strip(b'"')
         rare, due_ms = self._rare, 0

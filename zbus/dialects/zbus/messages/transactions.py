@@ -53,7 +53,11 @@ class TxnStage(Produce):
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         refused = self._refused(peer)
         if refused is None:
-            self.know(self.dialect.broker.topics[self.target_key])
+            target = self.dialect.broker.topics.get(self.target_key)
+            if target is None:  # another process has it: its lines are those of a new topic
+                self.know_lines(True)
+            else:
+                self.know(target)
             self._run_with_care(peer, id, body, self.dialect.broker.topics[self.topic_key])
         else:
             NativeReply(self.dialect, self.params, peer, id, self.quiet).settle(refused)
@@ -64,9 +68,9 @@ class TxnStage(Produce):
     def _refused(self, peer: Connection) -> BrokerError | None:
         broker = self.dialect.broker
         target = broker.topics.get(self.target_key)
-        if target is None:
+        if target is None and not broker.elsewhere.has(self.params.topic):
             return topic_unknown(self.params.topic)
-        if target.options.calls:
+        if target is not None and target.options.calls:
             text = f"{target.name} is for calls: nothing is staged for it"
             return BrokerError(Refusal.ILLEGAL, text)
         if not _granted(peer, f"{PREFIX}{self.app}"):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from zbus.core.api import Chunk, Group, Raw, Slice, Topic
+from zbus.core.api import OWN_KEY, Chunk, Group, Raw, Slice, Topic
 from zbus.dialects.zbus.request.header_lines import Form, split_lines, stock, text_of
 from zbus.edge.bodies import media_type_of
 from zbus.wire.errors import WireError
@@ -77,8 +77,9 @@ def message_lines(
 
 
 def headers_of(chunk: Chunk, at: int) -> bytes:
-    """The application's header lines, with the idempotency key among them."""
-    if chunk.once is None or not chunk.once[at]:
+    """The application's header lines, with the idempotency key among them. The broker's own is no
+    line of the application, which could not send it on."""
+    if chunk.once is None or not chunk.once[at] or chunk.once[at].startswith(OWN_KEY):
         return chunk.headers[at]
     once = decode_valid_percent(chunk.once[at])
     return b"idempotency-key: %b\r\n%b" % (once, chunk.headers[at])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from zbus.core.api import OWN_KEY
 from zbus.dialects.zbus.request.header_lines import KINDS, Kind
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.schema.commands import DASHED
@@ -34,7 +35,7 @@ _WORD = rb"[!$'-*,-~]"
 
 _NUMBER = rb"[0-9]{1,15}+"
 _TIME = rb"[1-9][0-9]{11,14}+"
-_KEY = rb"[!$'-*,-\[\]-~]{1,%d}+" % IDEMPOTENCY_KEY_BYTES_MAX
+_KEY = rb"(?!%b)[!$'-*,-\[\]-~]{1,%d}+" % (OWN_KEY, IDEMPOTENCY_KEY_BYTES_MAX)
 
 _NUMBERS = dict.fromkeys(
     (b"partition", b"offset", b"expected_offset", b"max_attempts", b"delay", b"ttl", b"timeout"),

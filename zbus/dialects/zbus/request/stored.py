@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
+from zbus.core.api import OWN_KEY
 from zbus.dialects.zbus.request.header_lines import (
     KINDS,
     LINES_MAX,
@@ -299,4 +300,26 @@ def read_idempotency_key(value: bytes) -> bytes:
         limit = IDEMPOTENCY_KEY_BYTES_MAX
         text = f"idempotency-key is 1 to {limit} visible ASCII characters, perhaps in double quotes"
         raise BadRequest(400, f"400: Bad Format, {text}")
+    check_not_own(key)
     return key
+
+
+def read_id_as_key(id: bytes) -> bytes:
+    """The id of an idempotent request, which is its key."""
+    if not id or id.translate(None, OF_KEYS):
+        text = "an idempotent request has an id of visible ASCII characters without quotes"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+    check_not_own(id)
+    return id
+
+
+def is_plain_key(id: bytes) -> bool:
+    """It may be a key, and there is nothing to say about it."""
+    return bool(id) and not id.translate(None, OF_KEYS) and not id.startswith(OWN_KEY)
+
+
+def check_not_own(key: bytes) -> None:
+    """The broker's own keys are not for clients: what was put under one is not put again."""
+    if key.startswith(OWN_KEY):
+        text = "keys that begin with zb: are for the broker itself; choose another idempotency-key"
+        raise BadRequest(400, f"400: Bad Format, {text}")
