@@ -11,7 +11,7 @@ import attrs
 import duckdb
 import pytest
 
-from tests.limits import checked
+from tests.limits import checked, share
 from tests.spark.search import archived
 from tests.spark.search.archived import everything
 from tests.spark.search.messages import TABLE, Meaning, conditions, fill, plain
@@ -64,10 +64,19 @@ def found(scope: Scope, wanted: Conditions, body: Body = Body.FULL) -> list[dict
     return [row for batch in search(scope, wanted, body, None) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("place", ["archive", "live", "both"])
-@pytest.mark.parametrize(("said", "meaning"), TABLE, ids=[str(said)[:60] for said, _ in TABLE])
+PLACES = ("archive", "live", "both")
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning", "place"),
+    [
+        pytest.param(said, meaning, place, id=f"{str(said)[:60]}-{place}")
+        for at, (said, meaning) in enumerate(TABLE)
+        for place in share(PLACES, at)
+    ],
+)
 def test_what_is_found(
-    log: MemoryLog, places: Places, place: str, said: dict[str, Any], meaning: Meaning
+    log: MemoryLog, places: Places, said: dict[str, Any], meaning: Meaning, place: str
 ) -> None:
     wanted = conditions(said)
     rows = found(find_scope(*places[place], Topics(), wanted), wanted)
@@ -86,8 +95,8 @@ def test_the_table_of_conditions_is_worth_something(log: MemoryLog) -> None:
     assert sum(0 < hit < len(rows) for hit in hits) >= 30
 
 
-@pytest.mark.parametrize("place", ["archive", "live", "both"])
-@pytest.mark.parametrize("limit", [*checked([1]), 7, 100])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("limit", [*checked([1, 7, 100]), 30])
 def test_pages_are_the_whole(places: Places, place: str, limit: int) -> None:
     whole = conditions({"tag_filter": "eu.#"})
     expected = found(find_scope(*places[place], Topics(), whole), whole)
