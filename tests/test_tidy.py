@@ -93,6 +93,7 @@ ARROWS: dict[str, set[str]] = {
         "storage.local.files",
         "storage.local.high_water_marks",
         "storage.local.naming",
+        "storage.local.shards",
         "storage.tools.manifest",
     },
     "cli": {

@@ -38,7 +38,6 @@ SKIPPED: Final = {
     "test_bodies.py::test_memory_of_bodies": MEMORY,
     "test_torn_tails.py": DIRECTORY,
     "test_release_data.py": DIRECTORY,
-    "test_backup.py": DIRECTORY,
     "test_copy.py": DIRECTORY,
     "test_life.py::test_damaged_log_is_refused": DIRECTORY,
     "test_life.py::test_port_taken": "the first process says it, in other words",

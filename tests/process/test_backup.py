@@ -109,7 +109,7 @@ def test_a_damaged_broker_says_what_to_do(tmp_path: Path) -> None:
         assert in_use.returncode == 3
         assert "stop the broker first" in in_use.stderr
         broker.stop()
-    [log] = (tmp_path / "data").glob("*/0/*.log")
+    [log] = (tmp_path / "data").glob("**/0/*.log")
     stored = bytearray(log.read_bytes())
     stored[stored.index(b"message 3")] ^= 1
     log.write_bytes(stored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,17 @@ from zbus.spark.source.arrows import read
 from zbus.spark.source.files import FileLog
 from zbus.spark.source.location import Where
 from zbus.spark.source.planning import Part
+from zbus.storage.local import naming
 
 COUNT = 500
 BOOKS = ("txn.q.rows", "Txn.q", "spark.start.q", "cron.orders")
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Where]]:
-    """One broker with a topic `orders` (three segments), `keyed` (two partitions), `empty`."""
-    folder = tmp_path_factory.mktemp("logs")
+def filled(folder: Path, *options: str) -> Iterator[list[Where]]:
+    """A broker with topics `orders` (three segments), `keyed` (two partitions), `empty`; its data,
+    and a backup of that."""
     data, backup = folder / "data", folder / "backup"
-    with BrokerProcess(data, "--set", "segment_bytes=100000") as broker:
+    with BrokerProcess(data, "--set", "segment_bytes=100000", *options) as broker:
         url = f"127.0.0.1:{broker.port}"
         with connect(url) as bus:
             bus.declare("orders")
@@ -48,15 +48,21 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Where
         assert run_zbus("backup", backup, "--data-dir", data).returncode == 0
         broker.stop()
         port = broker.port
-    with BrokerProcess(data, "--set", "segment_bytes=100000", port=port):
-        yield {
-            "broker": Where(broker=url),
-            "data": Where(path=str(data)),
-            "backup": Where(path=str(backup)),
-        }
+    with BrokerProcess(data, "--set", "segment_bytes=100000", *options, port=port):
+        yield [Where(broker=url), Where(path=str(data)), Where(path=str(backup))]
 
 
 PLACES = ("broker", "data", "backup")
+OF_WORKERS = tuple(f"{name} of three workers" for name in PLACES)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Where]]:
+    """Of one process, and of several."""
+    one = filled(tmp_path_factory.mktemp("logs"))
+    several = filled(tmp_path_factory.mktemp("shards"), "--workers", "3")
+    for found, more in zip(one, several, strict=True):
+        yield dict(zip(PLACES + OF_WORKERS, found + more, strict=True))
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ def log(places: dict[str, Where], request: pytest.FixtureRequest) -> Iterator[Lo
         yield found
 
 
-everywhere = pytest.mark.parametrize("log", PLACES, indirect=True)
+everywhere = pytest.mark.parametrize("log", PLACES + OF_WORKERS, indirect=True)
 
 
 @everywhere
@@ -80,10 +86,13 @@ def test_what_there_is(log: Log) -> None:
     assert [(each.first, each.end) for each in log.spans("empty")] == [(0, 0)]
 
 
-def test_everywhere_it_is_the_same_incarnation(places: dict[str, Where]) -> None:
+@pytest.mark.parametrize("names", [PLACES, OF_WORKERS])
+def test_everywhere_it_is_the_same_incarnation(
+    places: dict[str, Where], names: tuple[str, ...]
+) -> None:
     found = set()
-    for where in places.values():
-        with where.open() as log:
+    for name in names:
+        with places[name].open() as log:
             found.add(log.spans("orders")[0].incarnation)
     assert len(found) == 1
 
@@ -175,7 +184,7 @@ class Removing(FileLog):
         super().__init__(str(path))
         self._names = list(names)
 
-    def _directories(self) -> Iterator[tuple[str, dict[int, list[Any]]]]:
+    def _directories(self) -> Iterator[tuple[Path, dict[int, list[Any]]]]:
         found = list(super()._directories())
         if self._names:
             gone = self._root / self._names.pop(0)
@@ -196,6 +205,28 @@ def test_what_goes_while_it_is_looked_at(data: Path) -> None:
         log.spans("orders")
     with pytest.raises(DataLoss, match="orders was removed"):
         list(read(FileLog(str(data)), span, 0, 1))
+
+
+def lose_a_shard(data: Path) -> None:
+    shutil.rmtree(data / "shard=1")
+
+
+def move(data: Path) -> None:
+    (data / naming.SHARDS_MOVING).write_text("2")
+
+
+@pytest.mark.parametrize(
+    ("ruin", "text"), [(lose_a_shard, "shard=1 is missing"), (move, "on their way to 2 shards")]
+)
+def test_a_directory_of_another_shape(
+    places: dict[str, Where], tmp_path: Path, ruin: Callable[[Path], None], text: str
+) -> None:
+    path = places[OF_WORKERS[1]].path
+    assert path is not None
+    copied = shutil.copytree(path, tmp_path / "copy")
+    ruin(copied)
+    with pytest.raises(Usage, match=text):
+        Where(path=str(copied)).open()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from zbus.storage.local.files import OsFiles
 from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
 from zbus.storage.port import JournalError
 from zbus.storage.tools import placeholders as filler
-from zbus.storage.tools.checkup import Hold, as_json, check_up
+from zbus.storage.tools.checkup import as_json, check_up, hold
 from zbus.testing.engines import Writer, recovered
 
 FILES = OsFiles()
@@ -411,7 +411,7 @@ def test_what_is_no_data_directory(tmp_path: Path) -> None:
         (tmp_path / "nowhere", "cannot open"),
         (tmp_path / "letter", "cannot open"),
     ):
-        with pytest.raises(JournalError, match=says), Hold(FILES, path):
+        with pytest.raises(JournalError, match=says), hold(FILES, path):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 

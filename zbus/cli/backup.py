@@ -21,13 +21,16 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 @click.argument("directory", type=DIRECTORY)
 @click.option("--replace", is_flag=True, help="Overwrite a backup of another data directory.")
 def backup(data_dir: Path, directory: Path, replace: bool) -> None:
-    """Copy the logs to DIRECTORY, only what is new; the broker may be running."""
+    """Copy the logs to DIRECTORY, only what is new; the broker may be running.
+
+    Those of several workers are one backup: name their common folder.
+    """
     time_ms = int(time.time() * 1000)
     report, seconds = _timed(
         lambda: back_up(OsFiles(), data_dir, directory, time_ms, replace=replace)
     )
     click.echo(
-        f"{counted(report.partitions, 'partition')}: {counted(report.copied, 'segment')} copied "
+        f"{_what(report)}: {counted(report.copied, 'segment')} copied "
         f"({counted(report.bytes, 'byte')}), {report.kept} kept, {report.removed} removed, "
         f"in {seconds:.1f} s"
     )
@@ -36,12 +39,20 @@ def backup(data_dir: Path, directory: Path, replace: bool) -> None:
 @click.command(params=[data_dir_option("Folder to make; it must be missing or empty.")])
 @click.argument("directory", type=DIRECTORY)
 def restore(data_dir: Path, directory: Path) -> None:
-    """Make a new data directory from the backup in DIRECTORY."""
+    """Make a new data directory from the backup in DIRECTORY.
+
+    It is for as many workers as the one that was copied.
+    """
     report, seconds = _timed(lambda: restore_files(OsFiles(), directory, data_dir))
     click.echo(
-        f"{counted(report.partitions, 'partition')}: {counted(report.copied, 'segment')} restored "
+        f"{_what(report)}: {counted(report.copied, 'segment')} restored "
         f"({counted(report.bytes, 'byte')}) in {seconds:.1f} s"
     )
+
+
+def _what(report: Report) -> str:
+    text = counted(report.partitions, "partition")
+    return text if report.shards == 1 else f"{text} in {counted(report.shards, 'shard')}"
 
 
 def _timed(work: Callable[[], Report]) -> tuple[Report, float]:

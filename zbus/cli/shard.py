@@ -10,7 +10,7 @@ from zbus.cli.verify import storage_failures
 from zbus.cli.words import counted
 from zbus.protocol.places import shard_of
 from zbus.storage.local.files import OsFiles
-from zbus.storage.tools.sharding import SHARDS_MAX
+from zbus.storage.local.shards import SHARDS_MAX
 from zbus.storage.tools.sharding import shard as move_topics
 
 

@@ -156,8 +156,9 @@ def _print(result: Checkup, repair: bool, read: int, seconds: float) -> None:
         click.echo(f"{path}: does not belong to any log")
     segments = [segment for lane in result.lanes for segment in lane.segments]
     messages = sum(segment.messages for segment in segments)
+    shards = "" if result.shards == 1 else f"{counted(result.shards, 'shard')}, "
     click.echo(
-        f"{counted(len(result.lanes), 'partition')}, {counted(len(segments), 'segment')}, "
+        f"{shards}{counted(len(result.lanes), 'partition')}, {counted(len(segments), 'segment')}, "
         f"{counted(messages, 'message')}, {_speed(read, seconds)}"
     )
     if result.quarantine is not None:

@@ -28,7 +28,7 @@ from zbus.server.loop.sockets import Listening, addresses_of
 from zbus.server.process import logs
 from zbus.server.process.banner import advertised_address
 from zbus.server.process.serve import read_certificates, read_tokens
-from zbus.server.process.shards import check_shards
+from zbus.server.process.shards import check_workers, take_shards
 from zbus.server.process.supervisor import Supervisor
 from zbus.storage.local.directory import take_directory
 from zbus.storage.local.files import OsFiles
@@ -73,8 +73,7 @@ class Parent:
         self._stop_s = 0.0  # when it was told to end
         self._told = False
         self._supervisor = Supervisor()
-        if config.engine != "files":
-            raise CannotStart("several workers keep files each: --workers needs --engine files")
+        check_workers(config)
         if config.tracker_list:  # each would take the place of the others
             raise CannotStart("reports to other servers are made by one process: no --tracker-list")
         read_tokens(config)  # what is wrong with them is said before anything is made
@@ -83,7 +82,7 @@ class Parent:
         self._shared = self._share()
         try:
             self._lock = take_directory(OsFiles(), config.data_dir)
-            check_shards(config.data_dir, self._count)
+            take_shards(config.data_dir, self._count)
         except (JournalError, CannotStart) as error:
             self._unshare()
             raise CannotStart(str(error)) from None

@@ -1,4 +1,4 @@
-"""The log in a data directory or in a backup of one, without a broker.
+"""The log in a data directory, of one process or several, or in a backup of one; without a broker.
 
 A broker may be writing there meanwhile. What counts is what the landmarks say is synced: more than
 that a power cut might take back, and put other messages in its place. Segments that retention
@@ -21,6 +21,7 @@ from zbus.storage.format.checkpoint import decode_change
 from zbus.storage.local import naming
 from zbus.storage.local.files import OsFiles
 from zbus.storage.local.high_water_marks import HighWaterMark, HighWaterMarks
+from zbus.storage.local.shards import find_shards
 from zbus.storage.port import JournalError
 from zbus.storage.tools.manifest import MANIFEST, path_of, read_manifest
 
@@ -54,11 +55,16 @@ class FileLog(Log):
     def __init__(self, path: str) -> None:
         self._root = Path(path)
         self._manifest = (self._root / MANIFEST).exists()
-        if not self._manifest and not (self._root / naming.IDENTITY).exists():
+        names = () if self._manifest else (naming.IDENTITY, naming.SHARDS, naming.SHARDS_MOVING)
+        if names and not any((self._root / name).exists() for name in names):
             raise Usage(f"{path} is neither a data directory of zbus nor a backup of one")
+        try:
+            self._shards = find_shards(OsFiles(), self._root) if names else []
+        except JournalError as error:
+            raise Usage(str(error)) from error
 
     def topics(self) -> list[str]:
-        found = {_topic_of(directory, lanes) for directory, lanes in self._directories()}
+        found = {_topic_of(path.name, lanes) for path, lanes in self._directories()}
         return of_users(name for name in found if name is not None)
 
     def spans(self, topic: str) -> list[Span]:
@@ -114,8 +120,8 @@ class FileLog(Log):
         text = "was removed, or made again: its offsets are those of other messages"
         raise DataLoss(f"the topic {span.topic} {text}")
 
-    def _directories(self) -> Iterator[tuple[str, dict[int, list[_Segment]]]]:
-        """Of each topic: its directory's name, and the segments of its partitions."""
+    def _directories(self) -> Iterator[tuple[Path, dict[int, list[_Segment]]]]:
+        """Of each topic: its directory, and the segments of its partitions."""
         if self._manifest:
             try:
                 manifest = read_manifest(OsFiles(), self._root)
@@ -127,13 +133,16 @@ class FileLog(Log):
                 segment = _Segment(copied.base, path_of(self._root, copied), copied.bytes)
                 lanes.setdefault(copied.partition, []).append(segment)
             for directory, lanes in topics.items():
-                yield directory, {number: sorted(lanes[number]) for number in sorted(lanes)}
+                yield (
+                    self._root / directory,
+                    {number: sorted(lanes[number]) for number in sorted(lanes)},
+                )
             return
-        for path in sorted(self._root.iterdir()):
+        for path in (path for shard in self._shards for path in sorted(_inside(shard))):
             if naming.is_topic_directory(path.name) and path.is_dir():
                 found = _partitions(path)
                 if found:
-                    yield path.name, found
+                    yield path, found
 
     def _lanes(self, topic: str) -> list[_Lane]:
         """Retention and removals may be at work between the listing and a look into what was
@@ -147,17 +156,17 @@ class FileLog(Log):
 
     def _listed(self, topic: str) -> list[_Lane]:
         name = naming.topic_directory(topic)
-        marks = {} if self._manifest else HighWaterMarks(OsFiles(), self._root).load() or {}
-        for directory, found in self._directories():
-            if directory.lower() != name.lower():
+        for path, found in self._directories():
+            if path.name.lower() != name.lower():
                 continue
+            marks = {} if self._manifest else HighWaterMarks(OsFiles(), path.parent).load() or {}
             lanes = []
             for number, segments in found.items():
                 options = _options(segments)
                 if options is None:
                     continue  # it is being made
                 own, incarnation = options
-                end = _end(segments, marks.get(f"{directory}/{number}"))
+                end = _end(segments, marks.get(f"{path.name}/{number}"))
                 lanes.append(_Lane(own, number, incarnation, segments, end))
             if lanes:
                 return lanes

@@ -14,7 +14,6 @@ from zbus.storage.format.checkpoint import topic_name
 from zbus.storage.local import naming
 from zbus.storage.local.directory import (
     make_identity,
-    read_identity,
     refuse_backup,
     remove_tree,
     take_directory,
@@ -22,6 +21,7 @@ from zbus.storage.local.directory import (
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files
 from zbus.storage.local.segment import BadBatch, walk_file
+from zbus.storage.local.shards import find_shards, identity_of
 from zbus.storage.port import JournalDamage, JournalError, Lane
 from zbus.storage.tools.verify import find_directories
 
@@ -29,7 +29,7 @@ COPYING_SUFFIX: Final = ".copying"
 
 
 class DirectorySource:
-    """A data directory. Without its lock a broker may be writing to it."""
+    """The data directory of one process or several. Without its lock a broker may write to it."""
 
     _is_target = False
 
@@ -38,7 +38,7 @@ class DirectorySource:
         self._data_dir = data_dir
         self._directories: dict[Lane, Path] = {}
         self._ends: dict[Lane, Position] = {}
-        self._lock: int | None = None
+        self._locks: list[int] = []
 
     def lock(self) -> bool:
         """Keep brokers away from it, and cut off what a crash left unfinished, as a start does;
@@ -48,15 +48,19 @@ class DirectorySource:
             names = self._files.list(self._data_dir)
         except OSError as error:
             raise JournalError(f"cannot open {self._data_dir}: {error.strerror}") from error
-        if naming.LOCK not in names:
+        shards = find_shards(self._files, self._data_dir)
+        if shards == [self._data_dir] and naming.LOCK not in names:
             raise JournalError(f"{self._data_dir} is not a data directory of zbus")
-        path = self._data_dir / naming.LOCK
-        is_known = bool(read_identity(self._files, self._data_dir))
+        is_known = bool(self.identity())
         try:
-            self._files.close(self._files.open(path, "lock"))
-            self._start()
-            self._lock = self._files.open(path, "lock")
+            for each in dict.fromkeys([self._data_dir, *shards]):
+                path = each / naming.LOCK
+                if each in shards:
+                    self._files.close(self._files.open(path, "lock"))
+                    self._start(each)
+                self._locks.append(self._files.open(path, "lock"))
         except BlockingIOError:
+            self.close()
             if not is_known:
                 raise JournalError(
                     f"{self._data_dir} is used by a broker of an early version: stop it first"
@@ -64,11 +68,11 @@ class DirectorySource:
             return False
         return True
 
-    def _start(self) -> None:
+    def _start(self, directory: Path) -> None:
         failures: list[str] = []
-        journal = LocalJournal(self._data_dir, lambda call: call(), failures.append, self._files)
+        journal = LocalJournal(directory, lambda call: call(), failures.append, self._files)
         try:
-            make_identity(self._files, self._data_dir)
+            make_identity(self._files, directory)
             recover(journal)
         finally:
             journal.close()
@@ -76,13 +80,12 @@ class DirectorySource:
             raise JournalError(failures[0])
 
     def close(self) -> None:
-        if self._lock is not None:
-            self._files.close(self._lock)
-            self._lock = None
+        while self._locks:
+            self._files.close(self._locks.pop())
 
     def identity(self) -> str:
         """The random id of the data."""
-        return read_identity(self._files, self._data_dir)
+        return identity_of(self._files, self._data_dir)
 
     def lanes(self) -> Mapping[Lane, Position]:
         self._ends = {}
@@ -101,7 +104,7 @@ class DirectorySource:
         try:
             yield from self._walk(lane, base)
         except (BadBatch, FileNotFoundError) as error:
-            if self._lock is not None:
+            if self._locks:
                 raise
             text = f"{self._directories[lane]} changed while it was copied: run the command again"
             raise JournalError(f"{text} ({error})") from None
@@ -134,7 +137,7 @@ class DirectorySource:
                     topic = name or naming.topic_of(path.parent.parent.name) or ""
                 end = end.behind(header)
         except BadBatch:
-            if self._lock is not None and not self._is_target:
+            if self._locks and not self._is_target:
                 raise  # a start has cut off what was not finished
         return topic, end
 
@@ -154,7 +157,7 @@ class DirectoryTarget(DirectorySource):
                 raise JournalError(f"{data_dir} is a mount point: name a directory in it")
         super().__init__(files, data_dir.with_name(data_dir.name + COPYING_SUFFIX))
         self._named = data_dir
-        self._lock = take_directory(files, self._data_dir)
+        self._locks = [take_directory(files, self._data_dir)]
         make_identity(files, self._data_dir)
         self._segment: Path | None = None  # which is written
         self._file = -1

@@ -4,6 +4,7 @@
     DIR/manifest.json                              what belongs to the backup, with checksums
     DIR/<topic>/<partition>/<base>.log-<crc>-<bytes>   segments; the crc is their first batch's
 
+A directory of several processes has one backup, which says of each segment which shard it is in.
 Of each partition the copy is as it was at one moment after the backup began: all segments but the
 newest never change, and of the newest all whole batches are taken. A segment that is there already
 is not copied again. The manifest takes its name when everything it speaks of is durable, and only
@@ -22,7 +23,7 @@ import msgspec
 
 from zbus.storage.format.batch import HEADER_BYTES, Kind, batch_follows, read_header
 from zbus.storage.local import naming
-from zbus.storage.local.directory import make_identity, read_identity, refuse_backup, remove_tree
+from zbus.storage.local.directory import make_identity, refuse_backup, remove_tree
 from zbus.storage.local.files import (
     Files,
     copy_bytes,
@@ -32,8 +33,10 @@ from zbus.storage.local.files import (
     write_whole,
 )
 from zbus.storage.local.segment import WINDOW_BYTES, BadBatch, walk
+from zbus.storage.local.shards import find_shards, identity_of, mark, shard_directory
 from zbus.storage.port import JournalDamage, JournalError, JournalFull
 from zbus.storage.tools.manifest import (
+    FORMAT_OF_SHARDS,
     MANIFEST,
     BackupDamaged,
     Copied,
@@ -54,6 +57,7 @@ class Report(msgspec.Struct):
     """What a backup or restore did."""
 
     partitions: int = 0
+    shards: int = 1
     copied: int = 0  # segments
     kept: int = 0
     bytes: int = 0  # that were copied
@@ -74,19 +78,23 @@ def back_up(
     the backup is what it was before.
     """
     _refuse_nested(data_dir, target)
-    found = _find_source(files, data_dir)
+    shards, found = _find_source(files, data_dir)
     lock = _take(files, target)
     try:
         has_former = is_there(files, target / MANIFEST)
         former = read_manifest(files, target) if has_former else Manifest(0, [])
-        manifest = Manifest(time_ms, [], read_identity(files, data_dir))
+        manifest = Manifest(time_ms, [], identity_of(files, data_dir), shards=len(shards))
+        if len(shards) > 1:
+            manifest.format = FORMAT_OF_SHARDS
         if former.identity and former.identity != manifest.identity and not replace:
             raise JournalError(
                 f"{target} is a backup of another data directory than {data_dir}; choose another "
                 "directory, or give up what is in it with --replace"
             )
-        backup = _Backup(files, target, former.segments)
+        backup = _Backup(files, target, former.segments, shards)
         manifest.segments = [copied for path in found for copied in backup.lane(path)]
+        if find_shards(files, data_dir) != shards:  # or topics that moved would be missing
+            raise JournalError(f"the topics of {data_dir} moved meanwhile: run the command again")
         if former.segments and not manifest.segments and not replace:
             raise JournalError(
                 f"{data_dir} holds nothing, and the backup in {target} does; if that is right, "
@@ -97,7 +105,7 @@ def back_up(
         write_whole(files, target / MANIFEST, made, msgspec.json.encode(manifest))
         backup.clean(manifest.segments)
         places = {(copied.topic, copied.partition) for copied in manifest.segments}
-        backup.report.partitions = len(places)
+        backup.report.partitions, backup.report.shards = len(places), len(shards)
         return backup.report
     except JournalFull as error:
         raise JournalFull(f"the backup to {target} stopped: {error}") from error
@@ -105,15 +113,16 @@ def back_up(
         files.close(lock)
 
 
-def _find_source(files: Files, data_dir: Path) -> list[Path]:
-    """Give the partitions' directories."""
+def _find_source(files: Files, data_dir: Path) -> tuple[list[Path], list[Path]]:
+    """Give the directories of shards, and of partitions."""
     try:
         refuse_backup(files, data_dir)
         names = files.list(data_dir)
+        shards = find_shards(files, data_dir)
         found = [path for path, _ in find_directories(files, data_dir)[0]]
     except OSError as error:
         raise JournalError(f"cannot open {data_dir}: {reason(error, data_dir)}") from error
-    if not found and naming.LOCK not in names and naming.IDENTITY not in names:
+    if not (found or {naming.LOCK, naming.IDENTITY, naming.SHARDS} & set(names)):
         raise JournalError(f"{data_dir} is not a data directory of zbus")
     for name in naming.TAKEN_LATE:
         if name in names and is_directory(files, data_dir / name):
@@ -121,7 +130,7 @@ def _find_source(files: Files, data_dir: Path) -> list[Path]:
                 f"{data_dir / name} is a topic of an early version: start the broker once, "
                 "it will give it another name"
             )
-    return found
+    return shards, found
 
 
 def _refuse_nested(data_dir: Path, target: Path) -> None:
@@ -136,7 +145,8 @@ def _take(files: Files, target: Path) -> int:
     names = files.list(target)
     if names and naming.LOCK not in names:
         raise JournalError(f"{target} holds something else than a backup")
-    if names and MANIFEST not in names and naming.RESERVE in names:
+    is_used = {naming.RESERVE, naming.IDENTITY} & set(names)
+    if naming.SHARDS in names or (is_used and MANIFEST not in names):
         raise JournalError(f"{target} is a data directory")
     try:
         return files.open(target / naming.LOCK, "lock")
@@ -147,8 +157,11 @@ def _take(files: Files, target: Path) -> int:
 class _Backup:
     """One run."""
 
-    def __init__(self, files: Files, target: Path, former: list[Copied]) -> None:
+    def __init__(
+        self, files: Files, target: Path, former: list[Copied], shards: list[Path]
+    ) -> None:
         self._files = files
+        self._shards = shards
         self._target = target
         self._there = {_place(copied): copied for copied in former if self._is_there(copied)}
         self.report = Report()
@@ -158,9 +171,7 @@ class _Backup:
         for _ in range(LOOKS_MAX):
             with suppress(_Again, FileNotFoundError):
                 return self._look(directory)
-            if directory.parent.name not in self._files.list(directory.parent.parent):
-                return []
-            if directory.name not in self._files.list(directory.parent):
+            if not (is_there(self._files, directory.parent) and is_there(self._files, directory)):
                 return []
         raise JournalError(
             f"{directory} changes all the time, or its segments do not continue each other: "
@@ -199,7 +210,8 @@ class _Backup:
                 first_crc = read_header(head).crc
             except JournalDamage as error:
                 raise JournalDamage(f"{path}: {error}") from error
-            place = (directory.parent.name, int(directory.name), base, size, first_crc)
+            shard = self._shards.index(directory.parent.parent)
+            place = (shard, directory.parent.name, int(directory.name), base, size, first_crc)
             known = self._there.get(place)
             if known is not None and self._is_same(known, follower):
                 self.report.kept += 1
@@ -274,6 +286,7 @@ class _Backup:
             first_crc=first_crc,
             last_crc=last_crc,
             crc32=checksum,
+            shard=self._shards.index(path.parent.parent.parent),
         )
 
     def _directory(self, source: Path) -> Path:
@@ -309,7 +322,8 @@ class _Backup:
 
 
 def restore(files: Files, source: Path, data_dir: Path) -> Report:
-    """Make a data directory of a backup; `data_dir` must be missing or empty.
+    """Make a data directory of a backup, for as many processes as the one that it is of;
+    `data_dir` must be missing or empty.
 
     It is made beside `data_dir` and takes the name when everything in it is durable. It gets an
     identity of its own. Raises BackupDamaged if a file is not what was copied, JournalError or
@@ -327,9 +341,15 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
         remove_tree(files, unfinished)  # of a restore that was killed
     make_directories(files, unfinished)
     try:
-        make_identity(files, unfinished)
+        shards = [unfinished]
+        if manifest.shards > 1:
+            shards = [shard_directory(unfinished, number) for number in range(manifest.shards)]
+            mark(files, unfinished, manifest.shards)
+        for shard in shards:
+            make_directories(files, shard)
+            make_identity(files, shard)
         for copied in manifest.segments:
-            _restore_one(files, source, unfinished, copied)
+            _restore_one(files, source, shards[copied.shard], copied)
             report.copied += 1
             report.bytes += copied.bytes
         for path in (*_directories(files, unfinished), unfinished):
@@ -343,6 +363,7 @@ def restore(files: Files, source: Path, data_dir: Path) -> Report:
         raise
     files.sync_directory(data_dir.parent)
     report.partitions = len({(copied.topic, copied.partition) for copied in manifest.segments})
+    report.shards = manifest.shards
     return report
 
 
@@ -361,8 +382,9 @@ def _restore_one(files: Files, backup: Path, target: Path, copied: Copied) -> No
         files.sync(made)
 
 
-def _place(copied: Copied) -> tuple[str, int, int, int, int]:
-    return (copied.topic, copied.partition, copied.base, copied.bytes, copied.first_crc)
+def _place(copied: Copied) -> tuple[int, str, int, int, int, int]:
+    of_lane = copied.shard, copied.topic, copied.partition
+    return (*of_lane, copied.base, copied.bytes, copied.first_crc)
 
 
 def _directories(files: Files, path: Path) -> Iterator[Path]:

@@ -6,6 +6,8 @@ newest segments change while one looks at them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from zbus.storage.local import naming
 from zbus.storage.local.directory import owner_of, refuse_backup
 from zbus.storage.local.files import Files, opened, reason
 from zbus.storage.local.high_water_marks import HighWaterMarks
+from zbus.storage.local.shards import find_shards
 from zbus.storage.port import JournalError, JournalFull
 from zbus.storage.tools.repair import CannotRepair, Quarantine, learn, repair_lane
 from zbus.storage.tools.scan import Hole, Progress
@@ -26,6 +29,7 @@ class Checkup:
     """What was found, what was done, and what is left."""
 
     data_dir: Path
+    shards: int
     lanes: list[LaneReport]  # as they were found
     other_files: list[Path]
     quarantine: Path | None = None  # where a repair put what it took out
@@ -48,35 +52,29 @@ def data_bytes(files: Files, data_dir: Path) -> int:
     return total
 
 
-class Hold:
-    """The lock of a data directory that exists, for a `with`; JournalError if it cannot be had."""
-
-    def __init__(self, files: Files, data_dir: Path) -> None:
-        self._files = files
-        self._data_dir = data_dir
-        self._lock: int | None = None
-
-    def __enter__(self) -> Hold:
-        files, path = self._files, self._data_dir / naming.LOCK
+@contextmanager
+def hold(files: Files, data_dir: Path) -> Iterator[list[Path]]:
+    """A data directory that exists, and those of its shards, locked; gives those with topics.
+    Raises JournalError if they cannot be had."""
+    with ExitStack() as locks:
+        path = data_dir
         try:
-            refuse_backup(files, self._data_dir)
-            if naming.LOCK in files.list(self._data_dir):
-                self._lock = files.open(path, "lock")
-            elif not find_directories(files, self._data_dir)[0]:
-                raise JournalError(f"{self._data_dir} is not a data directory of zbus")
+            refuse_backup(files, data_dir)
+            shards = find_shards(files, data_dir)
+            for path in dict.fromkeys([data_dir, *shards]):
+                if naming.LOCK in files.list(path):
+                    locks.enter_context(opened(files, path / naming.LOCK, "lock"))
+                elif shards == [data_dir] and not find_directories(files, data_dir)[0]:
+                    raise JournalError(f"{data_dir} is not a data directory of zbus")
         except BlockingIOError as error:
-            owner = owner_of(files, path)
+            owner = owner_of(files, path / naming.LOCK)
             raise JournalError(
-                f"{self._data_dir} is in use by another process ({owner}); stop the broker first"
+                f"{path} is in use by another process ({owner}); stop the broker first"
             ) from error
         except OSError as error:
-            text = reason(error, self._data_dir)
-            raise JournalError(f"cannot open {self._data_dir}: {text}") from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            self._files.close(self._lock)
+            text = reason(error, data_dir)
+            raise JournalError(f"cannot open {data_dir}: {text}") from error
+        yield shards
 
 
 def check_up(
@@ -84,11 +82,14 @@ def check_up(
 ) -> Checkup:
     """Verify all that is there. Raises JournalError if that cannot be done."""
     try:
-        with Hold(files, data_dir):
+        with hold(files, data_dir) as shards:
             found, others = find_directories(files, data_dir)
-            marks = HighWaterMarks(files, data_dir).load()
-            lanes = [verify_lane(files, path, number, marks, progress) for path, number in found]
-            result = Checkup(data_dir, lanes, others)
+            marks = {shard: HighWaterMarks(files, shard).load() for shard in shards}
+            lanes = [
+                verify_lane(files, path, number, marks[path.parent.parent], progress)
+                for path, number in found
+            ]
+            result = Checkup(data_dir, len(shards), lanes, others)
             if repair and result.damaged:
                 _repair(files, result)
             else:
@@ -100,10 +101,16 @@ def check_up(
 
 def _repair(files: Files, result: Checkup) -> None:
     quarantine = Quarantine(files, result.data_dir)
-    if naming.LANDMARKS in files.list(result.data_dir):
-        quarantine.move(result.data_dir / naming.LANDMARKS)  # they speak of what will be changed
+    shards = sorted({lane.directory.parent.parent for lane in result.lanes if lane.damaged})
+    for shard in shards:
+        if naming.LANDMARKS in files.list(shard):
+            quarantine.move(shard / naming.LANDMARKS)  # they speak of what will be changed
     # Without landmarks, what is unfinished might pass for damage: so that goes, too.
-    touched = [lane for lane in result.lanes if lane.damaged or lane.unsettled]
+    touched = [
+        lane
+        for lane in result.lanes
+        if (lane.damaged or lane.unsettled) and lane.directory.parent.parent in shards
+    ]
     known = {
         topic: learn(files, [lane for lane in result.lanes if lane.topic == topic])
         for topic in {lane.topic for lane in touched}
@@ -148,6 +155,7 @@ def as_json(result: Checkup) -> dict[str, Any]:
     return {
         "format": 1,
         "data_dir": str(result.data_dir),
+        "shards": result.shards,
         "damaged": result.damaged,
         "repaired": result.repaired,
         "left": result.left,

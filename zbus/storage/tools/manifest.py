@@ -13,16 +13,18 @@ import msgspec
 from zbus.storage.local import naming
 from zbus.storage.local.files import Files, opened
 from zbus.storage.local.segment import WINDOW_BYTES
+from zbus.storage.local.shards import SHARDS_MAX
 from zbus.storage.port import JournalError
 
 FORMAT: Final = 1
+FORMAT_OF_SHARDS: Final = 2  # of several processes: an older program would make one directory of it
 MANIFEST: Final = naming.MANIFEST
 MANIFEST_BYTES_MAX: Final = 1 << 30
 
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Copied(msgspec.Struct, frozen=True):
+class Copied(msgspec.Struct, frozen=True, omit_defaults=True):
     """A segment in a backup."""
 
     topic: str  # the name of its directory
@@ -33,6 +35,7 @@ class Copied(msgspec.Struct, frozen=True):
     first_crc: _Natural  # of the first batch
     last_crc: _Natural  # of the last
     crc32: _Natural  # of the file
+    shard: _Natural = 0  # that it is in
 
     @property
     def file(self) -> str:
@@ -47,6 +50,7 @@ class Manifest(msgspec.Struct):
     identity: str = ""  # of the data directory; empty if it had none
     checksum: int = 0
     format: int = FORMAT
+    shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MAX)] = 1
 
 
 class BackupDamaged(JournalError):
@@ -67,17 +71,21 @@ def read_manifest(files: Files, target: Path) -> Manifest:
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BackupDamaged(f"{path} cannot be read: {error}") from None
-    if manifest.format != FORMAT:
+    if manifest.format != (FORMAT_OF_SHARDS if manifest.shards > 1 else FORMAT):
         raise BackupDamaged(f"{path} has format {manifest.format}, which is unknown")
     names = {copied.topic for copied in manifest.segments}
-    if manifest.checksum != checksum(manifest) or not all(map(naming.is_topic_directory, names)):
+    are_names = all(map(naming.is_topic_directory, names))
+    are_shards = all(copied.shard < manifest.shards for copied in manifest.segments)
+    if manifest.checksum != checksum(manifest) or not (are_names and are_shards):
         raise BackupDamaged(f"{path} is not what was written: its checksum is wrong")
     return manifest
 
 
 def checksum(manifest: Manifest) -> int:
     """Give the checksum of all that matters in it."""
-    return crc32(manifest.identity.encode(), crc32(msgspec.json.encode(manifest.segments)))
+    shards = b"" if manifest.shards == 1 else b"%d" % manifest.shards
+    segments = crc32(msgspec.json.encode(manifest.segments), crc32(shards))
+    return crc32(manifest.identity.encode(), segments)
 
 
 def is_there(files: Files, path: Path) -> bool:
@@ -149,5 +157,6 @@ def backup_as_json(result: BackupCheckup) -> dict[str, Any]:
         "left": result.damaged,
         "identity": result.manifest.identity,
         "time_ms": result.manifest.time_ms,
+        "shards": result.manifest.shards,
         "segments": len(result.manifest.segments),
     }

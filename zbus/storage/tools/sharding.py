@@ -18,12 +18,11 @@ from typing import Final, NamedTuple
 
 from zbus.storage.local import naming
 from zbus.storage.local.directory import make_identity, remove_tree, take_directory
-from zbus.storage.local.files import Files, make_directories, opened, write_whole
+from zbus.storage.local.files import Files, make_directories
+from zbus.storage.local.shards import mark, possible_shards, shard_directory, shards_in
 from zbus.storage.port import JournalError
 from zbus.storage.tools.verify import first_batch
 
-SHARDS_MAX: Final = 256
-_DIGITS_MAX: Final = 3
 _LEFT: Final = (naming.LOCK, naming.RESERVE, naming.LANDMARKS, naming.IDENTITY, naming.CLOCK)
 """Of a directory that no process has any more, or another one has."""
 
@@ -33,29 +32,6 @@ class Sharded(NamedTuple):
 
     topics: int  # that there are
     moved: int
-
-
-def shard_directory(data_dir: Path, shard: int) -> Path:
-    """Where a shard is, in a directory of several. No topic has a directory of such a name."""
-    return data_dir / f"shard={shard}"
-
-
-def shards_in(files: Files, data_dir: Path, name: str = naming.SHARDS) -> int | None:
-    """How many shards a directory has; None = it was made by one process, or is empty. Raises
-    JournalError if that cannot be read."""
-    try:
-        with opened(files, data_dir / name, "read") as file:
-            text = files.read(file, 10, 0).strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if not (0 < len(text) <= _DIGITS_MAX and text.isdigit() and 0 < int(text) <= SHARDS_MAX):
-        raise JournalError(f"{data_dir / name} does not say how many shards there are")
-    return int(text)
-
-
-def mark(files: Files, data_dir: Path, shards: int, name: str = naming.SHARDS) -> None:
-    """Say how many shards a directory has."""
-    write_whole(files, data_dir / name, data_dir / naming.SHARDS_UNFINISHED, b"%d\n" % shards)
 
 
 def shard(
@@ -70,24 +46,25 @@ def shard(
     try:
         found = shards_in(files, data_dir)
         moving = shards_in(files, data_dir, naming.SHARDS_MOVING)
-        if moving is None and (found or 1) == shards:
-            return Sharded(sum(1 for _ in _topics(files, data_dir)), 0)
+        topics = list(_topics(files, data_dir))
+        moves: list[tuple[Path, Path]] = []
+        for topic in topics:
+            number = shard_of(_topic_of(files, topic), shards)
+            target = data_dir if shards == 1 else shard_directory(data_dir, number)
+            if topic.parent != target:
+                moves.append((topic, target))
+        if moving is None and (found or 1) == shards and not moves:
+            return Sharded(len(topics), 0)
         for each in _sources(files, data_dir)[1:]:
             locks.append(take_directory(files, each))  # noqa: PERF401 - each is let go of
         mark(files, data_dir, shards, naming.SHARDS_MOVING)
-        topics = moved = 0
-        for directory in list(_topics(files, data_dir)):
-            name = _topic_of(files, directory)
-            target = data_dir if shards == 1 else shard_directory(data_dir, shard_of(name, shards))
-            topics += 1
-            if directory.parent != target:
-                make_directories(files, target)
-                files.rename(directory, target / directory.name)
-                files.sync_directory(target)
-                files.sync_directory(directory.parent)
-                moved += 1
+        for topic, target in moves:
+            make_directories(files, target)
+            files.rename(topic, target / topic.name)
+            files.sync_directory(target)
+            files.sync_directory(topic.parent)
         _tidy(files, data_dir, shards)
-        return Sharded(topics, moved)
+        return Sharded(len(topics), len(moves))
     finally:
         for file in locks:
             files.close(file)
@@ -95,9 +72,7 @@ def shard(
 
 def _sources(files: Files, data_dir: Path) -> list[Path]:
     """Where topics may be."""
-    names = set(files.list(data_dir))
-    shards = [shard_directory(data_dir, number) for number in range(SHARDS_MAX)]
-    return [data_dir, *(each for each in shards if each.name in names)]
+    return [data_dir, *possible_shards(files, data_dir)]
 
 
 def _topics(files: Files, data_dir: Path) -> Iterator[Path]:
@@ -125,19 +100,19 @@ def _topic_of(files: Files, directory: Path) -> str:
 
 def _tidy(files: Files, data_dir: Path, shards: int) -> None:
     """All topics are in their places: say so, and leave nothing of processes that are no more."""
+    used = [data_dir]
+    used += [shard_directory(data_dir, number) for number in range(shards) if shards > 1]
     for directory in _sources(files, data_dir):
         for name in _LEFT:
             if (directory, name) != (data_dir, naming.LOCK):
                 with suppress(FileNotFoundError):
                     files.remove(directory / name)
-        is_used = directory == data_dir or (
-            shards > 1
-            and directory in [shard_directory(data_dir, number) for number in range(shards)]
-        )
-        if not is_used and not files.list(directory):
+        if directory not in used and not files.list(directory):
             remove_tree(files, directory)
     files.sync_directory(data_dir)
     if shards > 1:
+        for directory in used:
+            make_directories(files, directory)
         mark(files, data_dir, shards)
     else:
         with suppress(FileNotFoundError):

@@ -7,7 +7,7 @@ one follows is gone. There the offsets, which must go on without a gap, tell wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from zbus.storage.local import naming
 from zbus.storage.local.files import Files
 from zbus.storage.local.high_water_marks import HighWaterMark
 from zbus.storage.local.segment import walk_file
+from zbus.storage.local.shards import find_shards
 from zbus.storage.port import JournalDamage
 from zbus.storage.tools.scan import OFFSET_MAX, Hole, Place, Progress, Scan, SegmentReport
 
@@ -34,6 +35,8 @@ _BESIDE: Final = (
     naming.IDENTITY_UNFINISHED,
     naming.CLOCK,
     naming.CLOCK_UNFINISHED,
+    naming.SHARDS,
+    naming.SHARDS_UNFINISHED,
 )
 
 
@@ -63,11 +66,14 @@ class LaneReport:
 
 
 def find_directories(files: Files, data_dir: Path) -> tuple[list[tuple[Path, int]], list[Path]]:
-    """Give the partitions' directories with their numbers, and what else is there."""
+    """Give the partitions' directories of all shards with their numbers, and what else is there.
+    Raises JournalError, as `find_shards` does."""
     lanes, others = [], []
-    for name in sorted(files.list(data_dir)):
-        path = data_dir / name
-        if name in _BESIDE and (name not in naming.TAKEN_LATE or not is_directory(files, path)):
+    shards = find_shards(files, data_dir)
+    for path in _inside(files, dict.fromkeys([data_dir, *shards])):
+        name = path.name
+        is_beside = name in _BESIDE or path in shards
+        if is_beside and (name not in naming.TAKEN_LATE or not is_directory(files, path)):
             continue
         if not naming.is_topic_directory(name) or not is_directory(files, path):
             others.append(path)
@@ -79,6 +85,12 @@ def find_directories(files: Files, data_dir: Path) -> tuple[list[tuple[Path, int
             else:
                 lanes.append((path / inner, number))
     return lanes, others
+
+
+def _inside(files: Files, directories: Iterable[Path]) -> Iterator[Path]:
+    for directory in directories:
+        for name in sorted(files.list(directory)):
+            yield directory / name
 
 
 def is_directory(files: Files, path: Path) -> bool:
