@@ -433,8 +433,7 @@ def test_one_server_to_the_outside(broker: BrokerProcess, wire: Wire) -> None:
     assert [*table] == [f"127.0.0.1:{broker.port}"]
     metrics = wire.get("/_metrics").body.decode()
     assert all(f'topic="{topic}"' in metrics for topic in TOPICS)
-    ids = [row["id"] for row in msgspec.json.decode(wire.get("/_connections").body)]
-    assert {id[:4] for id in ids} == {"0000", "0001", "0002"}
+    assert all(f'process_threads{{worker="{number}"}}' in metrics for number in range(WORKERS))
     follower = broker.connect()
     follower.send(request("/", "cmd: track_sub", "id: 1"))
     told = follower.read()
@@ -445,6 +444,42 @@ def test_one_server_to_the_outside(broker: BrokerProcess, wire: Wire) -> None:
         told = follower.read()
         assert "id" not in told.headers
     follower.close()
+
+
+def test_a_client_of_all_workers_is_one_connection(broker: BrokerProcess, wire: Wire) -> None:
+    """With what it reads in any of them, and it ends everywhere at once."""
+    empty(broker)
+    reader = broker.connect()
+    for topic in TOPICS:
+        declared = broker.get(f"/{topic}?cmd=declare&group={topic}-g")
+        assert declared.status == 200
+        reader.send(request(f"/{topic}?cmd=consume&group={topic}-g&timeout=60000"))
+
+    def rows() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            page = wire.get(f"/_connections?count=1&after={after}")
+            found += msgspec.json.decode(page.body)
+            after = page.headers.get("next", "")
+            if not after:
+                return found
+
+    def its() -> list[dict[str, Any]]:
+        return [row for row in rows() if len(row["reads"]) == WORKERS]
+
+    eventually(lambda: len(its()) == 1)
+    [row] = its()
+    assert sorted(each["topic"] for each in row["reads"]) == sorted(TOPICS)
+    found = msgspec.json.decode(wire.get("/_connections").body)
+    assert found == sorted(found, key=lambda row: row["id"])
+    assert len({row["id"] for row in found}) == len(found)
+    count = msgspec.json.decode(wire.get("/_stats").body)["connectionCount"]
+    assert count == len(rows()), "connections between workers are not counted"
+    assert wire.get(f"/?cmd=disconnect&session={row['id']}").status == 200
+    eventually(lambda: not its())
+    assert reader.at_end()
+    reader.close()
 
 
 def test_a_client_that_takes_nothing_holds_up_nobody(broker: BrokerProcess) -> None:

@@ -55,6 +55,34 @@ def test_pages_go_as_far_as_each_worker_has_told() -> None:
     assert [row["id"] for row in msgspec.json.decode(body)] == ["0000a", "0000b"]
 
 
+def row(id: str, **more: Any) -> dict[str, Any]:
+    return {"id": id, "reads": [], "heldBytes": 1, "waitingRequests": 0, "inBytes": 7} | more
+
+
+def test_a_client_of_several_workers_is_one_row() -> None:
+    """Its own, with what others do for it; the one that it came to says it first."""
+    reads = [{"topic": "a", "group": "g"}], [{"topic": "b", "group": "h"}]
+    visits = row("0001-x", reads=reads[0], user="eve", waitingRequests=1, inBytes=99)
+    own = row("0001-x", reads=reads[1], waitingRequests=1)
+    of_itself = row("0001-x", inBytes=98)
+    _, body = merge_pages(answers([visits, row("0000-z")], [own, of_itself], [row("0002-y")]))
+    assert msgspec.json.decode(body) == [
+        row("0000-z"),
+        row("0001-x", reads=[*reads[1], *reads[0]], user="eve", waitingRequests=1, heldBytes=3),
+        row("0002-y"),
+    ]
+
+
+def test_metrics_of_a_process_say_of_which_worker() -> None:
+    texts = [
+        b"# TYPE process_threads gauge\nprocess_threads %d\n# EOF\n" % number for number in (3, 4)
+    ]
+    assert merge_metrics([Response(200, {}, text) for text in texts])[1] == (
+        b'# TYPE process_threads gauge\nprocess_threads{worker="0"} 3\n'
+        b'process_threads{worker="1"} 4\n# EOF\n'
+    )
+
+
 def test_metrics() -> None:
     text = b"""# TYPE zbus_build info
 zbus_build_info{version="1"} 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -25,11 +25,22 @@ class AtTopic:
     binds: bool = attrs.field(default=True, eq=False)
 
 
+MAKER_DIGITS: Final = 4
+"""Ids of sessions begin with the number of the worker that made them, in hexadecimal."""
+
+
 @attrs.frozen
 class AtMaker:
     """Where the session, or whatever has this id, was made."""
 
     id: bytes
+
+    @property
+    def worker(self) -> int | None:
+        """Its number, if the id says one."""
+        digits = self.id[:MAKER_DIGITS]
+        is_number = len(digits) == MAKER_DIGITS and not digits.translate(None, b"0123456789abcdef")
+        return int(digits, 16) if is_number else None
 
 
 @attrs.frozen

@@ -48,9 +48,6 @@ from zbus.workers.streams import NOT_ALONE, Alone, StreamReply
 from zbus.workers.upstream import Answers, Upstream, connect
 from zbus.workers.visits import BODIES, LOOSE, Kind, Visit, passed_on, request_start
 
-MAKER_DIGITS: Final = 4
-"""Ids of sessions begin with the number of the worker that made them, in hexadecimal."""
-
 ROW: Final = 256
 """Requests one after another for one other worker, after which it is given the connection."""
 
@@ -209,7 +206,8 @@ class Forwarder:
             head_only,
         )
         loop.attach(upstream)
-        upstream.write(encode_introduction(Introduction(address, peer.principal, peer.secure)))
+        client = Introduction(address, peer.principal, peer.secure, peer.id.decode())
+        upstream.write(encode_introduction(client))
         return upstream
 
     def _pass_frames(self, head: Head, plan: Plan) -> None:
@@ -239,12 +237,8 @@ class Forwarder:
         """Its number."""
         if isinstance(place, AtTopic | Apart):
             return shard_of(place.topic, len(self.paths))
-        if isinstance(place, AtMaker):
-            digits = place.id[:MAKER_DIGITS]
-            if len(digits) == MAKER_DIGITS and not digits.translate(None, b"0123456789abcdef"):
-                number = int(digits, 16)
-                return number if number < len(self.paths) else self.own
-        return self.own
+        number = place.worker if isinstance(place, AtMaker) else None
+        return self.own if number is None or number >= len(self.paths) else number
 
     def visit(
         self, peer: Connection, worker: int, kind: Kind, handshake: Head | None = None

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from zbus.config import Config
+from zbus.edge.places import MAKER_DIGITS
 from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
@@ -20,8 +21,8 @@ from zbus.server.process.serve import Server, Start, read_tokens, serve
 from zbus.server.process.tokens import TokenFile
 from zbus.server.watch.system_stats import OsStats
 from zbus.storage.local.reserve import SharedReserves
-from zbus.storage.tools.sharding import shard_directory
-from zbus.workers.forwarding import MAKER_DIGITS, Forwarder
+from zbus.storage.local.shards import shard_directory
+from zbus.workers.forwarding import Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
 from zbus.workers.inner_puts import InnerDoor, InnerPuts
 from zbus.workers.introduction import session_id
@@ -88,7 +89,8 @@ class Worker(Server):
         relay = shared.relays[self._number]
         broker, door = assembly.broker, InnerDoor(assembly.broker, router)
         broker.elsewhere.port = InnerPuts(broker, loop, self._number, shared.paths, router)
-        visitors = VisitorListener(relay, assembly, door, loop, self._session_id, limits)
+        known = self.running.visitors
+        visitors = VisitorListener(relay, assembly, door, loop, self._session_id, limits, known)
         loop.open_acceptor(visitors, relay)
         loop.open_acceptor(_Orphaned(self._life, loop), self._life)
         giver = Giver(shared.taker_paths, self._number)

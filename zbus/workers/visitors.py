@@ -7,6 +7,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from zbus.documents import NOT_JSON
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
@@ -19,6 +21,17 @@ from zbus.workers.introduction import decode_introduction
 _ACCEPTS_PER_TURN: Final = 16
 
 log = logging.getLogger("zbus")
+
+
+@attrs.frozen
+class Visit:
+    """What is done when a visitor has gone."""
+
+    id: bytes
+    visitors: dict[bytes, bytes]
+
+    def __call__(self) -> None:
+        self.visitors.pop(self.id, None)
 
 
 class Visitor(SocketConnection):
@@ -41,6 +54,8 @@ class Visitor(SocketConnection):
             door.admit(self)
         else:
             self.planner = door.router
+        assert isinstance(self.gone, Visit)
+        self.gone.visitors[self.id] = client.id.encode()
         self.receive(rest)
 
 
@@ -55,7 +70,11 @@ class VisitorListener:
         loop: Loop,
         session_id: Callable[[], bytes],
         limits: ConnectionLimits,
+        visitors: dict[bytes, bytes],
     ) -> None:
+        """`visitors` are those that there are, and the ids that their clients have where they are
+        connected."""
+        self._visitors = visitors
         self._sock = sock
         self._assembly = assembly
         self._door = door
@@ -75,15 +94,17 @@ class VisitorListener:
                 sock.close()  # its client is told to come again
                 continue
             sock.setblocking(False)
+            id = self._session_id()
             visitor = Visitor(
                 sock,
-                self._session_id(),
+                id,
                 "",
                 self._assembly.reader(self._heads),
                 self._door,
                 loop.ready.append,
                 loop.limits.output_bytes_max,
                 loop.now_ms,
+                gone=Visit(id, self._visitors),
             )
             visitor.patient = 1  # it goes with its client, which the other worker looks after
             loop.add(visitor)

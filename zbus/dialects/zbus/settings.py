@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -136,6 +136,11 @@ class Running(Protocol):
     def timings(self) -> Timings:
         """How long things took since the start."""
 
+    @property
+    def visitors(self) -> Mapping[bytes, bytes]:
+        """Sessions here of clients that are connected to another worker, and the ids that these
+        have there."""
+
     def idle_ms(self, peer: Connection) -> int:
         """How long nothing has come from this connection."""
 
@@ -160,6 +165,11 @@ class ZbusSettings(NativeOptions):
     running: Running | None = None  # None = a broker without a server
     version: str = "0"
     storage_durability: str = ""  # what the engine makes of the levels `disk` and `os`
+
+    def connections(self, sessions: Collection[bytes]) -> int:
+        """How many of the sessions are connections of clients."""
+        visitors = () if self.running is None else self.running.visitors
+        return len(sessions) - sum([id in sessions for id in visitors])  # one may be leaving
 
     def effective_durability(self, level: str) -> str:
         """What a topic of this level is worth here."""

@@ -42,6 +42,7 @@ class RunningServer:
         self.loop: Loop | None = None
         self.engine: Engine | None = None
         self.pressure: Pressure | None = None
+        self.visitors: dict[bytes, bytes] = {}
 
     def look(self) -> None:
         """Called about once a second."""

@@ -165,7 +165,7 @@ def server_info(
     }
     refusing = broker.refusing()
     return ServerInfo(
-        connection_count=len(broker.sessions) if seen_all else None,
+        connection_count=settings.connections(broker.sessions) if seen_all else None,
         held_bytes=settings.held() if seen_all and settings.held is not None else {},
         info_version=version,
         memory_bytes=settings.memory_used() if seen_all and settings.memory_used else None,

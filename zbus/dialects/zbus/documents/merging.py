@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from operator import add
 from typing import Any, Final, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from zbus.dialects.openmetrics import END, Fold, merge_texts
+from zbus.edge.places import MAKER_DIGITS
 from zbus.wire.responses import Response
 
 Merged: TypeAlias = "tuple[bytes, bytes]"
@@ -51,21 +53,43 @@ def merge_names(responses: Sequence[Response]) -> Merged:
 
 
 def merge_pages(responses: Sequence[Response]) -> Merged:
-    """Pages of connections, in the order of their ids: as far as each worker has told."""
+    """Pages of connections, in the order of their ids: as far as each worker has told. What other
+    workers do for a client is part of its one row."""
     ends = [found.fields[b"next"] for found in responses if b"next" in found.fields]
     end = min(ends).decode() if ends else ""
-    rows = [row for found in responses for row in _decode(found.body)]
-    rows = sorted([row for row in rows if not end or row["id"] <= end], key=lambda row: row["id"])
-    lines = b"count: %d\r\n" % len(rows) + (b"next: %b\r\n" % end.encode() if end else b"")
-    return lines, msgspec.json.encode(rows)
+    own: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for number, response in enumerate(responses):
+        maker = f"{number:0{MAKER_DIGITS}x}"
+        for row in _decode(response.body):
+            if not end or row["id"] <= end:
+                (own if row["id"].startswith(maker) else others).append(row)
+    clients: dict[str, dict[str, Any]] = {}
+    for row in [*own, *others]:
+        client = clients.setdefault(row["id"], row)
+        if client is not row:
+            client["reads"] += row["reads"]
+            client["heldBytes"] += row["heldBytes"]
+            client["waitingRequests"] = max(client["waitingRequests"], row["waitingRequests"])
+            if "user" in row:
+                client.setdefault("user", row["user"])
+    merged = [clients[id] for id in sorted(clients)]
+    lines = b"count: %d\r\n" % len(merged) + (b"next: %b\r\n" % end.encode() if end else b"")
+    return lines, msgspec.json.encode(merged)
 
 
 def merge_metrics(responses: Sequence[Response]) -> Merged:
     """Texts of OpenMetrics: a sample of all workers is the sum of theirs, or the largest if it is
-    no count."""
-    text = merge_texts([response.body for response in responses], _fold_of)
-    return b"", text + END.encode()
+    no count. Those of a process say of which worker they are."""
+    texts = [
+        _OF_PROCESS.sub(rb'\1{worker="%d"} ' % number, response.body)
+        for number, response in enumerate(responses)
+    ]
+    return b"", merge_texts(texts, _fold_of) + END.encode()
 
+
+_OF_PROCESS: Final = re.compile(rb"^(process_\w+) ", re.MULTILINE)
+"""Its samples, of which none has labels of its own."""
 
 _SHARED: Final = ("build", "disk_", "draining", "refusing", "engine_")
 

@@ -171,7 +171,7 @@ def server_stats(
     }
     figures: dict[str, Any] = {}
     if grant is None or grant.sees_everything:
-        document["connectionCount"] = len(broker.sessions)
+        document["connectionCount"] = settings.connections(broker.sessions)
         if settings.running is not None:
             figures = settings.running.figures()
             document.update(figures)

@@ -39,17 +39,24 @@ def connections(dialect: Context, params: Params) -> Answered:
 
 def _list(reply: NativeReply, count: int, after: bytes) -> Iterator[int]:
     broker, running = reply.dialect.broker, reply.dialect.settings.running
-    ids = sorted(id for id in broker.sessions if id > after)
-    yield len(ids) // 20
+    visitors = {} if running is None else running.visitors
+    # A client's own connection comes before those on its behalf, which are told under its id.
+    known = [(visitors.get(id, id), id in visitors, id) for id in broker.sessions]
+    known = sorted(each for each in known if each[0] > after)
+    ids = sorted({each[0] for each in known})
+    end = ids[count - 1] if len(ids) > count else b""
+    yield len(known) // 20
     rows = []
-    for id in ids[:count]:
+    for client, _, id in known:
+        if end and client > end:
+            break
         peer = broker.sessions.get(id)
         if isinstance(peer, Connection):  # it may have gone meanwhile
-            rows.append(_json(describe(peer, running, broker.now_ms)))
+            rows.append(_json(describe(peer, client, running, broker.now_ms)))
             yield _ROW_WORK
     lines = JSON + b"count: %d\r\n" % len(rows)
-    if len(ids) > count:
-        lines += b"next: %b\r\n" % ids[count - 1]
+    if end:
+        lines += b"next: %b\r\n" % end
     reply.respond_raw(lines, b"[%b]" % b",".join(rows))
 
 
@@ -71,8 +78,10 @@ def _end(id: bytes, reply: NativeReply) -> None:
         reply.respond(200, body=b"%d" % broker.now_ms)
 
 
-def describe(peer: Connection, running: Running | None, now_ms: int) -> documents.Connection:
-    """One connection, as it is told."""
+def describe(
+    peer: Connection, id: bytes, running: Running | None, now_ms: int
+) -> documents.Connection:
+    """One connection, as it is told, under this id."""
     kind: Literal["http", "websocket", "events"] = "http"
     if peer.framing is not None:
         kind = "websocket"
@@ -82,7 +91,7 @@ def describe(peer: Connection, running: Running | None, now_ms: int) -> document
     bearer = peer.bearer or peer.asker
     groups = list(peer.groups or ())[:_READS_MAX]
     return documents.Connection(
-        id=peer.id.decode("utf-8", "replace"),
+        id=id.decode("utf-8", "replace"),
         address="/" + peer.address,
         kind=kind,
         tls=peer.secure,
