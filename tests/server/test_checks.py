@@ -30,6 +30,7 @@ from zbus.server.doctor import (
     write_cache,
 )
 from zbus.server.process.certificates import Certificates
+from zbus.server.process.shards import take_shards
 from zbus.server.watch.system_stats import Space
 
 GIB = 1 << 30
@@ -69,6 +70,7 @@ def machine(tmp_path: Path, kind: str = "ext4", **different: Any) -> Machine:
         "write_cache": lambda path: "write back",
         "clock_state": lambda: 0,
         "now_s": lambda: 1_800_000_000.0,
+        "cores": lambda: 2,
         **different,
     }
     return Machine(**given)
@@ -117,6 +119,53 @@ def test_what_is_not(
     assert told.level == level
     assert text in told.text
     assert bool(told.advice) is (level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("options", "different", "check", "level", "text"),
+    [
+        ({"workers": 2}, {}, "workers", "ok", "2 workers on 2 cores"),
+        ({"workers": 3}, {}, "workers", "warning", "3 workers on 2 cores"),
+        ({"workers": 2}, {"cores": lambda: 1}, "workers", "warning", "2 workers on 1 core"),
+        ({"workers": 2, "engine": "nats://127.0.0.1:1/a"}, {}, "workers", "problem", "files each"),
+        (
+            {"workers": 3},
+            {"gauges": Gauged(memory=290 << 20)},
+            "memory",
+            "warning",
+            "290 MiB for a",
+        ),
+        ({"workers": 2}, {"gauges": Gauged(memory=290 << 20)}, "memory", "ok", "290 MiB for all"),
+        ({"workers": 4}, {"files_max": lambda: 8_000}, "files", "ok", "20,000 connections"),
+        ({"workers": 4}, {"files_max": lambda: 1_024}, "files", "warning", "3,072 connections may"),
+    ],
+)
+def test_several_workers(
+    tmp_path: Path,
+    options: dict[str, Any],
+    different: dict[str, Any],
+    check: str,
+    level: str,
+    text: str,
+) -> None:
+    told = found(tmp_path, machine(tmp_path, **different), **options)[check]
+    assert (told.level, text in told.text) == (level, True), told
+    assert bool(told.advice) is (level != "ok")
+
+
+def test_the_directory_of_other_workers(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    take_shards(data, 3)
+    assert found(tmp_path, workers=3)["data"].level == "ok"
+    (data / "shard=1/orders/0").mkdir(parents=True)
+    refuses = machine(tmp_path, may_write=lambda path: path.name != "0")
+    assert "shard=1/orders/0 cannot be written" in found(tmp_path, refuses, workers=3)["data"].text
+    told = found(tmp_path, workers=2)["data"]
+    assert (told.level, "was made for 3 workers, not 2: start" in told.text) == ("problem", True)
+    shutil.rmtree(data / "shard=0")
+    told = found(tmp_path, workers=3)["data"]
+    assert (told.level, "shard=0 is missing" in told.text) == ("problem", True)
+    assert not (data / "shard=0").exists(), "nothing is made"
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,12 @@ import attrs
 import msgspec
 
 from zbus.config import Config
+from zbus.edge.quotas import share
 from zbus.server.exits import CannotStart
 from zbus.server.loop.sockets import Address, BadAddress, addresses_of, exposed
 from zbus.server.process.certificates import BadCertificate, Certificates
 from zbus.server.process.replicated import read_access
+from zbus.server.process.shards import check_shards, check_workers
 from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
 from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.jetstream.client import Access, NatsClient
@@ -37,7 +39,10 @@ from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.settings import Shard, find_problems
 from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
+from zbus.storage.local.files import OsFiles
 from zbus.storage.local.naming import SEGMENT_SUFFIX
+from zbus.storage.local.shards import find_shards
+from zbus.storage.port import JournalError
 
 SYNCS = 20
 SYNC_BYTES = 4_096
@@ -46,6 +51,7 @@ SYNC_S_MIN = 0.000_03
 
 SYNC_S_MAX = 0.05
 MEMORY_BYTES_MIN = 256 << 20
+WORKER_BYTES_MIN = 100 << 20
 DISK_SHARE_MIN = 20
 CERTIFICATE_DAYS_MIN = 21
 CONNECT_S = 2.0
@@ -81,6 +87,7 @@ class Machine:
     sync_s: Callable[[Path], list[float]] = lambda folder: measured(folder)
     write_cache: Callable[[Path], str] = lambda path: write_cache(path)
     clock_state: Callable[[], int] = lambda: clock_state()
+    cores: Callable[[], int] = lambda: len(os.sched_getaffinity(0))
     may_write: Callable[[Path], bool] = lambda path: os.access(path, os.W_OK)
     now_s: Callable[[], float] = time.time
 
@@ -95,8 +102,9 @@ def examine(
         yield from folder(config, machine)
     else:
         yield from engine(config, monitor_port)
+    yield from workers(config, machine)
     yield from descriptors(config, machine)
-    yield from memory(machine)
+    yield from memory(config, machine)
     yield from clock(machine)
     yield from tokens(config)
     yield from certificate(config, machine)
@@ -116,7 +124,14 @@ def folder(config: Config, machine: Machine) -> Iterator[Finding]:
         advice = f"let the account that runs the broker write there: chown it to uid {os.getuid()}"
         yield Finding("data", "problem", f"{there} cannot be written", advice)
         return
-    for lane in path.glob("*/[0-9]*"):
+    try:
+        check_shards(path, config.workers)
+        shards = find_shards(OsFiles(), path) if path.is_dir() else []
+    except (CannotStart, JournalError) as error:
+        advice = "docs/howto/several-cores.md says how directories of several workers are made"
+        yield Finding("data", "problem", str(error), advice)
+        return
+    for lane in (lane for shard in shards for lane in shard.glob("*/[0-9]*")):
         newest = max(lane.glob(f"[0-9]*{SEGMENT_SUFFIX}"), default=lane)
         if wrong := [str(each) for each in (lane, newest) if not machine.may_write(each)]:
             advice = f"chown -R all of {path} to uid {os.getuid()}, as after a restore as root"
@@ -329,26 +344,47 @@ def _varz(host: str, monitor_port: int, port: int) -> dict[str, Any] | None:
 
 def descriptors(config: Config, machine: Machine) -> Iterator[Finding]:
     """How many connections may be open."""
-    files_max = machine.files_max()
-    possible = config.connections_max
+    files_max, count = machine.files_max(), config.workers
+    possible = wanted = share(config.connections_max, count)  # of each process
     if files_max != resource.RLIM_INFINITY:
         possible = files_max * 3 // 4 if files_max >= 1_024 else files_max // 2
-    text = f"{min(possible, config.connections_max):,} connections may be open"
-    if possible < config.connections_max:
-        advice = f"allow more files: LimitNOFILE={config.connections_max * 2}, or ulimit -n"
+    text = f"{min(possible, wanted) * count:,} connections may be open"
+    if possible < wanted:
+        advice = f"allow more files: LimitNOFILE={wanted * 2}, or ulimit -n"
         yield Finding("files", "warning", f"{text}, not {config.connections_max:,}", advice)
     else:
         yield Finding("files", "ok", text)
 
 
-def memory(machine: Machine) -> Iterator[Finding]:
-    """What the process could have."""
+def workers(config: Config, machine: Machine) -> Iterator[Finding]:
+    """Whether there may be several, and whether there are cores for them."""
+    if config.workers == 1:
+        return
+    cores = machine.cores()
+    text = f"{config.workers} workers on {cores} core{'s' * (cores != 1)}"
+    try:
+        check_workers(config)
+    except CannotStart as error:
+        yield Finding("workers", "problem", str(error), "start without --workers, or with files")
+        return
+    if config.workers > cores:
+        advice = f"set workers={cores}: more of them share cores, and each takes 100 MiB"
+        yield Finding("workers", "warning", text, advice)
+    else:
+        yield Finding("workers", "ok", text)
+
+
+def memory(config: Config, machine: Machine) -> Iterator[Finding]:
+    """What the process could have, or all workers together."""
     total = machine.gauges.memory_total()
     if total is None:
         return
-    text = f"{total >> 20:,} MiB for this process"
-    if total < MEMORY_BYTES_MIN:
-        advice = "give it at least 256 MiB, or set memory_limit_bytes and cache_bytes_max"
+    text = f"{total >> 20:,} MiB for {'this process' if config.workers == 1 else 'all workers'}"
+    needed = max(MEMORY_BYTES_MIN, config.workers * WORKER_BYTES_MIN)
+    if total < needed:
+        advice = (
+            f"give it {needed >> 20} MiB or more, or set memory_limit_bytes and cache_bytes_max"
+        )
         yield Finding("memory", "warning", text, advice)
     else:
         yield Finding("memory", "ok", text)
