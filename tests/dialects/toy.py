@@ -13,6 +13,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Parts
 from zbus.edge.guard import Answer
 from zbus.edge.http_reply import TEXT, HttpDialect, PlainHead, PlainPull, PlainReply, Tell
+from zbus.edge.places import AtTopic, Place
 from zbus.wire.heads.heads import Head
 from zbus.wire.target import split_target
 
@@ -42,6 +43,9 @@ class ToyRequest(PlainHead):
 
     def needs(self) -> Needs:
         return Needs("produce" if self.puts else "consume", self.topic, (self.topic,))
+
+    def place(self) -> Place:
+        return AtTopic(self.topic) if self.topic else None
 
     def plan(self) -> Plan:
         if not self.topic or self.head.method not in (b"GET", b"POST"):

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from tests.conformance.dialogue import http
+from tests.dialects.semq.words import EPOCH, A, B, frame, send_fields
 from tests.dialects.talks import post
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
@@ -36,7 +37,8 @@ def server(path: Path, *options: str) -> BrokerProcess:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with server(tmp_path_factory.mktemp("workers")) as started:
+    nodes = ("--set", f"semq_nodes={A},{B}")
+    with server(tmp_path_factory.mktemp("workers"), *nodes) as started:
         for topic in TOPICS:
             assert started.get(f"/{topic}?cmd=declare").status == 200
         yield started
@@ -312,6 +314,25 @@ def test_a_websocket_that_closes_is_answered(broker: BrokerProcess, wire: Wire) 
     socket.close()
     assert sorted(socket.read_json()["id"] for _ in TOPICS) == sorted(TOPICS)
     assert socket.read_close()[0] == 1000
+
+
+def test_a_node_of_semq_is_sent_messages(broker: BrokerProcess, wire: Wire) -> None:
+    """Over a connection that stays where it came in; not all that nodes say is answered."""
+    assert broker.get("/_stats").status == 200
+    other = broker.connect()
+    assert other.get("/?cmd=ping").status == 200
+    for node, name in ((wire, A), (other, B)):
+        node.send(frame("semq_hello", id="hello", node=name, epoch=EPOCH))
+        assert node.read().status == 200
+        node.send(frame("heartbeat"))
+    for seq in (1, 2):
+        other.send(frame("semq_send", b"%d" % seq, id="sent", **send_fields(B, A, seq, savefwd=1)))
+        while (came := wire.read()).headers.get("cmd") != "semq_deliver":
+            assert came.status == 200
+        assert came.body == b"%d" % seq
+        while (came := other.read()).headers.get("id") != "sent":
+            assert came.status == 200
+    other.close()
 
 
 def test_a_stream_of_events(broker: BrokerProcess, wire: Wire) -> None:

@@ -194,7 +194,8 @@ class SemqRequest(PlainHead):
         return AtTopic(mailboxes)
 
     def replies(self) -> Replies:
-        return Replies.IN_ORDER
+        """A node is sent messages, and not all that it says is answered."""
+        return Replies.LOOSE if b"cmd" in self.head.fields else Replies.IN_ORDER
 
     def plan(self) -> Plan:
         return self
