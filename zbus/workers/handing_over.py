@@ -20,7 +20,6 @@ from typing import Final, Protocol
 from zbus.documents import NOT_JSON
 from zbus.edge.connection import Connection
 from zbus.server.assembly import Assembly
-from zbus.server.loop.fair_queue import QUANTUM
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.connection_limits import ConnectionLimits
@@ -182,12 +181,7 @@ class Taker:
             gone=partial(limits.leave, host),
             kind=SocketConnection,
         )
-        link.work = QUANTUM
-        try:
-            link.receive(rest)
-        except Exception:
-            loop.failed(link)
-        loop.wait_for_turn(link)
+        loop.receive(link, rest)
 
     def close(self) -> None:
         self._loop.watch_acceptor(self, self._sock, False)

@@ -311,6 +311,16 @@ class Loop:
         except Exception:
             self.failed(link)
 
+    def receive(self, link: SocketConnection, data: bytes) -> None:
+        """What another process has read of a new link."""
+        link.work = QUANTUM
+        try:
+            link.receive(data)
+            self._hold(link)
+        except Exception:
+            self.failed(link)
+        self.wait_for_turn(link)
+
     def _serve_with_care(self, link: SocketConnection, mask: int) -> None:
         """The whole of it, the usual case included."""
         if link.closed:
