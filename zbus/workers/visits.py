@@ -139,8 +139,9 @@ class Visit:
 
     @property
     def stalled(self) -> bool:
-        """The client takes nothing at the moment."""
-        return self.peer.out_bytes > self.peer.out_bytes_max
+        """The client takes nothing at the moment; it is not gone."""
+        peer = self.peer
+        return peer.out_bytes > peer.out_bytes_max and not peer.closed
 
     def ask(self, data: bytes, reply: Asking | None = None) -> None:
         """Pass a request on. Without a reply there may be none, or many."""
