@@ -14,11 +14,14 @@ from tests.simulation.semq import STEPS as SEMQ_STEPS
 from tests.simulation.semq import SemqSimulation
 from tests.simulation.semq_wide import WideSemqSimulation
 from tests.simulation.simulation import STEPS, Simulation
+from tests.simulation.workers.world import STEPS as WORKERS_STEPS
+from tests.simulation.workers.world import WorkersSimulation
 
-WORLDS: Final[dict[str, tuple[type[Simulation] | type[SemqSimulation], int]]] = {
+WORLDS: Final[dict[str, tuple[type[Simulation | SemqSimulation | WorkersSimulation], int]]] = {
     "all": (Simulation, STEPS),
     "semq": (SemqSimulation, SEMQ_STEPS),
     "semq-wide": (WideSemqSimulation, SEMQ_STEPS),
+    "workers": (WorkersSimulation, WORKERS_STEPS),
 }
 """What is simulated, and how many steps there are of each seed. SEMQ has endpoints that are real,
 too, and worlds of its own; all other dialects share theirs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -85,22 +85,10 @@ class Worker(Server):
         return self._shared.secret
 
     def _accept(self, assembly: Assembly, limits: ConnectionLimits) -> None:
-        router, loop, shared = assembly.front, self.loop, self._shared
-        relay = shared.relays[self._number]
-        broker, door = assembly.broker, InnerDoor(assembly.broker, router)
-        broker.elsewhere.port = InnerPuts(broker, loop, self._number, shared.paths, router)
-        known = self.running.visitors
-        visitors = VisitorListener(relay, assembly, door, loop, self._session_id, limits, known)
-        loop.open_acceptor(visitors, relay)
+        loop = self.loop
         loop.open_acceptor(_Orphaned(self._life, loop), self._life)
-        giver = Giver(shared.taker_paths, self._number)
-        given = shared.takers[self._number]
-        taker = Taker(given, assembly, loop, self._session_id, limits, giver)
-        loop.open_acceptor(taker, given)
-        assembly.planner = Forwarder(
-            router, assembly.heads, loop, self._number, shared.paths, giver
-        )
-        assembly.kind = Guest
+        known = self.running.visitors
+        open_sockets(assembly, loop, self._shared, self._number, self._session_id, limits, known)
         super()._accept(assembly, limits)
 
     def _keeps(self, topic: str) -> bool:
@@ -122,6 +110,28 @@ class Worker(Server):
     def _now_and_then(self) -> None:
         super()._now_and_then()
         self.tell(TURNS)
+
+
+def open_sockets(
+    assembly: Assembly,
+    loop: Loop,
+    shared: Shared,
+    number: int,
+    session_id: Callable[[], bytes],
+    limits: ConnectionLimits,
+    visitors: dict[bytes, bytes],
+) -> None:
+    """To and from other workers: what their clients ask here, connections that are handed over,
+    what clients of this one ask elsewhere, and what its broker puts there."""
+    router, relay, given = assembly.front, shared.relays[number], shared.takers[number]
+    broker, door = assembly.broker, InnerDoor(assembly.broker, router)
+    broker.elsewhere.port = InnerPuts(broker, loop, number, shared.paths, router)
+    listener = VisitorListener(relay, assembly, door, loop, session_id, limits, visitors)
+    loop.open_acceptor(listener, relay)
+    giver = Giver(shared.taker_paths, number)
+    loop.open_acceptor(Taker(given, assembly, loop, session_id, limits, giver), given)
+    assembly.planner = Forwarder(router, assembly.heads, loop, number, shared.paths, giver)
+    assembly.kind = Guest
 
 
 class _Orphaned:

@@ -143,7 +143,11 @@ class Process:
         self.loop = self._assembly.loop(
             self.post, clock, options, options, self._upkeep, self.ready
         )
+        self._open()
         restore(self.broker, topics, clock.time_ms)
+
+    def _open(self) -> None:
+        """Make more ways into it, before it has its topics."""
 
     def _upkeep(self) -> None:
         self.files.upkeep(self.clock.time_ms)
