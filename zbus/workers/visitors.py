@@ -54,8 +54,8 @@ class Visitor(SocketConnection):
             door.admit(self)
         else:
             self.planner = door.router
-        assert isinstance(self.gone, Visit)
-        self.gone.visitors[self.id] = client.id.encode()
+            assert isinstance(self.gone, Visit)
+            self.gone.visitors[self.id] = client.id.encode()
         self.receive(rest)
 
 

@@ -139,7 +139,7 @@ class Completions:
         if isinstance(partition, RemoteTopic):
             (source,) = sources
             assert self.elsewhere.port is not None
-            rows, sent = _keyed(chunk, source), _Sent(self, ticket, source, partition)
+            rows, sent = _keyed(chunk, source), _Sent(self, ticket, source)
             self.elsewhere.port.put(source.partition, partition.name, rows, sent)
             return
         held = _Held(self, ticket, partition, sources)
@@ -379,19 +379,15 @@ class _Held(Ticket):
 class _Sent(Silent):
     """The put of such messages elsewhere."""
 
-    __slots__ = ("_all", "_source", "_ticket", "_topic")
+    __slots__ = ("_all", "_source", "_ticket")
 
-    def __init__(
-        self, all_: Completions, ticket: Ticket, source: Source, topic: RemoteTopic
-    ) -> None:
+    def __init__(self, all_: Completions, ticket: Ticket, source: Source) -> None:
         super().__init__()
         self._all = all_
-        self._topic = topic
         self._ticket = ticket
         self._source = source
 
     def answer(self, outcome: Outcome) -> None:
-        self._all.elsewhere.note(self._topic.name, outcome)
         if isinstance(outcome, BrokerError):
             self._all.release([self._source])
             self._ticket.settle(outcome)

@@ -95,6 +95,10 @@ class DeadLetters:
         else:
             self.later(dying)
 
+    def note(self, group: Group, outcome: Outcome) -> None:
+        """What a put into its dead-letter topic came to."""
+        self._completions.elsewhere.note(group.options.dead_letter, outcome)
+
     def later(self, dying: Dying) -> None:
         """It cannot be stored now."""
         backlog = dying.group.backlogs[dying.partition]
@@ -146,6 +150,7 @@ class _Stored(Silent):
         self._dying = dying
 
     def answer(self, outcome: Outcome) -> None:
+        self._dead_letters.note(self._dying.group, outcome)
         if isinstance(outcome, BrokerError):
             self._dead_letters.later(self._dying)
         else:

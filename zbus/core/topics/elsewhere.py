@@ -47,7 +47,7 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.port: Port | None = None
-        self.missing: set[str] = set()  # those that were found not to exist; in lower case
+        self.missing: set[str] = set()  # dead-letter topics that do not exist; in lower case
 
     def has(self, name: str) -> bool:
         return self.port is not None and self.port.has(name)
@@ -65,7 +65,7 @@ class Elsewhere:
         self.port.check(topic, origin, Calling(done))
 
     def note(self, topic: str, outcome: Outcome) -> None:
-        """What a put into a topic came to."""
+        """What a put into a dead-letter topic came to."""
         if not isinstance(outcome, BrokerError):
             self.missing.discard(topic.lower())
         elif outcome.refusal is Refusal.TOPIC_UNKNOWN:
