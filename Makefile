@@ -171,7 +171,8 @@ crash-workers: $(VENV)/test.stamp ## kill -9 workers of a server, and their pare
 	$(BIN)/python -m tests.process.worker_kills --seconds $(SECONDS) $(ARGS)
 
 check-workers: WORKERS ?= 3
-check-workers: $(VENV)/test.stamp ## Run the tests of real processes against servers of WORKERS=3 processes (15 minutes)
+check-workers: $(VENV)/test.stamp ## Run the tests of clients with requests at random workers, and those of real processes with WORKERS=3 (20 minutes)
+	$(BIN)/python -m pytest -p tests.workers.random_edges -n 2 tests/dialects tests/conformance
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -p tests.process.several_workers -n 2 --dist loadfile tests/process $(ARGS)
 
 disk-full: CYCLES ?= 100

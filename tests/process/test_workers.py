@@ -140,6 +140,9 @@ def test_other_ways_to_ask(topic: str, broker: BrokerProcess, wire: Wire) -> Non
     assert wire.sock.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
     wire.send(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
     assert wire.read().status == 200
+    without = broker.connect()
+    without.send(f"POST /{topic} HTTP/1.0\r\nhost: localhost\r\n\r\n".encode())
+    assert without.read().status == 411, "its body might end with the connection"
     large = os.urandom(1 << 20)
     assert wire.get(f"/{topic}", body=large).status == 200
     assert [wire.get(f"/{topic}?cmd=consume").body for _ in range(2)] == [b"abcde", large]
@@ -316,6 +319,38 @@ def test_a_websocket_that_closes_is_answered(broker: BrokerProcess, wire: Wire) 
     assert socket.read_close()[0] == 1000
 
 
+def test_a_call_that_waits_is_told_before_a_websocket_closes(wire: Wire) -> None:
+    topics = [f"rpc{time.time_ns()}{{{topic}}}" for topic in TOPICS]
+    for topic in topics:
+        assert wire.get(f"/{topic}?cmd=declare&rpc=true").status == 200
+    socket = WebSocket(wire)
+    for topic in topics:
+        socket.tell({"cmd": "produce", "topic": topic, "id": topic, "body": "x"})
+    socket.close()
+    assert {(told["id"], told["status"]) for told in (socket.read_json() for _ in topics)} == {
+        (topic, 504) for topic in topics
+    }
+    assert socket.read_close()[0] == 1000
+
+
+def test_a_stream_needs_a_connection_on_which_nothing_waits(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    """A message for who waits must not be lost because a stream is all that is told."""
+    empty(broker)
+    for waits, streams in ((TOPICS[n - 1], TOPICS[n]) for n in range(3)):
+        client = broker.connect()
+        assert client.get(f"/{TOPICS[0]}?cmd=query").status == 200
+        client.send(request("/", "cmd: consume", f"topic: {waits}", "id: waits"))
+        accept = "accept: text/event-stream"
+        client.send(request("/", "cmd: consume", f"topic: {streams}", "id: streams", accept))
+        refusal = client.read()
+        assert (refusal.status, refusal.headers["id"]) == (400, "streams")
+        assert broker.get(f"/{waits}", body=b"x").status == 200
+        assert client.read().body == b"x"
+        client.close()
+
+
 def test_a_node_of_semq_is_sent_messages(broker: BrokerProcess, wire: Wire) -> None:
     """Over a connection that stays where it came in; not all that nodes say is answered."""
     assert broker.get("/_stats").status == 200
@@ -458,7 +493,7 @@ def test_one_server_to_the_outside(broker: BrokerProcess, wire: Wire) -> None:
     follower = broker.connect()
     follower.send(request("/", "cmd: track_sub", "id: 1"))
     told = follower.read()
-    assert told.headers["cmd"] == "track_pub"
+    assert (told.headers["cmd"], "id" in told.headers) == ("track_pub", False)
     name = f"new{time.time_ns()}"
     assert wire.get(f"/{name}?cmd=declare").status == 200
     while name.encode() not in told.body:

@@ -109,7 +109,7 @@ class Forwarder:
             return self.router.refuse(head, refusal)
         worker = self.worker_of(place)
         if worker == self.own:
-            return self.router.plan(head)
+            return self._alone(replies, head, self.router.plan(head))
         head.origin = None  # its shape is learned by the worker that does it
         binds = not isinstance(place, AtTopic) or place.binds
         return self._alone(replies, head, Forward(self, worker, head, replies, binds))
@@ -122,8 +122,13 @@ class Forwarder:
     def _alone(self, replies: Replies, head: Head, plan: Plan) -> Plan:
         """The plan, or one that is refused where something else is open."""
         if replies is Replies.ALONE:
-            return Alone(plan, self.router.refuse(head, NOT_ALONE))
+            return Alone(plan, self.router.refuse(head, NOT_ALONE), self._is_asking)
         return plan
+
+    def _is_asking(self, peer: Connection) -> bool:
+        """What other workers say to this client may be no answer to what it asks next."""
+        client = self._clients.get(peer)
+        return client is not None and any(kind in LOOSE for _, kind in client.visits)
 
     def move(self, link: SocketConnection, data: bytes) -> bool:
         """Give a client to the worker that all of its last requests were for, if its next one is,
@@ -319,7 +324,7 @@ class Forward:
         self._alone = replies is Replies.ALONE
         self.worker = worker
         self._start = request_start(head)
-        self._takes_body = head.method in BODIES
+        self._takes_body = head.method in BODIES and not head.open_ended
         self._knows_ids = replies is Replies.BY_ID
         self._kind = Kind.LOOSE if replies is Replies.LOOSE else Kind.ONE_EACH
         if head.method == b"HEAD":

@@ -150,8 +150,8 @@ class _Following:
         """A worker that has ended has no topics until it is asked again, by a client that comes
         again."""
         peer = self._peer
-        if peer.closed or peer.leaving:
-            return
+        if peer.closed or peer.leaving or (response and peer.heartbeat is not None):
+            return  # a stream has the connection for itself
         if response is None:
             peer.closing = peer.broken = True
             peer.write(b"")
@@ -159,8 +159,7 @@ class _Following:
         self._newest[worker] = response
         if len(self._newest) == self._door.count:
             answers = [self._newest[worker] for worker in range(self._door.count)]
-            peer.write(self._gather.compose(self._id, answers))
-            self._id = b""  # what comes later answers no request
+            peer.write(self._gather.compose(b"", answers))  # a push, the first one, too
 
     def _left(self, peer: Connection) -> None:
         for part in self._parts:
@@ -216,7 +215,8 @@ class _Streaming(_Following):
         _, body = self._place.merge([Response(200, {}, body) for body in bodies])
         if part is not None:
             body = msgspec.json.encode({**msgspec.json.decode(body), self._place.part: part})
-        self._peer.write(b"event: %b\nid: %d\ndata: %b\n\n" % (kind, self._sent, body))
+        retry = b"" if self._sent else b"retry: %b\n" % lines.get(b"retry", b"1000")
+        self._peer.write(b"%bevent: %b\nid: %d\ndata: %b\n\n" % (retry, kind, self._sent, body))
         self._sent += 1
 
 

@@ -46,7 +46,7 @@ class Seek:
         self.head_only = head.method == b"HEAD"
         self._plan = plan
         self._start = start
-        self._takes_body = head.method in BODIES
+        self._takes_body = head.method in BODIES and not head.open_ended
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         door, place = self.door, self.place

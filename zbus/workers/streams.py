@@ -3,6 +3,7 @@ open, and what is asked behind it waits until it is answered, and is dropped if 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from zbus.edge.connection import Connection, Plan, Reply
@@ -17,14 +18,17 @@ class Alone:
     """Plan of a request for a stream, which takes its connection: one on which something is open is
     told so here, as one process would."""
 
-    __slots__ = ("_refusal", "plan")
+    __slots__ = ("_is_asking", "_refusal", "plan")
 
-    def __init__(self, plan: Plan, refusal: Plan) -> None:
+    def __init__(self, plan: Plan, refusal: Plan, is_asking: Callable[[Connection], bool]) -> None:
+        """`is_asking`: other workers may have something to say that this one does not wait for."""
         self.plan = plan
         self._refusal = refusal
+        self._is_asking = is_asking
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
-        plan = self._refusal if peer.open_tickets or peer.turns else self.plan
+        busy = peer.open_tickets or peer.turns or self._is_asking(peer)
+        plan = self._refusal if busy else self.plan
         plan.run(peer, id, body)
 
 

@@ -17,12 +17,14 @@ from zbus.server.loop.loop import Loop
 from zbus.wire.errors import WireError
 from zbus.wire.heads.head import Head
 from zbus.wire.replies import encode_reply
-from zbus.workers.frames import FrameUpstream
+from zbus.wire.websocket import CLOSE, encode_frame
+from zbus.workers.frames import FrameUpstream, mask
 from zbus.workers.upstream import Answers, Upstream
 
 BODIES: Final = frozenset((b"PATCH", b"POST", b"PUT"))
 """Methods of requests that say how long their bodies are, also if these are empty."""
 
+_LEAVES: Final = (1_000).to_bytes(2, "big")
 _GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
 _RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
 _ID: Final = re.compile(rb"\r\nid: ([^\r]*)\r\n")
@@ -264,6 +266,8 @@ class Visit:
             self._forwarder.loop.drop(upstream)
         else:  # when all that it has asked is sent
             self._last_asked = True
+            if self.kind is Kind.FRAMES:  # what waits there, such as a call, is answered before it
+                upstream.write(mask(encode_frame(CLOSE, _LEAVES)))
             if self.kind in LOOSE:
                 self._sees_off = True
                 self.peer.open_tickets += 1
