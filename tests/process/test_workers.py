@@ -395,6 +395,25 @@ def test_a_stream_of_figures(broker: BrokerProcess, wire: Wire) -> None:
     assert came.count(b"HTTP/1.1 200") == came.count(b"event: stats") == 1
 
 
+def test_a_stream_that_was_read_and_is_left_leaves_nothing(broker: BrokerProcess) -> None:
+    def descriptors() -> list[int]:
+        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in workers(broker)]
+
+    assert all(broker.get(f"/{topic}?cmd=query").status == 200 for topic in TOPICS)
+    before = descriptors()
+    for target in ("/_stats", f"/{TOPICS[0]}?cmd=consume", f"/{TOPICS[1]}?cmd=consume"):
+        reader = broker.connect()
+        reader.send(request(target, "accept: text/event-stream"))
+        came = b""
+        while b"retry: 1000" not in came:
+            came += reader.sock.recv(65_536)
+        reader.sock.shutdown(SHUT_WR)
+        while reader.sock.recv(65_536):
+            pass
+        reader.close()
+    eventually(lambda: sum(descriptors()) <= sum(before))
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_stream_is_alone_on_its_connection(topic: str, broker: BrokerProcess, wire: Wire) -> None:
     """Else it is refused, and what was asked before it is answered first."""

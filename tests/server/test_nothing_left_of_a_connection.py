@@ -56,6 +56,7 @@ AMID = {
     "a call": ask("/R/method/1", "id: 1"),
     "calls": ask("/R/method/1") * 20,
     "a stream": ask("/T?cmd=consume", "accept: text/event-stream"),
+    "a stream of figures": ask("/_stats", "accept: text/event-stream"),
     "following a tracker": ask("/", "cmd: track_sub"),
     "a websocket": handshake(),
     "a pull on a websocket": handshake() + frame(1, WAITS),
@@ -142,6 +143,20 @@ def turns(tmp_path: Path) -> Iterator[Turns]:
     yield turns
     gc.enable()
     turns.server.close()
+
+
+@pytest.mark.parametrize("target", ["/_stats", "/T?cmd=consume", "/T/g?cmd=consume"])
+def test_a_reader_that_has_read_all_and_hangs_up(turns: Turns, target: str) -> None:
+    """The system does not say that it takes no more."""
+    client = turns.connect(ask("/T/g?cmd=declare"), ask(target, "accept: text/event-stream"))
+    came = b""
+    while b"retry: 1000" not in came:
+        came += turns.receive(client)
+    turns.run()
+    with suppress(BlockingIOError):
+        client.recv(1 << 20)
+    client.close()
+    turns.gone()
 
 
 @pytest.mark.parametrize("amid", AMID)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from zbus.dialects.zbus.request.event_stream import HEARTBEAT, RETRY
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.edge.connection import Connection, Reply
 from zbus.edge.places import Everywhere
@@ -190,12 +191,19 @@ class _Streaming(_Following):
         else:
             super().came(worker, None)
 
+    def _left(self, peer: Connection) -> None:
+        super()._left(peer)
+        if self._head is not None:
+            self._head = None
+            peer.end_stream()
+
     def began(self, head: bytes) -> None:
         peer = self._peer
         if self._head is None and self._reply.open:
             self._head, self._reply.open = head, False
             self._reply.send(head)
-            peer.begin_stream(b":\n\n")
+            peer.begin_stream(HEARTBEAT)
+            peer.write(RETRY + b"\n")
 
     def event(self, worker: int, event: bytes) -> None:
         """One event of a worker's stream."""

@@ -108,7 +108,8 @@ class Stats:
         follower.next_ms = self._broker.now_ms + follower.interval_ms
 
     def _left(self, peer: Connection) -> None:
-        self._followers.pop(peer, None)
+        if self._followers.pop(peer, None) is not None:
+            peer.end_stream()
         used = {id(follower.rows) for follower in self._followers.values()}
         self._shared = {view: rows for view, rows in self._shared.items() if id(rows) in used}
 
@@ -124,7 +125,6 @@ class Stats:
         peer, now_ms = follower.peer, self._broker.now_ms
         if not follower.may(now_ms):
             self._left(peer)
-            peer.end_stream()
         elif now_ms >= follower.next_ms and not (peer.stalled or peer.out_bytes):
             topics, follower.number = follower.rows.since(follower.number, DELTA_BYTES_MAX)
             self._write(follower, b"delta", topics)
