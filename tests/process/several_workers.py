@@ -49,7 +49,6 @@ SKIPPED: Final = {
     "test_openapi.py::test_the_whole": "it asks for what is answered with 409",
     "test_websocket.py::test_a_handshake_behind_a_pull_that_waits": PINGS,
     "test_stats.py::test_a_stream_goes_on": ORDER,
-    "test_stats.py::test_a_connection_is_ended": ORDER,
 }
 """Files, tests of one, or rows of one; and why they are not run."""
 

@@ -65,7 +65,8 @@ def test_a_client_of_several_workers_is_one_row() -> None:
     visits = row("0001-x", reads=reads[0], user="eve", waitingRequests=1, inBytes=99)
     own = row("0001-x", reads=reads[1], waitingRequests=1)
     of_itself = row("0001-x", inBytes=98)
-    _, body = merge_pages(answers([visits, row("0000-z")], [own, of_itself], [row("0002-y")]))
+    gone = row("0001-z", reads=reads[0])
+    _, body = merge_pages(answers([visits, row("0000-z"), gone], [own, of_itself], [row("0002-y")]))
     assert msgspec.json.decode(body) == [
         row("0000-z"),
         row("0001-x", reads=[*reads[1], *reads[0]], user="eve", waitingRequests=1, heldBytes=3),

@@ -65,9 +65,11 @@ def merge_pages(responses: Sequence[Response]) -> Merged:
             if not end or row["id"] <= end:
                 (own if row["id"].startswith(maker) else others).append(row)
     clients: dict[str, dict[str, Any]] = {}
+    for row in own:
+        clients.setdefault(row["id"], row)
     for row in [*own, *others]:
-        client = clients.setdefault(row["id"], row)
-        if client is not row:
+        client = clients.get(row["id"], row)
+        if client is not row:  # else it is the client, or is of one that has gone
             client["reads"] += row["reads"]
             client["heldBytes"] += row["heldBytes"]
             client["waitingRequests"] = max(client["waitingRequests"], row["waitingRequests"])

@@ -14,6 +14,7 @@ from zbus.dialects.zbus.replies import JSON, Answered, NativeReply, forbidden_te
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.settings import Running
 from zbus.edge.connection import Connection
+from zbus.edge.places import MAKER_DIGITS
 from zbus.protocol import documents
 
 _COUNT_DEFAULT = 100
@@ -39,10 +40,16 @@ def connections(dialect: Context, params: Params) -> Answered:
 
 def _list(reply: NativeReply, count: int, after: bytes) -> Iterator[int]:
     broker, running = reply.dialect.broker, reply.dialect.settings.running
+    sessions = broker.sessions
     visitors = {} if running is None else running.visitors
-    # A client's own connection comes before those on its behalf, which are told under its id.
-    known = [(visitors.get(id, id), id in visitors, id) for id in broker.sessions]
-    known = sorted(each for each in known if each[0] > after)
+    # A client's own connection comes before those on its behalf, which are told under its id, and
+    # not if it has gone, as far as that is known here.
+    known = [(visitors.get(id, id), id in visitors, id) for id in sessions]
+    known = sorted(
+        (client, is_visitor, id)
+        for client, is_visitor, id in known
+        if client > after and (client[:MAKER_DIGITS] != id[:MAKER_DIGITS] or client in sessions)
+    )
     ids = sorted({each[0] for each in known})
     end = ids[count - 1] if len(ids) > count else b""
     yield len(known) // 20
@@ -50,7 +57,7 @@ def _list(reply: NativeReply, count: int, after: bytes) -> Iterator[int]:
     for client, _, id in known:
         if end and client > end:
             break
-        peer = broker.sessions.get(id)
+        peer = sessions.get(id)
         if isinstance(peer, Connection):  # it may have gone meanwhile
             rows.append(_json(describe(peer, client, running, broker.now_ms)))
             yield _ROW_WORK
