@@ -648,6 +648,30 @@ def test_a_parent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None
         assert again.get("/?cmd=ping").status == 200
 
 
+def test_a_backup_is_restored_for_as_many(tmp_path: Path) -> None:
+    """It is made while the server runs; what is restored starts with as many workers, and with no
+    shard missing."""
+    data, backup, new = tmp_path / "data", tmp_path / "backup", tmp_path / "new"
+    with server(tmp_path) as broker:
+        for topic in TOPICS:
+            assert broker.get(f"/{topic}?cmd=declare").status == 200
+            assert broker.get(f"/{topic}", body=topic.encode()).status == 200
+        verified = run_zbus("verify", "--data-dir", data)
+        assert verified.returncode == 3
+        assert f"{data} is in use by another process (pid {broker.process.pid})" in verified.stderr
+        assert run_zbus("backup", "--data-dir", data, backup).returncode == 0
+    assert run_zbus("restore", "--data-dir", new, backup).returncode == 0
+    with BrokerProcess(new, "--workers", str(WORKERS)) as restored:
+        found = [restored.get(f"/{topic}?cmd=consume").body for topic in TOPICS]
+        assert found == [topic.encode() for topic in TOPICS]
+    for workers, text in ((1, "start with --workers 3"), (2, "start with --workers 3")):
+        refused = run_serve("--port", "0", "--data-dir", str(new), "--workers", str(workers))
+        assert (refused.returncode, text in refused.stderr) == (3, True), refused.stderr
+    (new / "shard=1").rename(tmp_path / "lost")
+    refused = run_serve("--port", "0", "--data-dir", str(new), "--workers", str(WORKERS))
+    assert (refused.returncode, "shard=1 is missing" in refused.stderr) == (3, True), refused.stderr
+
+
 def test_the_end(tmp_path: Path) -> None:
     """What is open is answered."""
     broker = server(tmp_path)
