@@ -273,6 +273,13 @@ class Forwarder:
         if client is not None:
             client.visits.pop((visit.worker, visit.kind), None)
 
+    def stop(self) -> None:
+        """All workers end. Before a WebSocket is told so, it is told what others have to say."""
+        for client in self._clients.values():
+            for visit in client.visits.values():
+                if visit.kind is Kind.FRAMES:
+                    visit.count_as_ticket()
+
     def see_off(self, peer: Connection) -> None:
         """The client is gone, or sends no more."""
         client = self._clients.pop(peer, None)

@@ -223,8 +223,7 @@ class _Streaming(_Following):
         _, body = self._place.merge([Response(200, {}, body) for body in bodies])
         if part is not None:
             body = msgspec.json.encode({**msgspec.json.decode(body), self._place.part: part})
-        retry = b"" if self._sent else b"retry: %b\n" % lines.get(b"retry", b"1000")
-        self._peer.write(b"%bevent: %b\nid: %d\ndata: %b\n\n" % (retry, kind, self._sent, body))
+        self._peer.write(b"event: %b\nid: %d\ndata: %b\n\n" % (kind, self._sent, body))
         self._sent += 1
 
 

@@ -85,10 +85,11 @@ class Worker(Server):
         return self._shared.secret
 
     def _accept(self, assembly: Assembly, limits: ConnectionLimits) -> None:
-        loop = self.loop
-        loop.open_acceptor(_Orphaned(self._life, loop), self._life)
-        known = self.running.visitors
-        open_sockets(assembly, loop, self._shared, self._number, self._session_id, limits, known)
+        loop, shared, known = self.loop, self._shared, self.running.visitors
+        forwarder = open_sockets(
+            assembly, loop, shared, self._number, self._session_id, limits, known
+        )
+        loop.open_acceptor(_End(self._life, loop, forwarder), self._life)
         super()._accept(assembly, limits)
 
     def _keeps(self, topic: str) -> bool:
@@ -120,7 +121,7 @@ def open_sockets(
     session_id: Callable[[], bytes],
     limits: ConnectionLimits,
     visitors: dict[bytes, bytes],
-) -> None:
+) -> Forwarder:
     """To and from other workers: what their clients ask here, connections that are handed over,
     what clients of this one ask elsewhere, and what its broker puts there."""
     router, relay, given = assembly.front, shared.relays[number], shared.takers[number]
@@ -130,22 +131,26 @@ def open_sockets(
     loop.open_acceptor(listener, relay)
     giver = Giver(shared.taker_paths, number)
     loop.open_acceptor(Taker(given, assembly, loop, session_id, limits, giver), given)
-    assembly.planner = Forwarder(router, assembly.heads, loop, number, shared.paths, giver)
+    forwarder = Forwarder(router, assembly.heads, loop, number, shared.paths, giver)
+    assembly.planner = forwarder
     assembly.kind = Guest
+    return forwarder
 
 
-class _Orphaned:
-    """The parent has ended, so its workers do."""
+class _End:
+    """The parent has ended, so its workers do; or this one was asked to."""
 
-    def __init__(self, life: socket.socket, loop: Loop) -> None:
+    def __init__(self, life: socket.socket, loop: Loop, forwarder: Forwarder) -> None:
         self._loop = loop
         self._life = life
+        self._forwarder = forwarder
 
     def accept(self) -> None:
         self._loop.stop()
 
     def close(self) -> None:
         self._loop.watch_acceptor(self, self._life, False)
+        self._forwarder.stop()
 
 
 def run_worker(

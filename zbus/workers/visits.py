@@ -269,9 +269,14 @@ class Visit:
             if self.kind is Kind.FRAMES:  # what waits there, such as a call, is answered before it
                 upstream.write(mask(encode_frame(CLOSE, _LEAVES)))
             if self.kind in LOOSE:
-                self._sees_off = True
-                self.peer.open_tickets += 1
+                self.count_as_ticket()
             self._forwarder.loop.output.held[upstream] = None
+
+    def count_as_ticket(self) -> None:
+        """The client waits until the other worker has said all."""
+        if not self._sees_off:
+            self._sees_off = True
+            self.peer.open_tickets += 1
 
     def _end_client(self) -> None:
         """It knows its answers by id, or is amid a stream: it has to come again."""
