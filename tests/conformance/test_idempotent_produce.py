@@ -19,6 +19,7 @@ from tests.conformance.dialogue import (
     refused,
     restart,
 )
+from tests.conformance.websocket_client import upgraded
 from zbus.testing.world import HeldJournal
 from zbus.units import DURATIONS
 
@@ -133,6 +134,14 @@ class TestKey:
                 asked = http(f"/T?idempotency-key={form}", body=b"x", method="POST")
                 assert refused(client, asked) == (400, OWN_KEY)
         assert depth(client) == 10
+
+    def test_over_a_websocket(self) -> None:
+        world, client = declared("T")
+        socket = upgraded(world.connect())
+        for line in ("idempotency-key: zb:1", "idempotent: 1"):
+            reply = socket.request(cmd("produce", "topic: T", "id: zb:1", line, body=b"x"))
+            assert (reply.status, reply.body.decode()) == (400, OWN_KEY)
+        assert depth(client) == 0
 
     def test_of_batches_and_of_what_is_staged(self) -> None:
         _, client = declared("T")
