@@ -42,11 +42,13 @@ class Hand:
 
 
 class GroupBook:
-    """A group with acknowledgements. `front`: what a client holds goes back when it leaves."""
+    """A group with acknowledgements. `front`: what a client holds goes back when it leaves. `dies`:
+    what is delivered twice and not acknowledged is a dead letter, in a topic of any worker."""
 
-    def __init__(self, name: str, front: bool) -> None:
+    def __init__(self, name: str, *, front: bool = False, dies: bool = False) -> None:
         self.name = name
         self.front = front
+        self.dies = dies
         self.acking: set[Place] = set()
         self.acked: dict[Place, int] = {}  # by the moment at which it was known
         self.hands: dict[Place, Hand] = {}
@@ -73,6 +75,7 @@ class Book:
         self.now_ms = now_ms
         self.moment = 0
         self.topics: list[TopicBook] = []
+        self.dead: set[str] = set()  # bodies of dead letters, when all is read
         self.faults: dict[int, int] = defaultdict(int)  # of each worker, the last one's moment
 
     def next(self) -> int:
@@ -162,10 +165,20 @@ class Book:
             self.check(before < offset, f"{topic.name} has {body} before {other}, sent before it")
             last[*sent.line, partition] = offset, body
 
+    def read_dead(self, log: dict[Place, str]) -> None:
+        """All dead letters. One group of each topic makes some."""
+        for place, body in log.items():
+            known = any(body in topic.sent for topic in self.topics)
+            self.check(known, f"{body[:8]}, which nobody put, is dead at {place}")
+            self.check(body not in self.dead, f"{body[:8]} is dead twice, again at {place}")
+            self.dead.add(body)
+
     def drained(self, topic: TopicBook, group: GroupBook, came: list[Place]) -> None:
         """All that was left for a group, when nobody held anything."""
         name = f"{topic.name}/{group.name}"
         self.check(len(came) == len(set(came)), f"{name} gave something twice")
-        for place in topic.places:
-            done = place in group.acking or place in came
-            self.check(done, f"{name}: {topic.places[place]} at {place} never came")
+        for place, body in topic.places.items():
+            dead, left = group.dies and body in self.dead, place in came
+            self.check(not (dead and left), f"{name}: {body[:8]} at {place} is dead, and came")
+            done = place in group.acking or left or dead
+            self.check(done, f"{name}: {body[:8]} at {place} never came")

@@ -24,6 +24,7 @@ from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 from zbus.testing.simulation.network import Connection
 from zbus.workers.forwarding import Forwarder
+from zbus.workers.inner_puts import InnerPuts
 from zbus.workers.server import Shared, open_sockets
 
 WORKERS: Final = 3
@@ -69,6 +70,10 @@ class WorkerProcess(Process):
         super()._upkeep()
         if self.listener is not None:
             self.listener.resume()
+
+    @property
+    def inner_puts(self) -> InnerPuts:
+        return cast(InnerPuts, self.broker.elsewhere.port)
 
     @property
     def forwarder(self) -> Forwarder:
@@ -210,26 +215,28 @@ class Server:
 
     def settle(self) -> None:
         """All is done that can be done at this time."""
-        for _ in range(_TURNS_MAX):
+        for number in range(_TURNS_MAX):
             self.begin_ended()
             busy = self.move_bytes()
             for node in self.nodes:
-                if node.runs:
-                    busy = self._settle(node) or busy
-            if not busy:
+                if node.runs and (not number or self._busy(node)):
+                    self._settle(node)
+                    busy = True
+            if number and not busy:
                 return
         raise AssertionError("the workers do not come to rest")
 
-    def _settle(self, node: Node) -> bool:
-        """Whether there is more to do."""
-        process = node.running
+    def _settle(self, node: Node) -> None:
         with self._within(node):
-            process.work()
+            node.running.work()
         self.turn(node)
-        if node.process is not process:
-            return True
-        busy = process.post.signalled or process.ready.wait(0, 1) or process.is_due()
-        return bool(busy) or process.works
+
+    def _busy(self, node: Node) -> bool:
+        """Whether there is something to do."""
+        process = node.running
+        loop = process.loop
+        asked = process.post.signalled or process.ready.wait(0, 1) or loop._is_due()
+        return bool(asked or loop.ready or loop._queue or loop._leaving) or process.works
 
     def next_due(self) -> int | None:
         """When something happens by itself, next."""
@@ -259,25 +266,40 @@ class Server:
     # -- what is left -------------------------------------------------------------------------
 
     def left_over(self) -> list[str]:
-        """What is there although all clients have left."""
-        found = [f"{len(self.system.pipes)} sockets between workers"] if self.system.pipes else []
+        """What is there although all clients have left. A broker that has put something into topics
+        of another worker keeps its connection to that."""
+        roads = [
+            (node.number, other, road)
+            for node in self.nodes
+            for other, road in enumerate(node.running.inner_puts._roads)
+        ]
+        found = [f"{len(self.system.pipes)} sockets between workers"]
+        found = (
+            found
+            if len(self.system.pipes) > sum(road._upstream is not None for _, _, road in roads)
+            else []
+        )
+        found += [f"puts from {one} to {other}" for one, other, road in roads if road.held_bytes]
         for node in self.nodes:
-            process, name = node.running, f"worker {node.number}"
+            process, number = node.running, node.number
+            inner = sum(
+                (one == number) + (other == number) for one, other, road in roads if road._upstream
+            )
             memory = process.broker.memory_use()
-            handles = [one for one in self.system.handles.values() if one.owner == node.number]
+            handles = [one for one in self.system.handles.values() if one.owner == number]
             parts = {
-                "connections": len(process.loop.links),
+                "connections": len(process.loop.links) - inner,
                 "connections of clients": process.limits._open,
                 "clients of other workers": len(process.forwarder._clients),
                 "unanswered requests": sum(process.forwarder.unanswered),
-                "visitors": len(process.visitors),
+                "visitors": len([id for id in process.visitors.values() if id]),
                 "pulls": memory.pulls,
                 "calls": memory.calls,
-                "sockets": len([one for one in handles if one.inner is not None]),
+                "sockets": len([one for one in handles if one.inner is not None]) - inner,
                 "waiting connections": len(node.door.waiting) + len(node.relay.waiting),
                 "connections on their way": len(node.given.messages),
             }
-            found += [f"{name}: {count} {what}" for what, count in parts.items() if count]
+            found += [f"worker {number}: {count} {what}" for what, count in parts.items() if count]
         return found
 
 

@@ -51,10 +51,11 @@ class Work:
                 name,
                 WORKERS,
                 random.choice((1, 1, 2)),
-                [GroupBook("kept", front=False), GroupBook("back", front=True)],
+                [GroupBook("kept"), GroupBook("back", front=True), GroupBook("dies", dies=True)],
             )
             for name in names
         ]
+        self.dead = TopicBook(f"dead{random.randrange(9)}", WORKERS, 1, [])
         self._calls = [TopicBook(f"{CALLS}{number}", WORKERS, 1, []) for number in range(2)]
         # Topics that come and go: whether each is there, None = not known; and who asks for what.
         self._made: dict[str, tuple[bool | None, Request | None]] = {}
@@ -104,9 +105,8 @@ class Work:
 
     # -- topics -------------------------------------------------------------------------------
 
-    def declare(self, caller: Caller, topic: TopicBook) -> list[Request]:
+    def declare(self, caller: Caller, topic: TopicBook) -> None:
         """All of it, before anything else happens."""
-        found = []
         for group in topic.groups:
             headers = {
                 "consume_group": group.name,
@@ -115,16 +115,16 @@ class Work:
                 "group_lease": str(LEASE_MS),
                 "group_on_loss": "front" if group.front else "keep",
             }
-            found.append(self._ask(caller, "declare", topic, headers, b"", self._declared))
-        return found
+            if group.dies:
+                headers |= {"group_max_attempts": "2", "group_dead_letter": self.dead.name}
+            self._ask(caller, "declare", topic, headers, b"", self._declared)
 
-    def declare_all(self, caller: Caller) -> None:
-        for topic in self._book.topics:
-            self.declare(caller, topic)
+    def declare_first(self, caller: Caller) -> None:
+        """What others name."""
+        self._ask(caller, "declare", self.dead, {}, b"", self._declared)
         for topic in self._calls:
-            self._ask(
-                caller, "declare", topic, {"rpc": "true", "durability": "disk"}, b"", self._declared
-            )
+            headers = {"rpc": "true", "durability": "disk"}
+            self._ask(caller, "declare", topic, headers, b"", self._declared)
 
     def _declared(self, request: Request, reply: Reply) -> None:
         self.expect(request, reply, 200)

@@ -20,7 +20,7 @@ from typing import Final
 
 from tests.simulation.model import Violation
 from tests.simulation.semq import _Log
-from tests.simulation.workers.book import LEASE_MS, Book, Place
+from tests.simulation.workers.book import LEASE_MS, Book, GroupBook, Place, TopicBook
 from tests.simulation.workers.caller import FORMS, Caller, Request
 from tests.simulation.workers.follower import Follower
 from tests.simulation.workers.server import Node, Server, small
@@ -116,7 +116,10 @@ class WorkersSimulation:
         """All workers run, and all topics are there."""
         self.server.begin_ended()
         caller = self._connect("ids")
-        self.work.declare_all(caller)
+        self.work.declare_first(caller)
+        self._answer(caller)
+        for topic in self.book.topics:
+            self.work.declare(caller, topic)
         self._answer(caller)
         self._leave()
 
@@ -443,8 +446,10 @@ class WorkersSimulation:
         self._leave()
         for _ in range(3):
             self._ask_all_over()
+            if self._limited:
+                self._leave()
         self._leave()
-        self.server.advance(1_000)
+        self.server.advance(3_000)
         self.book.check(not (left := self.server.left_over()), f"left over: {left}")
         self.server.advance(2 * LEASE_MS)
         self._read_out()
@@ -463,27 +468,41 @@ class WorkersSimulation:
         self.book.check(caller in self.callers, f"{caller.name} is disconnected")
 
     def _read_out(self) -> None:
+        caller = self._connect("ids", 1 << 24)
+        left = self._drain(caller)
         for topic in self.book.topics:
-            log: dict[Place, str] = {}
-            caller = self._connect("ids", 1 << 24)
-            while True:
-                before = len(log)
-                self.work.read(caller, topic, log)
-                self._answer(caller)
-                if len(log) == before:
-                    break
+            log = self._read(caller, topic)
             self.book.read_out(topic, log)
             self.counts["messages"] += len(log)
-            for group in topic.groups:
+        self.book.read_dead(self._read(caller, self.work.dead))
+        self.counts["dead letters"] += len(self.book.dead)
+        for topic, group, came in left:
+            self.book.drained(topic, group, came)
+            self.counts["acks"] += len(group.acked)
+        self._leave()
+        self.book.check(not (found := self.server.left_over()), f"left over: {found}")
+        self.say(f"the end: {sorted(self.counts.items())}")
+
+    def _read(self, caller: Caller, topic: TopicBook) -> dict[Place, str]:
+        """All of a log."""
+        log: dict[Place, str] = {}
+        before = -1
+        while len(log) > before:
+            before = len(log)
+            self.work.read(caller, topic, log)
+            self._answer(caller)
+        return log
+
+    def _drain(self, caller: Caller) -> list[tuple[TopicBook, GroupBook, list[Place]]]:
+        """All that groups have left, which is acknowledged."""
+        left: list[tuple[TopicBook, GroupBook, list[Place]]] = []
+        for topic in self.book.topics:
+            for group in topic.groups:  # one after another: a client that is sent much gets no more
                 came: list[Place] = []
-                while True:
+                before = -1
+                while len(came) > before:
                     before = len(came)
                     self.work.drain(caller, topic, group, came)
                     self._answer(caller)
-                    if len(came) == before:
-                        break
-                self.book.drained(topic, group, came)
-                self.counts["acks"] += len(group.acked)
-            self._leave()
-        self.book.check(not (left := self.server.left_over()), f"left over: {left}")
-        self.say(f"the end: {sorted(self.counts.items())}")
+                left.append((topic, group, came))
+        return left
