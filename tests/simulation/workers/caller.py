@@ -52,6 +52,7 @@ class Caller:
         self.name = f"{form} client {number}"
         self.book = book
         self.began = book.next()
+        self.topic: TopicBook | None = None  # for now: it puts, and does nothing else
         self.unsent = bytearray(HANDSHAKE if form == "socket" else b"")
         self.by_id: dict[str, Request] = {}
         self.in_order: deque[Request] = deque()

@@ -38,7 +38,9 @@ class Framed(Connection):
             if end < 0:
                 return b""
             if not came.startswith(b"HTTP/1.1 101 "):
-                return bytes(came)  # it is refused
+                found = bytes(came)  # it is refused
+                came.clear()
+                return found
             del came[: end + 4]
             self._open = True
         while len(came) >= 2:

@@ -188,11 +188,11 @@ class Server:
 
     # -- what happens to it -------------------------------------------------------------------
 
-    def connect(self, room_bytes: int) -> Connection:
-        """A new connection, which the system gives to a worker that may not run."""
+    def connect(self, room_bytes: int, node: Node | None = None) -> Connection:
+        """A new connection, which the system gives to any worker, also one that does not run."""
         self._connected += 1
         inner = Plain(self._connected, room_bytes)
-        self.random.choice(self.nodes).door.waiting.append(inner)
+        (node or self.random.choice(self.nodes)).door.waiting.append(inner)
         return Connection(inner, f"connection {self._connected}")
 
     def turn(self, node: Node) -> None:

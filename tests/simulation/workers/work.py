@@ -62,6 +62,11 @@ class Work:
 
     def ask(self, caller: Caller) -> None:
         """One request of any kind."""
+        if caller.topic is not None:
+            if self._random.random() < 0.1:
+                caller.topic = self._random.choice(self._book.topics)
+            self._put(caller, caller.topic)
+            return
         kind = self._random.choices(
             ("put", "again", "take", "batch", "ack", "nack", "look", "all", "call", "make"),
             (40, 8, 26, 8, 18, 4, 6, 3, 7, 3),

@@ -216,7 +216,9 @@ class WorkersSimulation:
         random = self.random
         asking = [caller for caller in self.callers if caller.stays]
         if not asking or random.random() < 0.05:
-            asking.append(self._connect(random.choice(FORMS)))
+            caller = self._connect(random.choice(FORMS))
+            caller.topic = random.choice((None, None, random.choice(self.book.topics)))
+            asking.append(caller)
         if len(self.followers) < 4 and random.random() < 0.02:
             self._follow()
         if random.random() < 0.85:
@@ -449,7 +451,7 @@ class WorkersSimulation:
             if self._limited:
                 self._leave()
         self._leave()
-        self.server.advance(3_000)
+        self.server.advance(SERVED_MS)
         self.book.check(not (left := self.server.left_over()), f"left over: {left}")
         self.server.advance(2 * LEASE_MS)
         self._read_out()
