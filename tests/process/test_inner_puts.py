@@ -86,6 +86,8 @@ def test_a_dead_letter_and_its_way_back(target: int, broker: BrokerProcess) -> N
     letter = ok(broker, f"/{dead}/r?cmd=consume&timeout=20000")
     assert (letter.body, letter.headers["dead_topic"]) == (b"x", source)
     assert letter.headers["dead_offset"] == "0"
+    why = ok(broker, f"/{source}/g?cmd=why&offset=0").body.decode()
+    assert f"put into {dead}" in why or (target and f"were not looked at: {dead}." in why)
     assert "idempotency-key" not in letter.headers, "it could not be sent on"
     ok(broker, f"/{dead}?cmd=declare&group=back&ack=true&from=earliest")
     moved = ok(broker, f"/{dead}?cmd=redrive&group=back")

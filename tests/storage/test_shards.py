@@ -346,6 +346,17 @@ def test_refusals(data: Path, args: tuple[str, ...], code: int, text: str) -> No
     assert stored(data) == before
 
 
+@pytest.mark.parametrize("shards", [1, 2, SHARDS])
+def test_topics_do_not_move_while_a_shard_is_missing(data: Path, shards: int) -> None:
+    """Afterwards nothing would say that it ever was there."""
+    shutil.move(data / "shard=1", "elsewhere")
+    found = zbus("shard", data, "--shards", str(shards))
+    assert found.exit_code == 3, found.output
+    assert "data was made for 3 workers, and data/shard=1 is missing" in found.stderr
+    shutil.move("elsewhere", data / "shard=1")
+    assert zbus("verify", "--data-dir", data).exit_code == 0
+
+
 def test_topics_in_a_wrong_shard_are_put_right(data: Path) -> None:
     topic = TOPICS[0]
     right = data / f"shard={shard_of(topic, SHARDS)}" / topic

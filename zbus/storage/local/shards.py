@@ -62,19 +62,28 @@ def possible_shards(files: Files, data_dir: Path) -> list[Path]:
     return [each for each in shards if each.name in names]
 
 
+def marked_shards(files: Files, data_dir: Path) -> list[Path]:
+    """The directories of the shards that it was made for; none if one process made it. Raises
+    JournalError if one is missing."""
+    count = shards_in(files, data_dir)
+    shards = [shard_directory(data_dir, number) for number in range(count or 0)]
+    there = possible_shards(files, data_dir)
+    for each in shards:
+        if each not in there:
+            text = f"{data_dir} was made for {count} workers, and {each} is missing"
+            raise JournalError(f"{text}: put it back, or restore a backup")
+    return shards
+
+
 def find_shards(files: Files, data_dir: Path) -> list[Path]:
     """The directories with topics, by the numbers of their shards; of one process it is `data_dir`
     itself. Raises JournalError if they are not those that the directory was made for, and OSError
     if it cannot be read."""
     refuse_moving(files, data_dir)
     count = shards_in(files, data_dir)
+    shards = marked_shards(files, data_dir)
     there = possible_shards(files, data_dir)
-    shards = [shard_directory(data_dir, number) for number in range(count or 0)]
     made = "one process" if count is None else f"{count} workers"
-    for each in shards:
-        if each not in there:
-            text = f"{data_dir} was made for {made}, and {each} is missing"
-            raise JournalError(f"{text}: put it back, or restore a backup")
     others = [data_dir] if shards else []
     for each in [*others, *there]:
         if each not in shards and has_topics(files, each):

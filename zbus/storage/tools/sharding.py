@@ -19,7 +19,13 @@ from typing import Final, NamedTuple
 from zbus.storage.local import naming
 from zbus.storage.local.directory import make_identity, remove_tree, take_directory
 from zbus.storage.local.files import Files, make_directories
-from zbus.storage.local.shards import mark, possible_shards, shard_directory, shards_in
+from zbus.storage.local.shards import (
+    mark,
+    marked_shards,
+    possible_shards,
+    shard_directory,
+    shards_in,
+)
 from zbus.storage.port import JournalError
 from zbus.storage.tools.verify import first_batch
 
@@ -46,6 +52,8 @@ def shard(
     try:
         found = shards_in(files, data_dir)
         moving = shards_in(files, data_dir, naming.SHARDS_MOVING)
+        if moving is None:
+            marked_shards(files, data_dir)
         topics = list(_topics(files, data_dir))
         moves: list[tuple[Path, Path]] = []
         for topic in topics:

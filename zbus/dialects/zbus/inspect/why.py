@@ -53,6 +53,11 @@ class Ask(GroupPlan):
                 return
             holder = shown_holder(broker, why.group, why.holder)
             text = sentence(why, holder, lacks_dead_letter(why.group, broker))
+            if why.cause is Cause.FINISHED and broker.elsewhere.has(group.options.dead_letter):
+                target = group.options.dead_letter
+                text += (
+                    f" Its dead letters, which another process has, were not looked at: {target}."
+                )
             if self.json:
                 document = _document(why, holder, text)
                 reply.respond(200, JSON, msgspec.json.encode(document))
