@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -614,6 +615,28 @@ def test_a_worker_that_is_killed_costs_its_topics_a_moment(tmp_path: Path) -> No
         assert [broker.get(f"/{topic}?cmd=consume").body for topic in TOPICS] == [b"kept"] * 3
         assert broker.log().count("a worker has ended") == WORKERS
         wire.close()
+
+
+def test_a_worker_that_cannot_be_begun_is_tried_again(tmp_path: Path) -> None:
+    """As after an end for want of memory, when the system has nothing to spare."""
+    with server(tmp_path) as broker:
+        usual = resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (5, usual[1]))
+        os.kill(workers(broker)[0], signal.SIGKILL)
+        eventually(lambda: "a worker cannot be begun" in broker.log())
+        assert len(workers(broker)) == WORKERS - 1, "the others go on"
+        resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, usual)
+        eventually(lambda: len(workers(broker)) == WORKERS)
+        assert broker.stop() == 0
+    assert "Traceback" not in broker.log()
+
+
+def test_a_parent_with_many_descriptors(tmp_path: Path) -> None:
+    """As one of many workers with many addresses."""
+    data = tmp_path / "data"
+    with BrokerProcess(data, "--workers", "2", program=("tests.process.many_files",)) as broker:
+        assert broker.get("/T?cmd=declare").status == 200
+        assert broker.stop() == 0
 
 
 def test_a_parent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:

@@ -183,6 +183,9 @@ def test_what_is_under_way_is_bounded(way: Way) -> None:
     assert way.puts.busy(FAR)
     assert way.puts.busy(FAR_TOO), "it is of the same worker"
     assert not way.puts.busy(NEAR)
+    probe = Probe()
+    way.puts.check(FAR_TOO, "T", probe)
+    assert refusal(probe).refusal is Refusal.FENCED, "clients may ask as often as they like"
     for _ in range(5):  # one request has no more than a megabyte, or one message
         way.loop.answer(None)
     assert all(probe.fine for probe in large)

@@ -149,6 +149,10 @@ class InnerPuts:
 
     def check(self, topic: str, origin: str, ticket: Ticket) -> None:
         road = self._roads[self._worker(topic)]
+        if road.held_bytes > BUSY_BYTES:  # clients that ask are not bounded by what is to be put
+            text = f"the process that has {topic} does not answer; retry in 1 s"
+            ticket.settle(BrokerError(Refusal.FENCED, text))
+            return
         road.put(Put(Wish(topic, origin, ()), ticket, _ROW_BYTES), None)
 
     def _worker(self, topic: str) -> int:

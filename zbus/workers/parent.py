@@ -152,9 +152,19 @@ class Parent:
     # -- workers --------------------------------------------------------------------------
 
     def _begin(self, process: _Process) -> None:
-        status, told = os.pipe()
+        try:
+            status, told = os.pipe()
+        except OSError as error:
+            self._put_off(process, error)
+            return
         sys.stdout.flush()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(status)
+            os.close(told)
+            self._put_off(process, error)
+            return
         if not pid:
             code = EXIT_FAILED
             try:
@@ -169,6 +179,11 @@ class Parent:
         os.close(told)
         os.set_blocking(status, False)
         process.pid, process.status, process.heard_s = pid, status, time.monotonic()
+
+    def _put_off(self, process: _Process, error: OSError) -> None:
+        """The system has no process or descriptor to spare. The others go on."""
+        log.error("a worker cannot be begun", extra={"worker": process.number, "why": error})
+        process.begin_s = time.monotonic() + _PAUSES_S[-3]
 
     def _become(self) -> None:
         """In the new process: nothing of the parent's is left but what workers share."""
@@ -272,8 +287,10 @@ class Parent:
             for process in self._processes if first.ready or self._told else [first]:
                 if not process.pid and now_s >= process.begin_s:
                     self._begin(process)
-        files = [self._signals, *(p.status for p in self._processes if p.status >= 0)]
-        select.select(files, [], [], _LOOK_S)
+        looked_at = select.poll()  # `select.select` takes no descriptors above 1,023
+        for file in (self._signals, *(p.status for p in self._processes if p.status >= 0)):
+            looked_at.register(file, select.POLLIN)
+        looked_at.poll(int(_LOOK_S * 1_000))
         try:
             numbers = os.read(self._signals, 4_096)
         except BlockingIOError:

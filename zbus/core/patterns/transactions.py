@@ -274,7 +274,8 @@ class Transactions:
             target = self._target(topic)
             if isinstance(target, RemoteTopic):
                 outcome = yield partial(self._completions.elsewhere.check, topic, "")
-                target = None if isinstance(outcome, BrokerError) else target
+                if isinstance(outcome, BrokerError):
+                    return outcome
             if target is None:
                 return topic_unknown(topic)
         for first, end, _ in decision.stages:
