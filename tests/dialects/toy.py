@@ -44,7 +44,7 @@ class ToyRequest(PlainHead):
     def needs(self) -> Needs:
         return Needs("produce" if self.puts else "consume", self.topic, (self.topic,))
 
-    def place(self) -> Place:
+    def place(self) -> Place:  # which process does it, if a server has several
         return AtTopic(self.topic) if self.topic else None
 
     def plan(self) -> Plan:
