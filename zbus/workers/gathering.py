@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from zbus.dialects.zbus.request.event_stream import HEARTBEAT
+from zbus.dialects.zbus.request.event_stream import HEARTBEAT, RETRY
 from zbus.dialects.zbus.request.json_frames import encode_json
 from zbus.edge.connection import Connection, Reply
 from zbus.edge.places import Everywhere
@@ -203,6 +203,7 @@ class _Streaming(_Following):
             self._head, self._reply.open = head, False
             self._reply.send(head)
             peer.begin_stream(HEARTBEAT)
+            peer.write(RETRY + b"\n")
 
     def event(self, worker: int, event: bytes) -> None:
         """One event of a worker's stream."""
