@@ -22,6 +22,7 @@ from tests.simulation.model import Violation
 from tests.simulation.semq import _Log
 from tests.simulation.workers.book import LEASE_MS, Book, GroupBook, Place, TopicBook
 from tests.simulation.workers.caller import FORMS, Caller, Request
+from tests.simulation.workers.completions import Completing
 from tests.simulation.workers.follower import Follower
 from tests.simulation.workers.server import Node, Server, small
 from tests.simulation.workers.sockets import Pipe, Plain
@@ -60,6 +61,9 @@ class WorkersSimulation:
         self.server = Server(random, options, links_max, self._failed)
         self.book = Book(lambda: self.server.now_ms)
         self.work = Work(random, self.book, self.say, self._unsettled, self._limited)
+        self.completing = Completing(
+            random, self.work, self.book, self._answer, self.server.advance
+        )
         self.callers: list[Caller] = []
         self.followers: list[Follower] = []
         self._faulted: list[tuple[int, Pipe]] = []  # whoever used it may not know yet
@@ -120,6 +124,7 @@ class WorkersSimulation:
         self._answer(caller)
         for topic in self.book.topics:
             self.work.declare(caller, topic)
+        self.completing.declare(caller)
         self._answer(caller)
         self._leave()
 
@@ -224,7 +229,8 @@ class WorkersSimulation:
         if random.random() < 0.85:
             caller = random.choice(asking)
             for _ in range(random.choice((1, 1, 1, 2, 5, 12))):
-                self.work.ask(caller)
+                completes = not self._limited and random.random() < 0.15
+                (self.completing if completes else self.work).ask(caller)
             return
         actions = {
             self._stall: 8,
@@ -454,6 +460,9 @@ class WorkersSimulation:
         self.server.advance(SERVED_MS)
         self.book.check(not (left := self.server.left_over()), f"left over: {left}")
         self.server.advance(2 * LEASE_MS)
+        if not self._limited:
+            self.completing.judge(self._connect("ids", 1 << 24))
+            self._leave()
         self._read_out()
 
     def _serve_first(self) -> None:
