@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -47,6 +48,23 @@ def at(broker: BrokerProcess, topic: str) -> Wire:
 def worker_of(wire: Wire) -> str:
     """The worker that has the connection: ids of what it sends begin with it."""
     return wire.get("/?cmd=ping").headers["id"][:20]
+
+
+def test_a_worker_without_a_descriptor_is_asked_when_it_has_one(broker: BrokerProcess) -> None:
+    """What others ask of it waits, and it does not turn meanwhile."""
+    wires = [at(broker, topic) for topic in TOPICS]
+    asked = broker.workers()[0]
+    usual = resource.prlimit(asked, resource.RLIMIT_NOFILE)
+    resource.prlimit(asked, resource.RLIMIT_NOFILE, (5, usual[1]))
+    for wire in wires:
+        wire.send(b"".join([request(f"/{topic}?cmd=query") for topic in TOPICS]))
+    eventually(lambda: "accepting other workers paused" in broker.log())
+    resource.prlimit(asked, resource.RLIMIT_NOFILE, usual)
+    statuses = [wire.read().status for wire in wires for _ in TOPICS]
+    assert statuses.count(200) >= len(statuses) - 2, "this one could ask nobody"
+    for wire in wires:
+        assert [wire.get(f"/{topic}?cmd=query").status for topic in TOPICS] == [200] * len(TOPICS)
+        wire.close()
 
 
 # -- limits ------------------------------------------------------------------------------------

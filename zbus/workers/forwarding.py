@@ -14,6 +14,7 @@ it and not answered: 503, and nothing is asked twice.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -51,8 +52,14 @@ from zbus.workers.visits import BODIES, LOOSE, Kind, Visit, passed_on, request_s
 ROW: Final = 256
 """Requests one after another for one other worker, after which it is given the connection."""
 
+TELL_EVERY_MS: Final = 1_000
+"""How often it is logged that a worker cannot be reached."""
+
 _SHOWN: Final = frozenset((b"authorization", b"cookie", b"host", b"token"))
 """What a handshake shows, and each message that is sent without it."""
+
+
+log = logging.getLogger("zbus")
 
 
 class Door(Planner, Protocol):
@@ -78,6 +85,7 @@ class Forwarder:
         self.paths = paths
         self._clients: dict[Connection, Client] = {}
         self.unanswered = [0] * len(paths)
+        self._logged_ms = -TELL_EVERY_MS
         self.names: dict[str, int] = {}  # and who has known them
         self.push = router.push
         self.plan_unread = router.plan_unread
@@ -196,10 +204,14 @@ class Forwarder:
         head_only: bool = False,
     ) -> Upstream | None:
         """A connection to a worker, for this client; None if it cannot be reached."""
-        sock = connect(self.paths[worker])
-        if sock is None:
-            return None
         loop, address = self.loop, origin_of(peer)
+        try:
+            sock = connect(self.paths[worker])
+        except OSError as error:
+            if loop.now_ms >= self._logged_ms + TELL_EVERY_MS:  # each request may come here
+                self._logged_ms = loop.now_ms
+                log.warning("a worker cannot be reached", extra={"worker": worker, "why": error})
+            return None
         upstream = kind(
             sock,
             address,

@@ -199,8 +199,11 @@ class Road:
 
     def _connect(self) -> None:
         """And send all that is not answered."""
-        loop, sock = self._loop, connect(self._path)
-        if sock is None:
+        loop = self._loop
+        try:
+            sock = connect(self._path)
+        except OSError as error:
+            log.warning("a worker cannot be reached", extra={"path": self._path, "why": error})
             self._later()
             return
         most = loop.limits.output_bytes_max

@@ -9,7 +9,6 @@ a client that takes nothing stalls its own requests and nobody else's.
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 from collections.abc import Callable
@@ -26,8 +25,6 @@ HEAD_BYTES_MAX: Final = 256 << 10
 _LATE: Final = b"\r\ntransfer-encoding: chunked\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: (\d{1,15})\r\n", re.ASCII)
 _BODILESS: Final = (b"204", b"304")
-
-log = logging.getLogger("zbus")
 
 
 class Answers(Protocol):
@@ -151,18 +148,15 @@ class Upstream(SocketConnection):
         return self._answers.stalled
 
 
-def connect(path: str) -> socket.socket | None:
-    """A socket to the worker that listens there; None if it cannot be reached."""
-    sock = None
+def connect(path: str) -> socket.socket:
+    """A socket to the worker that listens there. Raises OSError if it cannot be reached."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.connect(path)
-    except OSError as error:
-        log.warning("a worker cannot be reached", extra={"path": path, "why": error})
-        if sock is not None:
-            sock.close()
-        return None
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

@@ -14,11 +14,14 @@ from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.connection_limits import ConnectionLimits
+from zbus.server.process.listener import EXHAUSTED
 from zbus.wire.errors import WireError
 from zbus.workers.inner_puts import InnerDoor
 from zbus.workers.introduction import decode_introduction
 
 _ACCEPTS_PER_TURN: Final = 16
+_PAUSE_MS: Final = 1_000
+"""When no descriptor was left; those who came wait."""
 
 log = logging.getLogger("zbus")
 
@@ -82,6 +85,10 @@ class VisitorListener:
         self._loop = loop
         self._session_id = session_id
         self._limits = limits
+        self._timer = assembly.broker.timers.timer(VisitorListener._resume)
+
+    def _resume(self) -> None:
+        self._loop.watch_acceptor(self, self._sock, True)
 
     def accept(self) -> None:
         loop = self._loop
@@ -89,6 +96,13 @@ class VisitorListener:
             try:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    raise
+                log.warning("accepting other workers paused", extra={"why": error})
+                loop.watch_acceptor(self, self._sock, False)
+                self._timer.set(self, loop.now_ms + _PAUSE_MS)
                 return
             if self._limits.exhausted:
                 sock.close()  # its client is told to come again
@@ -110,5 +124,8 @@ class VisitorListener:
             loop.add(visitor)
 
     def close(self) -> None:
-        self._loop.watch_acceptor(self, self._sock, False)
+        if self in self._timer:
+            self._timer.discard(self)
+        else:
+            self._loop.watch_acceptor(self, self._sock, False)
         self._sock.close()

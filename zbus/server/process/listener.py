@@ -17,7 +17,7 @@ from zbus.wire.tls import TlsStream
 
 _ACCEPTS_PER_TURN = 16
 _TELL_EVERY_MS = 1_000
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("zbus")
 
@@ -58,7 +58,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _EXHAUSTED:
+                if error.errno not in EXHAUSTED:
                     raise
                 self._pause(str(error))
                 return
