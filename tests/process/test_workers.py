@@ -393,7 +393,7 @@ def test_a_stream_of_figures(broker: BrokerProcess, wire: Wire) -> None:
     assert broker.get(f"/{name}?cmd=declare").status == 200
     while name.encode() not in came:
         came += wire.sock.recv(65_536)
-    assert came.count(b"HTTP/1.1 200") == came.count(b"event: stats") == 1
+    assert came.count(b"HTTP/1.1 200") == came.count(b"event: stats") == came.count(b"retry: ") == 1
 
 
 def test_a_stream_that_was_read_and_is_left_leaves_nothing(broker: BrokerProcess) -> None:
@@ -520,6 +520,23 @@ def test_one_server_to_the_outside(broker: BrokerProcess, wire: Wire) -> None:
         told = follower.read()
         assert "id" not in told.headers
     follower.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "id"), [((), ""), (("id: 7",), "7"), (("cmd: connections", "id: 7"), "7")]
+)
+def test_an_answer_of_all_has_the_lines_of_one(
+    lines: tuple[str, ...], id: str, broker: BrokerProcess, wire: Wire
+) -> None:
+    """Each of them once."""
+    wire.send(request("/_connections", *lines))
+    while b"\r\n\r\n" not in wire._buffer:
+        wire._more()
+    names = [line.split(b":")[0] for line in wire._buffer.partition(b"\r\n\r\n")[0].split(b"\r\n")]
+    assert len(names) == len(set(names))
+    answer = wire.read()
+    assert int(answer.headers["count"]) == len(msgspec.json.decode(answer.body))
+    assert answer.headers["id"] == id or (not id and answer.headers["id"])
 
 
 def test_a_client_of_all_workers_is_one_connection(broker: BrokerProcess, wire: Wire) -> None:

@@ -20,7 +20,7 @@ from zbus.wire.responses import Response, ResponseReader
 from zbus.workers.streams import StreamReply
 from zbus.workers.upstream import Answers, Upstream
 
-_OURS: Final = frozenset((b"connection", b"cache-control", b"content-length", b"id"))
+_OURS: Final = frozenset((b"connection", b"cache-control", b"content-length"))
 """Lines that are written anew."""
 
 _ENDED: Final = Response(
@@ -82,18 +82,19 @@ class Gather:
     def compose(self, id: bytes, responses: list[Response]) -> bytes:
         """The one answer."""
         first = next((each for each in responses if each.status != 200), responses[0])
-        lines = b"".join(
-            [b"%b: %b\r\n" % pair for pair in first.fields.items() if pair[0] not in _OURS]
-        )
-        if id:
-            lines += b"id: %b\r\n" % id
-        body = first.body
+        more, body = b"", first.body
         if first.status == 200:
             more, body = self._place.merge(responses)
-            lines += more
+        fields = {name: value for name, value in first.fields.items() if name not in _OURS}
+        if id and (b"id" in fields or first is _ENDED):  # the workers were not told it
+            fields[b"id"] = id
+        made = b"\r\n" + more
+        lines = [b"%b: %b\r\n" % (n, v) for n, v in fields.items() if b"\n%b: " % n not in made]
+        lines.append(more)
+        head = b"".join(lines)
         if self._json:
-            return encode_json(first.status, lines, body)
-        return encode_reply(first.status, lines, body, close=self._close, head_only=self._head_only)
+            return encode_json(first.status, head, body)
+        return encode_reply(first.status, head, body, close=self._close, head_only=self._head_only)
 
 
 class _Answers:
