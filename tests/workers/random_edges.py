@@ -68,8 +68,6 @@ SKIPPED: Final[dict[str, str]] = {
     "conformance/test_specification_tables.py::test_section_3_1": SESSIONS,
     "conformance/test_staged.py::test_what_is_refused[a topic of services": ELSEWHERE,
     "conformance/test_standby.py::test_it_takes_over*unconsume]": SESSIONS,
-    "conformance/test_stats.py::test_a_stream_tells_what_has_changed": ORDER,
-    "conformance/test_stats.py::test_many_topics_are_looked_at_in_turn": ORDER,
     "conformance/test_stats.py::test_the_document": SESSIONS,
     "conformance/test_stats.py::test_tokens_see_their_part": SESSIONS,
     "conformance/test_stats.py::test_who_is_connected": SESSIONS,
