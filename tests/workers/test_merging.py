@@ -33,6 +33,8 @@ def answers(*documents: Any) -> list[Response]:
         (({"topicTable": {"a": {"n": 1}}}, {"topicTable": {"b": {}}}),
          {"topicTable": {"a": {"n": 1}, "b": {}}}),
         (({"warnings": [1]}, {"warnings": [2, 1]}), {"warnings": [1, 2]}),
+        (({"warnings": [1], "warningCount": 1}, {"warnings": [2, 1], "warningCount": 5}),
+         {"warnings": [1, 2], "warningCount": 5}),
         (({"x": 1}, {"y": 2}), {"x": 1, "y": 2}),
         (({"syncMs": {"p99": 1.5}}, {"syncMs": {"p99": 0.5}}), {"syncMs": {"p99": 1.5}}),
     ],

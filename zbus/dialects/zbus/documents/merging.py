@@ -104,12 +104,16 @@ def _fold_of(family: str) -> Fold:
 def _merge(name: str, one: Any, other: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(one, dict) and isinstance(other, dict):
         keys = [*one, *(key for key in other if key not in one)]
-        return {
+        merged: dict[str, Any] = {
             key: _merge(key, one[key], other[key])
             if key in one and key in other
             else one.get(key, other.get(key))
             for key in keys
         }
+        if "warningCount" in one and "warningCount" in other:  # what both say is one warning
+            told = len(one["warnings"]) + len(other["warnings"])
+            merged["warningCount"] -= told - len(merged["warnings"])
+        return merged
     if isinstance(one, list) and isinstance(other, list):
         return one + [each for each in other if each not in one]
     if isinstance(one, bool) or isinstance(other, bool):
