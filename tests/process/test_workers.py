@@ -171,6 +171,11 @@ def test_refusals(target: str, status: int, text: bytes, wire: Wire) -> None:
     assert wire.get("/?cmd=ping").status == 200, "the connection goes on"
 
 
+def test_a_page_of_elsewhere_is_refused_first(wire: Wire) -> None:
+    target = f"/{TOPICS[0]}?ack_topic={TOPICS[1]}&ack_offset=0"
+    assert wire.get(target, "origin: http://elsewhere.example").status == 403
+
+
 def test_other_dialects(broker: BrokerProcess, wire: Wire) -> None:
     for topic in TOPICS:
         form = "content-type: application/x-www-form-urlencoded"
@@ -732,6 +737,10 @@ def test_tokens_are_one_for_all(tmp_path: Path) -> None:
         names = {"cmd": "query", "names": True, "id": "1"}
         assert socket.ask(names)["status"] == 200
         assert socket.ask({**names, "token": "two"})["status"] == 403, "a message's own token"
+        apart = {"topic": TOPICS[0], "ack_topic": TOPICS[1], "ack_offset": 0, "ack": True}
+        refused = socket.ask({"cmd": "produce", **apart, "id": "1", "token": "two"})
+        assert refused["status"] == 403, "who may not is not told where topics are"
+        assert broker.get(f"/{TOPICS[0]}?ack_topic={TOPICS[1]}&ack_offset=0").status == 403
         wire.close()
         write("other")
         broker.process.send_signal(signal.SIGHUP)

@@ -63,6 +63,13 @@ class RouterRules:
             return None
         return self._rights.wrap(head, asked, plan)
 
+    def refuse(self, head: Head, answer: Answer) -> Plan:
+        """How this answer is given instead, to those who may do what is asked."""
+        asked = (self.owner(head) if head.contained else self.dialect).read(head)
+        if not head.contained:
+            answer = self._guard.check(head, asked.changes, self.dialect.policy) or answer
+        return self._rights.wrap(head, asked, asked.refuse(answer))
+
     def owner(self, head: Head) -> Dialect:
         """Whose a frame is."""
         found = (guest for guest in self._guests if not head.json and guest.claims(head))
@@ -101,8 +108,10 @@ class Router:
         return self._edge_of(head).plan_unread(head)
 
     def refuse(self, head: Head, answer: Answer, handshake: Head | None = None) -> Plan:
-        """How this answer is given instead, in the dialect."""
-        return self._read(head, handshake).refuse(answer)
+        """How this answer is given instead, in the dialect, to those who may do what is asked. It
+        may be a message of a WebSocket that was opened with a handshake."""
+        plan = self._edge_of(handshake or head).refuse(head, answer)
+        return plan if head.contained else self._proxies.wrap(head, plan)
 
     def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, Replies]:
         """Where it is done, if there are several workers, and how its replies are known. It may be
