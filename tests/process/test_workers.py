@@ -389,7 +389,7 @@ def test_a_stream_of_events(broker: BrokerProcess, wire: Wire) -> None:
 
 def test_a_stream_of_figures(broker: BrokerProcess, wire: Wire) -> None:
     """All topics first, and then what changes."""
-    wire.send(request("/_stats", "accept: text/event-stream"))
+    wire.send(request("/_stats", "accept: text/event-stream", "id: 7"))
     name, came = f"new{time.time_ns()}", b""
     while b"\n\n" not in came.partition(b"event: stats")[2]:
         came += wire.sock.recv(65_536)
@@ -399,6 +399,7 @@ def test_a_stream_of_figures(broker: BrokerProcess, wire: Wire) -> None:
     while name.encode() not in came:
         came += wire.sock.recv(65_536)
     assert came.count(b"HTTP/1.1 200") == came.count(b"event: stats") == came.count(b"retry: ") == 1
+    assert came.count(b"\r\nid: 7\r\n") == 1
 
 
 def test_a_stream_that_was_read_and_is_left_leaves_nothing(broker: BrokerProcess) -> None:
@@ -418,6 +419,18 @@ def test_a_stream_that_was_read_and_is_left_leaves_nothing(broker: BrokerProcess
             pass
         reader.close()
     eventually(lambda: sum(descriptors()) <= sum(before))
+
+
+def test_figures_that_are_no_stream(broker: BrokerProcess, wire: Wire) -> None:
+    """There are none behind a head alone, and in a WebSocket."""
+    wire.send(request("/_stats", "accept: text/event-stream").replace(b"GET", b"HEAD", 1))
+    assert wire.read().headers["content-type"].startswith("text/event-stream")
+    assert wire.at_end()
+    socket = WebSocket(broker.connect())
+    refused = socket.ask({"cmd": "stats", "accept": "text/event-stream", "id": "1"})
+    assert (refused["status"], "needs plain HTTP" in refused["body"]) == (400, True)
+    assert socket.ask({"cmd": "ping", "id": "2"})["status"] == 200
+    socket.wire.close()
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -202,6 +202,9 @@ class _Streaming(_Following):
         peer = self._peer
         if self._head is None and self._reply.open:
             self._head, self._reply.open = head, False
+            if self._id:  # the workers were not told it
+                before, _, rest = head.partition(b"\r\nid: ")
+                head = b"%b\r\nid: %b\r\n%b" % (before, self._id, rest.partition(b"\r\n")[2])
             self._reply.send(head)
             peer.begin_stream(HEARTBEAT)
             peer.write(RETRY + b"\n")

@@ -44,6 +44,8 @@ def place_of(params: Params) -> Place:
         return AtMaker(params.fields.get(b"session", b""))
     if cmd in _OF_ALL:
         if cmd == b"stats" and wants_events(params):
+            if params.head.contained or params.head.method == b"HEAD":
+                return None  # there are no events, in the answer of any
             return Everywhere(merge_documents, part="topics")
         return Everywhere(_OF_ALL[cmd], follows=cmd == b"track_sub" and params.multiplexed)
     if cmd == b"health" and b"live" not in (params.fields.get(b"check"), *params.segments):
