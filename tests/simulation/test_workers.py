@@ -15,7 +15,7 @@ from tests.simulation.workers.server import WORKERS, Node, Server
 from zbus.protocol.places import shard_of
 from zbus.testing.simulation.machine import Options
 
-SEEDS = [*range(10), *checked(range(10, 100))]
+SEEDS = [*range(10), *checked(range(10, 50))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -27,6 +27,7 @@ from tests.simulation.workers.follower import Follower
 from tests.simulation.workers.server import Node, Server, small
 from tests.simulation.workers.sockets import Pipe, Plain
 from tests.simulation.workers.work import Work
+from tests.wire.websocket_frames import close
 from zbus.testing.simulation.network import ROOM_BYTES, Connection
 from zbus.workers import forwarding
 
@@ -277,7 +278,10 @@ class WorkersSimulation:
         """One has sent everything."""
         if self.callers:
             caller = self.random.choice(self.callers)
-            caller.connection.finish()
+            if caller.form == "socket" and not caller.unsent and self.random.random() < 0.7:
+                caller.connection.send(close(1_000))  # it is told what can be told soon
+            else:
+                caller.connection.finish()
             caller.unsent.clear()
             caller.stays = False
             self.say(f"{caller.name} sends no more")
