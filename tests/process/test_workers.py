@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from socket import SHUT_WR
+from subprocess import PIPE, Popen
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests import forked
 from tests.conformance.dialogue import http
 from tests.dialects.semq.words import EPOCH, A, B, frame, send_fields
 from tests.dialects.talks import post
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
-from tests.process.broker import BrokerProcess, Wire, request, run_serve
+from tests.process.broker import BrokerProcess, Wire, request, run_serve, serve_command
 from tests.process.websocket import HANDSHAKE, WebSocket
 from zbus.protocol.places import shard_of
 
@@ -650,6 +653,39 @@ def test_a_worker_that_is_killed_costs_its_topics_a_moment(tmp_path: Path) -> No
         assert [broker.get(f"/{topic}?cmd=consume").body for topic in TOPICS] == [b"kept"] * 3
         assert broker.log().count("a worker has ended") == WORKERS
         wire.close()
+
+
+def test_its_start_says_what_to_try(tmp_path: Path) -> None:
+    """With what it takes there."""
+    place, said = tmp_path / "sock", b""
+    command = serve_command(tmp_path / "data", "--workers", "2", "--listen", f"unix:{place}")
+    with forked.Popen[bytes](command, stdout=PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        while b"try:" not in said and (line := process.stdout.readline()):
+            said += line
+        process.terminate()
+    tried = f"try: curl --unix-socket {place} 'http://localhost/MyTopic?cmd=declare'"
+    assert tried in said.decode()
+    assert (process.returncode, b"  workers         2\n" in said) == (0, True)
+
+
+def test_without_standard_streams(tmp_path: Path) -> None:
+    """As a program that starts it may have closed them."""
+    place = tmp_path / "sock"
+    command = serve_command(tmp_path / "data", "--workers", "2", "--listen", f"unix:{place}")
+    with Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]) as process:
+        eventually(lambda: process.poll() is not None or _answers(place))
+        process.terminate()
+    assert process.returncode == 0
+
+
+def _answers(place: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock, suppress(OSError):
+        sock.settimeout(WAIT_S)
+        sock.connect(str(place))
+        sock.sendall(request("/?cmd=ping"))
+        return sock.recv(100).startswith(b"HTTP/1.1 200")
+    return False
 
 
 def test_a_worker_that_cannot_be_begun_is_tried_again(tmp_path: Path) -> None:

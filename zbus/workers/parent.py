@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -26,7 +27,7 @@ from zbus.config import Config
 from zbus.server.exits import EXIT_FAILED, EXIT_OK, CannotStart
 from zbus.server.loop.sockets import Listening, addresses_of
 from zbus.server.process import logs
-from zbus.server.process.banner import advertised_address
+from zbus.server.process.banner import Where, advertised_address, banner
 from zbus.server.process.serve import read_certificates, read_tokens
 from zbus.server.process.shards import check_workers, take_shards
 from zbus.server.process.supervisor import Supervisor
@@ -157,7 +158,7 @@ class Parent:
         except OSError as error:
             self._put_off(process, error)
             return
-        sys.stdout.flush()
+        _flush()
         try:
             pid = os.fork()
         except OSError as error:
@@ -173,7 +174,7 @@ class Parent:
             except BaseException:
                 log.exception("a worker failed")
             finally:
-                sys.stderr.flush()
+                _flush()
                 logging.shutdown()
                 os._exit(code)
         os.close(told)
@@ -239,18 +240,11 @@ class Parent:
             self._announce()
 
     def _announce(self) -> None:
-        first = self._shared.addresses[0]
-        where = str(first)
-        if first.kind != "unix":
-            name = advertised_address(self._config.server_name, first.host, first.port)
-            where = f"{'https' if first.tls else 'http'}://{name}"
-        print(
-            f"zbus serves {where}\n"
-            f"  workers         {self._count}\n"
-            f"  data directory  {self._config.data_dir.resolve()}\n"
-            f"try: curl '{where}/MyTopic?cmd=declare'",
-            flush=True,
-        )
+        config, addresses = self._config, self._shared.addresses
+        first = addresses[0]
+        name = advertised_address(config.server_name, first.host, first.port)
+        where = Where(str(config.data_dir.resolve()), "", "workers", self._count)
+        print(banner(config, where, addresses, name), flush=True)
         self._supervisor.ready(0)
 
     # -- running --------------------------------------------------------------------------
@@ -319,6 +313,13 @@ class Parent:
         for process in self._processes:
             if process.pid:
                 os.kill(process.pid, number)
+
+
+def _flush() -> None:
+    """What was said leaves once, and not again in a process that is forked."""
+    for file in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError):  # it is closed, or nobody reads it
+            file.flush()
 
 
 def run(config: Config) -> int:

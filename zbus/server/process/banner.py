@@ -6,16 +6,23 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 from shlex import quote
+from typing import NamedTuple
 
 from zbus import __version__
 from zbus.config import Config
 from zbus.server.loop.sockets import Address
-from zbus.server.process.engines import Engine
 
 
-def banner(
-    config: Config, engine: Engine, addresses: Sequence[Address], advertised: str, topics: int
-) -> str:
+class Where(NamedTuple):
+    """Where messages are, and a number that says something of it."""
+
+    place: str
+    durability: str  # "" = as the configuration says
+    counted: str
+    number: int
+
+
+def banner(config: Config, where: Where, addresses: Sequence[Address], advertised: str) -> str:
     """Some lines for a person."""
     first, *others = addresses
     if first.kind == "unix":
@@ -32,9 +39,9 @@ def banner(
         options += "-H 'token: <token>' "
     return (
         f"zbus {__version__} serves {url}\n{more}"
-        f"  {'data directory' if config.engine == 'files' else 'engine        '}  {engine.where}\n"
-        f"  durability      {engine.durability or config.durability}\n"
-        f"  topics          {topics}\n{console}{tokens}"
+        f"  {'data directory' if config.engine == 'files' else 'engine        '}  {where.place}\n"
+        f"  durability      {where.durability or config.durability}\n"
+        f"  {where.counted:<16}{where.number}\n{console}{tokens}"
         f"try: curl {options}'{base}/MyTopic?cmd=declare'"
     )
 

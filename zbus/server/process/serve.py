@@ -33,7 +33,7 @@ from zbus.server.loop.sampling import Sampler
 from zbus.server.loop.silence import Silence
 from zbus.server.loop.sockets import Address, Listening, addresses_of, exposed
 from zbus.server.process import logs
-from zbus.server.process.banner import advertised_address, banner
+from zbus.server.process.banner import Where, advertised_address, banner
 from zbus.server.process.certificates import Certificates, check_options
 from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.engines import Engine, FileEngine
@@ -463,9 +463,9 @@ def run(config: Config) -> int:
     """Run a broker; returns the exit code of the process."""
 
     def tell(server: Server) -> None:
-        topics = len(server.broker.topics)
-        lines = banner(config, server.engine, server.addresses, server.address, topics)
-        print(lines, flush=True)
+        engine = server.engine
+        where = Where(engine.where, engine.durability, "topics", len(server.broker.topics))
+        print(banner(config, where, server.addresses, server.address), flush=True)
 
     return serve(config, Start(lambda: Server(config), tell))
 
