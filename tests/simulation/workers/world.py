@@ -457,9 +457,10 @@ class WorkersSimulation:
         self._settle_down()
         self._leave()
         for _ in range(3):
-            self._ask_all_over()
-            if self._limited:
+            if self._limited:  # there is room when the last ones are known to be gone
                 self._leave()
+                self.server.advance(SERVED_MS)
+            self._ask_all_over()
         self._leave()
         self.server.advance(SERVED_MS)
         self.book.check(not (left := self.server.left_over()), f"left over: {left}")
