@@ -8,13 +8,13 @@ import pytest
 from tests.conformance.dialogue import World, cmd, declared, document, http, ok, pull, put, refused
 from tests.conformance.websocket_client import connected
 from zbus.dialects.zbus.request.params import Params
-from zbus.dialects.zbus.schema.commands import CHECKED, DASHED, GROUP_COMMANDS, TABLE
+from zbus.dialects.zbus.schema.commands import CHECKED, GROUP_COMMANDS, SPELLINGS, TABLE
 from zbus.testing.world import EPOCH_MS
 from zbus.units import parse_time_ms
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
 
-ROWS = [(command, *pair) for command in TABLE for pair in TABLE[command].dashed.items()]
+ROWS = [(command, *pair) for command in TABLE for pair in TABLE[command].spellings.items()]
 IDS = [f"{command.decode()}-{name.decode()}" for command, _, name in ROWS]
 
 
@@ -242,8 +242,20 @@ def test_headers_of_the_application_keep_their_names() -> None:
     assert [headers[f"zbus-header-{name}"] for name in names] == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("spelled", ["idempotency-key", "idempotency_key"])
+def test_a_key_of_a_put_counts_in_both_spellings(spelled: str) -> None:
+    _, client = declared("T")
+    for request in (
+        http(f"/T?cmd=produce&{spelled}=k", body=b"x"),
+        http("/T?cmd=produce", f"{spelled}: k", body=b"x"),
+        cmd("produce", "topic: T", f"{spelled}: k", body=b"x"),
+    ):
+        ok(client, request)
+    assert b'"storedCount":1,' in client.request(http("/T?cmd=query")).body
+
+
 def test_no_two_parameters_are_spelled_alike() -> None:
-    assert not DASHED.keys() & {name for command in TABLE.values() for name in command.kinds}
+    assert not SPELLINGS.keys() & {name for command in TABLE.values() for name in command.kinds}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.dialects.zbus.shape_fuzz import NASTY, PLAIN, WORDS, Pair, round_of
 from tests.dialects.zbus.shape_fuzz import PUT as PUT_NAMES
 from tests.limits import share
 from zbus.dialects.zbus.request.slots import may_differ
-from zbus.dialects.zbus.schema.commands import DASHED, TABLE
+from zbus.dialects.zbus.schema.commands import SPELLINGS, TABLE
 from zbus.testing.world import World
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
@@ -133,8 +133,8 @@ FREE = {
     [
         pytest.param(cmd, name, id=f"{cmd.decode()}-{name.decode()}")
         for cmd in FREE
-        for name in (*TABLE[cmd].kinds, *TABLE[cmd].former, *TABLE[cmd].dashed)
-        if DASHED.get(name, name) not in FREE[cmd]
+        for name in (*TABLE[cmd].kinds, *TABLE[cmd].former, *TABLE[cmd].spellings)
+        if SPELLINGS.get(name, name) not in FREE[cmd]
     ],
 )
 def test_a_parameter_that_the_plan_has_read_is_never_free(cmd: bytes, name: bytes) -> None:

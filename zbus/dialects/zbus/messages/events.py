@@ -54,7 +54,6 @@ from zbus.wire.replies import encode_reply
 
 _BEGINNING = b"-"
 _OFFSET_MAX = (1 << 63) - 2
-_LAST = (b"last-event-id", b"last_event_id")
 _FOLLOWERS_ONLY = (b"from", b"offset", b"group_start_time", b"group_filter")
 
 
@@ -282,7 +281,7 @@ class _Events(GroupPlan):
             raise BadRequest(400, "400: Bad Format, envelope is json")
         self.enveloped = bool(envelope)
         self.partition = params.number(b"partition")
-        last = next((value for name in _LAST if (value := params.fields.get(name))), b"")
+        last = params.fields.get(b"last-event-id")
         self.last = Last.of(last) if last else None
 
     def form(self, topic: Topic) -> Bodies:

@@ -205,14 +205,14 @@ class Params:
             self.fields[b"consume_group"] = segments[1]
 
     def _unify(self) -> None:
-        """What came with `-` in its name goes by the name with `_`. Of a header line and the query
-        the header line wins, however they are spelled."""
-        dashed, fields = TABLE.get(self.cmd, NO_COMMAND).dashed, self.fields
-        if dashed.keys().isdisjoint(fields):
+        """What came by the other spelling of its name goes by its name. Of a header line and the
+        query the header line wins, however they are spelled."""
+        spellings, fields = TABLE.get(self.cmd, NO_COMMAND).spellings, self.fields
+        if spellings.keys().isdisjoint(fields):
             return
         lines = self.head.fields
-        for other in dashed.keys() & fields.keys():
-            name, value = dashed[other], fields.pop(other)
+        for other in spellings.keys() & fields.keys():
+            name, value = spellings[other], fields.pop(other)
             by_line = other in lines
             if by_line and name in _ENCODED:
                 value = decode_valid_percent(value)
@@ -246,7 +246,7 @@ class Params:
         the query begin with `?`."""
         spellings = [*self.head.fields, *(b"?" + name for name in self.query_names)]
         names = [spelled.removeprefix(b"?") for spelled in spellings]
-        names = [self._command.dashed.get(name, name) for name in names]
+        names = [self._command.spellings.get(name, name) for name in names]
         return {
             name: spelled
             for spelled, name in zip(spellings, names, strict=True)
@@ -266,7 +266,7 @@ class Params:
     def takes(self, name: bytes) -> bool:
         """Whether the command has a parameter of this name, in any spelling."""
         command = self._command
-        return name in command.kinds or name in command.former or name in command.dashed
+        return name in command.kinds or name in command.former or name in command.spellings
 
     def kind(self, name: bytes) -> Kind:
         """What values of a parameter are."""
@@ -381,7 +381,7 @@ class Params:
             shown = text_of(more[0])[:40]
             text = f"unknown path part {shown!r}: {self.cmd.decode()} reads {form}"
             raise BadRequest(400, f"400: Bad Format, {text}")
-        all_known = (*known.kinds, *known.former, *known.dashed)
+        all_known = (*known.kinds, *known.former, *known.spellings)
         lines = self.head.fields if self.head.json or self.cmd == b"declare" else _NONE
         for name in (*self.query_names, *lines):
             if self.takes(name) or name in _EVERYWHERE or name in _EVERYWHERE_DASHED:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from zbus.core.api import OWN_KEY
 from zbus.dialects.zbus.request.header_lines import KINDS, Kind
 from zbus.dialects.zbus.request.params import Params
-from zbus.dialects.zbus.schema.commands import DASHED
+from zbus.dialects.zbus.schema.commands import SPELLINGS
 from zbus.dialects.zbus.schema.kinds import (
     ID_BYTES_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
@@ -68,8 +68,8 @@ _OF_PROXIES = frozenset(
 
 def may_differ(name: bytes, in_query: bool) -> bool:
     """Whether a value of this name may be free in some head."""
-    if in_query or DASHED.get(name, name) in _IN_LINE:
-        return DASHED.get(name, name) in _IN_QUERY
+    if in_query or SPELLINGS.get(name, name) in _IN_LINE:
+        return SPELLINGS.get(name, name) in _IN_QUERY
     kind = KINDS[name]
     return kind in (Kind.OWN, Kind.STANDARD) or name in _OF_PROXIES or name == b"content-length"
 

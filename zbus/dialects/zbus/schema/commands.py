@@ -62,7 +62,8 @@ class Command:
 
     required: tuple[bytes, ...] = attrs.field(init=False)  # but those refused with their forms
     former: dict[bytes, bytes] = attrs.field(init=False)  # other names of these, and theirs
-    dashed: dict[bytes, bytes] = attrs.field(init=False)  # all of them with `-`, and with `_`
+    # The other spelling of each, with `-` for `_` or `_` for `-`, and what it is called here.
+    spellings: dict[bytes, bytes] = attrs.field(init=False)
 
     @kinds.default
     def _all(self) -> dict[bytes, Kind]:
@@ -86,10 +87,11 @@ class Command:
             for name in each.former
         }
 
-    @dashed.default
+    @spellings.default
     def _spelled(self) -> dict[bytes, bytes]:
         names = (b"consume_group", *self.kinds, *self.former)
-        return {name.replace(b"_", b"-"): name for name in names if b"_" in name}
+        dashed = {name.replace(b"_", b"-"): name for name in names if b"_" in name}
+        return dashed | {name.replace(b"-", b"_"): name for name in names if b"-" in name}
 
     @property
     def reasons(self) -> tuple[Refusal, ...]:
@@ -338,8 +340,8 @@ ABSENT = frozenset((b"js", b"css", b"img", b"page"))
 """Commands of the original that are not there: refused without asking who asks."""
 
 TABLE = {name.encode(): command for name, command in COMMANDS.items()}
-DASHED = {key: name for command in TABLE.values() for key, name in command.dashed.items()}
-"""Every name of a parameter that has a `_`, by how it is spelled with `-`."""
+SPELLINGS = {key: name for command in TABLE.values() for key, name in command.spellings.items()}
+"""Every name of a parameter that has a `_` or a `-`, by its other spelling."""
 
 FREE = ABSENT | {name for name, command in TABLE.items() if command.operation is None}
 READS = frozenset(name for name, command in TABLE.items() if command.reads)
