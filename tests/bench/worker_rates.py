@@ -5,9 +5,10 @@
 Durability `os`, bodies of 100 bytes, 32 connections. Pairs are a pull of 16 messages and their
 acknowledgement over eight topics, half of them in each process, made by wrk with a thread for each
 process, so that the generator takes little of the cores; servers of one process and of several take
-turns. Then what a put costs all processes together, kernel
-included: to a topic of the process that has the connection, and to topics of others. At the end the
-start of a server that has 1,000 topics, and the memory of a process that has nothing to do.
+turns. Then what a put costs all processes together, kernel included: to a topic of the process that
+has the connection, and to topics of others; and what a client that takes nothing costs others. At
+the end the start of a server that has 1,000 topics, and the memory of a process that has nothing to
+do.
 """
 
 from __future__ import annotations
@@ -159,6 +160,48 @@ def costs(rounds: int, seconds: float) -> None:
                     show(what=f"put, {way}, {kind}", cpu_us=min(some), of_one=of_one)
 
 
+def latencies(pipes: list[Pipe], request: bytes, rounds: int) -> list[float]:
+    """Milliseconds of each of them, one after another."""
+    took_ms = []
+    for _ in range(rounds):
+        for pipe in pipes:
+            began_s = time.perf_counter()
+            pipe.send(request)
+            assert pipe.read().status == 200
+            took_ms.append((time.perf_counter() - began_s) * 1e3)
+    return took_ms
+
+
+def beside_one_that_takes_nothing(rounds: int) -> None:
+    """Puts of 1,000 clients to a topic of the other process, without and with a client that asks
+    that process for 64 MiB and reads none of it."""
+    own, other = (topics_of(shard, 2, 1)[0] for shard in range(2))
+    stay = ask(f"/{own}?cmd=query")  # so they are clients of the process that has this topic
+    put = ask(f"/{other}?cmd=produce", BODY)
+    taken: dict[str, list[float]] = {"nobody": [], "one": []}
+    with folder() as data_dir, ExitStack() as stack:
+        broker, _ = timed_start(
+            data_dir, "--durability=os", "--workers=2", "--set", "connections_per_address_max=0"
+        )
+        with broker:
+            tell_all(broker, [f"/{name}?cmd=declare" for name in (own, other)])
+            tell_all(broker, [f"/{other}?cmd=produce"], b"x" * (1 << 20))
+            pipes = [Pipe(broker.port) for _ in range(MANY + 1)]
+            for pipe in pipes:
+                stack.enter_context(closing(pipe.sock))
+                pipe.send(stay)
+                assert pipe.read().status == 200
+            stalled = pipes.pop()
+            latencies(pipes, put, 1)
+            taken["nobody"] += latencies(pipes, put, rounds)
+            stalled.send(ask(f"/{other}?cmd=consume&offset=0") * 64)
+            taken["one"] += latencies(pipes, put, rounds)
+            broker.stop()
+    for stalls, some in taken.items():
+        p50_ms, p99_ms = (sorted(some)[int(len(some) * share)] for share in (0.5, 0.99))
+        show(what=f"a put of 1,000 clients, {stalls} takes nothing", p50_ms=p50_ms, p99_ms=p99_ms)
+
+
 def start_and_memory() -> None:
     for workers in (1, 4):
         with folder() as data_dir:
@@ -195,6 +238,7 @@ def main() -> None:
     chosen = parser.parse_args()
     throughput(chosen.workers, chosen.rounds, chosen.seconds)
     costs(chosen.rounds, 1)
+    beside_one_that_takes_nothing(10 * chosen.rounds)
     start_and_memory()
 
 
