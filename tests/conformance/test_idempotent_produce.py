@@ -121,7 +121,7 @@ class TestKey:
 
     @pytest.mark.parametrize("key", ["zb:", "zb:1", '"zb:0a:0:17:g"'])
     def test_keys_of_the_broker_itself(self, key: str) -> None:
-        """Also behind others, whose heads have the same form; those that come close are taken."""
+        """They are refused behind others of the same form, too, and similar keys are accepted."""
         _, client = declared("T")
         query = key.strip('"').replace(":", "%3A")
         for number in range(5):

@@ -29,7 +29,7 @@ from zbus.wire.http import HttpReader
 from zbus.workers import forwarding, inner_puts
 from zbus.workers.forwarding import Forwarder
 from zbus.workers.handing_over import Giver
-from zbus.workers.inner_puts import InnerDoor, InnerPuts
+from zbus.workers.inner_puts import InnerPlanner, InnerPuts
 from zbus.workers.introduction import Introduction, decode_introduction
 from zbus.workers.upstream import Upstream
 
@@ -139,7 +139,7 @@ class Worker(World):
         loop, front, heads = cast("Any", self.lines), self.front, self._assembly.heads
         self.edge = Forwarder(front, heads, loop, number, paths, cast("Giver", None))
         self.broker.elsewhere.port = InnerPuts(self.broker, loop, number, paths, front)
-        self._door = InnerDoor(self.broker, front)
+        self._door = InnerPlanner(self.broker, front)
         self._visiting = self._assembly.make_heads()
         _WORKERS[paths[number]] = self
 

@@ -1,7 +1,7 @@
 """What the broker of one worker puts into topics of another (`zbus.core.topics.elsewhere`).
 
     worker of the source                           worker of the topic
-    a line for each partition and topic:
+    a flow for each partition and topic:
     one request under way, the rest waits    ->    each message is put under its key
     settled, or sent again                   <-    stored, or why not, message by message
 
@@ -113,16 +113,16 @@ class Put:
     held_bytes: int
 
 
-_Line: TypeAlias = "tuple[Partition, str]"
+_Flow: TypeAlias = "tuple[Partition, str]"
 """A partition that messages come from, and the topic that they are for, in lower case."""
 
 
 @attrs.frozen(eq=False)
 class Request:
-    """Puts that are sent together, and the line that they are of."""
+    """Puts that are sent together, and the flow that they are of."""
 
     puts: list[Put]
-    line: _Line | None
+    flow: _Flow | None
     data: bytes
 
 
@@ -133,33 +133,33 @@ class InnerPuts:
         self, broker: Broker, loop: Loop, own: int, paths: Sequence[str], planner: Planner
     ) -> None:
         self._own = own
-        self._roads = [Road(broker, loop, path, planner) for path in paths]
+        self._links = [WorkerLink(broker, loop, path, planner) for path in paths]
 
     def has(self, name: str) -> bool:
         return name_problem(name) is None and self._worker(name) != self._own
 
     def busy(self, topic: str) -> bool:
-        return self._roads[self._worker(topic)].held_bytes > BUSY_BYTES
+        return self._links[self._worker(topic)].held_bytes > BUSY_BYTES
 
     def put(self, source: Partition, topic: str, rows: Sequence[Row], ticket: Ticket) -> None:
         wish = Wish(topic, "", rows)  # type: ignore[arg-type]  # all have keys, so they are long
         held_bytes = sum([_ROW_BYTES + len(row[1]) + len(row[2]) for row in rows])
-        road = self._roads[self._worker(topic)]
-        road.put(Put(wish, ticket, held_bytes), (source, topic.lower()))
+        link = self._links[self._worker(topic)]
+        link.put(Put(wish, ticket, held_bytes), (source, topic.lower()))
 
     def check(self, topic: str, origin: str, ticket: Ticket) -> None:
-        road = self._roads[self._worker(topic)]
-        if road.held_bytes > BUSY_BYTES:  # clients that ask are not bounded by what is to be put
+        link = self._links[self._worker(topic)]
+        if link.held_bytes > BUSY_BYTES:  # clients that ask are not bounded by what is to be put
             text = f"the process that has {topic} does not answer; retry in 1 s"
             ticket.settle(BrokerError(Refusal.FENCED, text))
             return
-        road.put(Put(Wish(topic, origin, ()), ticket, _ROW_BYTES), None)
+        link.put(Put(Wish(topic, origin, ()), ticket, _ROW_BYTES), None)
 
     def _worker(self, topic: str) -> int:
-        return shard_of(topic, len(self._roads))
+        return shard_of(topic, len(self._links))
 
 
-class Road:
+class WorkerLink:
     """The way to one worker: a connection, made anew when it ends."""
 
     def __init__(self, broker: Broker, loop: Loop, path: str, planner: Planner) -> None:
@@ -169,29 +169,29 @@ class Road:
         self._loop = loop
         self._path = path
         self._planner = planner
-        self._timer = broker.timers.timer(Road._connect)
+        self._timer = broker.timers.timer(WorkerLink._connect)
         self._upstream: Upstream | None = None
         self._pause_ms = PAUSE_MS[0]
         self._open: deque[Request] = deque()  # not answered, in the order of the answers
-        self._waiting: dict[_Line, deque[Put]] = {}  # of the lines that have a request among these
+        self._waiting: dict[_Flow, deque[Put]] = {}  # of the flows that have a request among these
 
-    def put(self, put: Put, line: _Line | None) -> None:
-        """Send it when all that came before it on its line is answered."""
+    def put(self, put: Put, flow: _Flow | None) -> None:
+        """Send it when all that came before it on its flow is answered."""
         self.held_bytes += put.held_bytes
-        if line is None:
+        if flow is None:
             self._send([put], None)
-        elif line in self._waiting:
-            self._waiting[line].append(put)
+        elif flow in self._waiting:
+            self._waiting[flow].append(put)
         else:
-            self._waiting[line] = deque()
-            self._send([put], line)
+            self._waiting[flow] = deque()
+            self._send([put], flow)
 
-    def _send(self, puts: list[Put], line: _Line | None) -> None:
+    def _send(self, puts: list[Put], flow: _Flow | None) -> None:
         first = puts[0].wish
         wish = Wish(first.topic, first.origin, [row for put in puts for row in put.wish.rows])
         body = _encode(wish)
         data = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
-        self._open.append(Request(puts, line, data))
+        self._open.append(Request(puts, flow, data))
         if self._upstream is not None:
             self._upstream.write(data)
         elif self not in self._timer:
@@ -229,8 +229,8 @@ class Road:
             return
         self._pause_ms = PAUSE_MS[0]
         request, outcomes = self._open.popleft(), _decode_answer(body)
-        if request.line is not None:
-            self._go_on(request.line)
+        if request.flow is not None:
+            self._go_on(request.flow)
         at = 0
         for put in request.puts:
             self.held_bytes -= put.held_bytes
@@ -239,9 +239,9 @@ class Road:
             at += count
             put.ticket.settle(DONE if problem is None else problem.error())
 
-    def _go_on(self, line: _Line) -> None:
+    def _go_on(self, flow: _Flow) -> None:
         """What waited for the answer is sent, as much of it as one request may have."""
-        waiting, left, room = self._waiting[line], _ROWS_MAX, _REQUEST_BYTES
+        waiting, left, room = self._waiting[flow], _ROWS_MAX, _REQUEST_BYTES
         puts: list[Put] = []
         while waiting and (not puts or (left > 0 and room > 0)):
             put = waiting.popleft()
@@ -249,9 +249,9 @@ class Road:
             left -= len(put.wish.rows)
             room -= put.held_bytes
         if puts:
-            self._send(puts, line)
+            self._send(puts, flow)
         else:
-            del self._waiting[line]
+            del self._waiting[flow]
 
     def ended(self) -> None:
         self._upstream = None
@@ -277,7 +277,7 @@ class Road:
 # -- the worker of the topic -------------------------------------------------------------------
 
 
-class InnerDoor:
+class InnerPlanner:
     """Plans what other workers ask. `router` plans what their clients do."""
 
     def __init__(self, broker: Broker, router: Planner) -> None:
@@ -292,7 +292,7 @@ class InnerDoor:
         peer.reader = HttpReader(self._heads, self._limits)
         self._broker.leave(peer)
 
-    def plan(self, head: Head) -> InnerDoor:
+    def plan(self, head: Head) -> InnerPlanner:
         return self
 
     def plan_unread(self, head: Head) -> None:

@@ -24,7 +24,7 @@ from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.local.shards import shard_directory
 from zbus.workers.forwarding import Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
-from zbus.workers.inner_puts import InnerDoor, InnerPuts
+from zbus.workers.inner_puts import InnerPlanner, InnerPuts
 from zbus.workers.introduction import session_id
 from zbus.workers.sharing import worker_config
 from zbus.workers.visitors import VisitorListener
@@ -125,7 +125,7 @@ def open_sockets(
     """To and from other workers: what their clients ask here, connections that are handed over,
     what clients of this one ask elsewhere, and what its broker puts there."""
     router, relay, given = assembly.front, shared.relays[number], shared.takers[number]
-    broker, door = assembly.broker, InnerDoor(assembly.broker, router)
+    broker, door = assembly.broker, InnerPlanner(assembly.broker, router)
     broker.elsewhere.port = InnerPuts(broker, loop, number, shared.paths, router)
     listener = VisitorListener(relay, assembly, door, loop, session_id, limits, visitors)
     loop.open_acceptor(listener, relay)

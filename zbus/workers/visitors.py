@@ -16,7 +16,7 @@ from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.listener import EXHAUSTED
 from zbus.wire.errors import WireError
-from zbus.workers.inner_puts import InnerDoor
+from zbus.workers.inner_puts import InnerPlanner
 from zbus.workers.introduction import decode_introduction
 
 _ACCEPTS_PER_TURN: Final = 16
@@ -52,7 +52,7 @@ class Visitor(SocketConnection):
             return
         self.address, self.principal, self.secure = client.address, client.principal, client.secure
         door = self.planner
-        assert isinstance(door, InnerDoor)
+        assert isinstance(door, InnerPlanner)
         if client.inner:
             door.admit(self)
         else:
@@ -69,7 +69,7 @@ class VisitorListener:
         self,
         sock: socket.socket,
         assembly: Assembly,
-        door: InnerDoor,
+        door: InnerPlanner,
         loop: Loop,
         session_id: Callable[[], bytes],
         limits: ConnectionLimits,

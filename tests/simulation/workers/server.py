@@ -268,22 +268,22 @@ class Server:
     def left_over(self) -> list[str]:
         """What is there although all clients have left. A broker that has put something into topics
         of another worker keeps its connection to that."""
-        roads = [
-            (node.number, other, road)
+        links = [
+            (node.number, other, link)
             for node in self.nodes
-            for other, road in enumerate(node.running.inner_puts._roads)
+            for other, link in enumerate(node.running.inner_puts._links)
         ]
         found = [f"{len(self.system.pipes)} sockets between workers"]
         found = (
             found
-            if len(self.system.pipes) > sum(road._upstream is not None for _, _, road in roads)
+            if len(self.system.pipes) > sum(link._upstream is not None for _, _, link in links)
             else []
         )
-        found += [f"puts from {one} to {other}" for one, other, road in roads if road.held_bytes]
+        found += [f"puts from {one} to {other}" for one, other, link in links if link.held_bytes]
         for node in self.nodes:
             process, number = node.running, node.number
             inner = sum(
-                (one == number) + (other == number) for one, other, road in roads if road._upstream
+                (one == number) + (other == number) for one, other, link in links if link._upstream
             )
             memory = process.broker.memory_use()
             handles = [one for one in self.system.handles.values() if one.owner == number]
