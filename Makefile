@@ -5,6 +5,7 @@ PYTHON2 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/2.7*/bin/python2.7) py
 VENV := .venv
 AUTOBAHN := $(VENV)/autobahn
 BIN := $(VENV)/bin
+TESTED := packaging/tested-versions.txt
 ARGS ?=
 SEEDS ?= 10000
 N ?= 100000
@@ -21,7 +22,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
   bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
-  stock-clients stock-python clean system-packages load-generators other-brokers
+  stock-clients stock-python upgrade clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -236,17 +237,22 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 autobahn: $(VENV)/test.stamp $(AUTOBAHN)/bin/wstest ## Autobahn's test suite against the WebSocket (wants Python 2.7)
 	$(BIN)/python -W ignore -m tests.process.autobahn $(AUTOBAHN)/bin/wstest $(ARGS)
 
+upgrade: $(BIN)/python ## Test with the newest versions of all packages from now on; then run `make test`
+	$(BIN)/python packaging/install.py --upgrade-tested
+
 clean: ## Remove everything that was made, the data folder excepted
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps are newer than pyproject.toml exactly when the installation follows it.
-$(VENV)/run.stamp: pyproject.toml | $(BIN)/python
+# The stamps are newer than these two files exactly when the installation follows them.
+$(VENV)/run.stamp: pyproject.toml $(TESTED) | $(BIN)/python
 	@echo "zbus and what it needs are installed in $(VENV); this is done once, and takes a moment."
-	@$(BIN)/python -m pip install --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --disable-pip-version-check --constraint $(TESTED) -e . \
+	  || { echo "The tested versions cannot be had; pip takes the newest." >&2; \
+	  $(BIN)/python -m pip install --disable-pip-version-check -e .; }
 	@touch $@
 
-$(VENV)/test.stamp: pyproject.toml | $(BIN)/python
+$(VENV)/test.stamp: pyproject.toml $(TESTED) | $(BIN)/python
 	@echo "zbus and what its tests need are installed in $(VENV); this is done once, and takes a while."
 	@$(BIN)/python packaging/install.py -e '.[test]'
 	@touch $(VENV)/run.stamp $@

@@ -2,7 +2,9 @@
 
 uv takes a third of pip's processor time and compiles nothing that may never be imported. It reads
 neither pip's files nor pip's variables, so it is given what they say of indexes and certificates.
-Where uv cannot be had, or fails, pip installs.
+Where uv cannot be had, or fails, pip installs, and takes the newest versions.
+
+With `--upgrade-tested` nothing is installed: the file of tested versions gets the newest ones.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+HERE: Final = Path(__file__).parent
+TESTED: Final = HERE / "tested-versions.txt"
 PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 SECTIONS: Final = ("global", "install", ":env:")  # the later wins
 VARIABLES: Final = {
@@ -49,16 +53,25 @@ def is_there(word: str) -> bool:
     return not path.startswith("/") or Path(path).exists()
 
 
+def uv_pip(*words: str) -> bool:
+    """Whether `uv pip` could be had and succeeded."""
+    if subprocess.call([*PIP, "install", "--quiet", "uv"]) != 0:
+        return False
+    listed = subprocess.run([*PIP, "config", "list"], stdout=subprocess.PIPE, text=True).stdout
+    # As with pip the best version of all indexes is chosen, and not that of the first index.
+    env = {"UV_INDEX_STRATEGY": "unsafe-best-match", **uv_variables(listed), **os.environ}
+    return subprocess.call([sys.executable, "-m", "uv", "pip", *words], env=env) == 0
+
+
 def main(words: list[str]) -> int:
-    os.environ.setdefault("DIST_EXTRA_CONFIG", str(Path(__file__).with_name("unpacked.cfg")))
-    if subprocess.call([*PIP, "install", "--quiet", "uv"]) == 0:
-        listed = subprocess.run([*PIP, "config", "list"], stdout=subprocess.PIPE, text=True).stdout
-        # As with pip the best version of all indexes is chosen, and not that of the first index.
-        env = {"UV_INDEX_STRATEGY": "unsafe-best-match", **uv_variables(listed), **os.environ}
-        uv = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
-        if subprocess.call([*uv, *words], env=env) == 0:
-            return 0
-        print("uv could not install this; pip does", file=sys.stderr)
+    os.environ.setdefault("DIST_EXTRA_CONFIG", str(HERE / "unpacked.cfg"))
+    if words == ["--upgrade-tested"]:
+        how = "--universal --python-version=3.11 --extra=test --no-header --no-annotate --quiet"
+        project = str(HERE.parent / "pyproject.toml")
+        return not uv_pip("compile", *how.split(), "--upgrade", f"--output-file={TESTED}", project)
+    if uv_pip("install", "--python", sys.executable, "--constraint", str(TESTED), *words):
+        return 0
+    print("uv could not install the tested versions; pip takes the newest", file=sys.stderr)
     return subprocess.call([*PIP, "install", *words])
 
 

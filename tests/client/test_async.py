@@ -306,7 +306,7 @@ def test_a_service_and_its_callers(play: Play, url: str) -> None:
     [
         (b"not JSON", "JSON is malformed"),
         (b"[]", "a call is"),
-        (b'{"method":"\xff"}', "can't decode byte"),
+        (b'{"method":"\xff"}', "utf-8"),
         (b"[" * 100_000, "recursion"),
         (b'{"method":1}', "method and module are texts"),
         (b'{"method":"m","params":{}}', "params is a list"),
@@ -326,4 +326,4 @@ def test_calls_that_make_no_sense(body: bytes, text: str) -> None:
 
     status, content_type, answer = anyio.run(service.answer, body, backend="trio")
     assert (status, content_type[:10]) == (600, "text/plain")
-    assert text in answer.decode()
+    assert text.casefold() in answer.decode().casefold()
