@@ -172,7 +172,7 @@ crash-workers: $(VENV)/test.stamp ## kill -9 workers of a server, and their pare
 	$(BIN)/python -m tests.process.worker_kills --seconds $(SECONDS) $(ARGS)
 
 check-workers: WORKERS ?= 3
-check-workers: $(VENV)/test.stamp ## Run the tests of clients with requests at random workers, and those of real processes and of Spark with WORKERS=3 (25 minutes)
+check-workers: $(VENV)/test.stamp ## Run the tests of clients with requests at random workers, and those of real processes and of Spark with WORKERS=3 (six minutes)
 	$(BIN)/python -m pytest -p tests.workers.random_edges -n 2 tests/dialects tests/conformance
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -p tests.process.several_workers -n 2 --dist loadfile tests/process $(ARGS)
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -n 2 --dist loadgroup tests/spark/test_source.py tests/spark/test_sink.py tests/spark/test_lag.py tests/spark/archive
