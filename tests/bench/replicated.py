@@ -30,7 +30,7 @@ from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream
 from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
-from zbus.storage.jetstream.settings import Shard, make_settings
+from zbus.storage.jetstream.settings import Cluster, make_settings
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError
 from zbus.testing.engines import Bench, Writer
@@ -96,7 +96,7 @@ class Owners(Bench):
         self._cluster = cluster
         self._subjects = Subjects(name)
         answer = cluster.ask(
-            f"STREAM.CREATE.{self._subjects.stream}", make_settings(Shard(name), self._subjects)
+            f"STREAM.CREATE.{self._subjects.stream}", make_settings(Cluster(name), self._subjects)
         )
         assert answer is not None
         assert answer.error is None, answer

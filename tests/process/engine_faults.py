@@ -35,7 +35,7 @@ from tests.process.nats_faults import (
 )
 from tests.process.rival_owners import Rival, read_lanes, watch
 from tests.process.test_standby import Node
-from zbus.storage.jetstream.settings import Shard, make_settings
+from zbus.storage.jetstream.settings import Cluster, make_settings
 from zbus.storage.jetstream.stream import Stored
 from zbus.storage.jetstream.subjects import Subjects
 
@@ -136,7 +136,7 @@ def owners(given: argparse.Namespace, folder: Path) -> int:
     """The exit code: 1 if a law is broken."""
     chance, made = Random(given.seed), list[Fault]()
     with FaultyCluster(folder / "nats", BROKERS, CLUSTER, chance) as cluster:
-        question = make_settings(Shard(CLUSTER), cluster.subjects)
+        question = make_settings(Cluster(CLUSTER), cluster.subjects)
         cluster.ask(f"STREAM.CREATE.{cluster.subjects.stream}", question)
         rivals = [Rival(name, cluster, given.seed + n) for n, name in enumerate(BROKERS)]
         for rival in rivals:

@@ -17,7 +17,7 @@ from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream
 from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
-from zbus.storage.jetstream.settings import Shard, make_settings
+from zbus.storage.jetstream.settings import Cluster, make_settings
 from zbus.storage.jetstream.standby import Standby
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError
@@ -43,8 +43,8 @@ class NatsBench(Bench):
     def __init__(self, cluster: NatsCluster) -> None:
         super().__init__()
         self.cluster = cluster
-        self.shard = Shard(next(NAMES))
-        self.subjects = Subjects(self.shard.cluster)
+        self.brokers = Cluster(next(NAMES))
+        self.subjects = Subjects(self.brokers.name)
 
     def connect(self) -> NatsStream:
         return NatsStream(NatsClient(self.cluster.access(), self.post), self.subjects.stream)
@@ -56,12 +56,20 @@ class NatsBench(Bench):
 
     def make(self, **settings: object) -> None:
         """Make the stream, with other settings than the broker would."""
-        question = {**make_settings(self.shard, self.subjects), **settings}
+        question = {**make_settings(self.brokers, self.subjects), **settings}
         self.ask(f"STREAM.CREATE.{self.subjects.stream}", question)
 
     def standby(self) -> Claimed | JournalError:
         stream, answers = self.connect(), list[Claimed | JournalError]()
-        standby = Standby(stream.client, stream, self.shard, "node", "a:1", 10_000, answers.append)
+        standby = Standby(
+            stream.client,
+            lambda name: stream,
+            self.brokers,
+            "node",
+            "a:1",
+            10_000,
+            answers.append,
+        )
         standby.start()
         self.run_until(lambda: answers)
         stream.close()
@@ -126,7 +134,7 @@ MISFITS: list[tuple[dict[str, object], str]] = [
     ({"deny_purge": True}, "deny_purge is True, must be False"),
     ({"subjects": ["zb.other.0.>"]}, "subjects is ['zb.other.0.>'], must be"),
     ({"metadata": {"zbus": "2"}}, "metadata zbus is '2', this version of zbus writes '1'"),
-    ({"metadata": {"zbus-shards": "8"}}, "metadata zbus-shards is '8', this version"),
+    ({"metadata": {"zbus-shards": "8"}}, "it was made with --shards 8, not 1"),
 ]
 
 
@@ -136,8 +144,8 @@ def test_a_stream_that_does_not_fit_is_named_by_its_field(
 ) -> None:
     bench = NatsBench(cluster)
     if "subjects" in settings:
-        settings = {"subjects": [f"zb.other-{bench.shard.cluster}.0.>"]}
-        text = text.replace("zb.other.0", f"zb.other-{bench.shard.cluster}.0")
+        settings = {"subjects": [f"zb.other-{bench.brokers.name}.0.>"]}
+        text = text.replace("zb.other.0", f"zb.other-{bench.brokers.name}.0")
     bench.make(**settings)
     answer = bench.standby()
     assert isinstance(answer, JournalError)
@@ -158,7 +166,7 @@ def test_the_stream_is_made_if_there_is_none(cluster: NatsCluster) -> None:
 
 def test_doctor_looks_at_servers_stream_and_replicas(cluster: NatsCluster) -> None:
     bench = NatsBench(cluster)
-    config = load(options={"engine": cluster.engine(bench.shard.cluster)})
+    config = load(options={"engine": cluster.engine(bench.brokers.name)})
     found = list(engine(config, cluster.monitors[0]))
     assert [one.check for one in found] == ["server", "sync"] * 3 + ["stream"]
     assert [one.level for one in found if one.check == "server"] == ["ok"] * 3

@@ -20,7 +20,7 @@ import zbus
 from tests import forked
 from tests.limits import WAIT_S
 from tests.process.nats import NatsCluster, find_program, free_ports
-from zbus.storage.jetstream.settings import Shard, make_settings
+from zbus.storage.jetstream.settings import Cluster, make_settings
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.jetstream.wire import encode_publish
 
@@ -43,6 +43,7 @@ class Node:
 
     def __init__(self, folder: Path, engine: str, name: str, *options: str) -> None:
         self.name = name
+        self.engine = engine
         (self.port,) = free_ports(1)
         self.log_path = folder / f"{name}.log"
         self._command = [sys.executable, "-m", "zbus", "serve", "--port", str(self.port)]
@@ -284,7 +285,7 @@ def test_a_stream_with_less_than_was_confirmed_is_served_by_nobody(
     name = owner._command[owner._command.index("--engine") + 1].rpartition("/")[2]
     owner.process.send_signal(signal.SIGSTOP)
     cluster.ask(f"STREAM.DELETE.zbus-{name}-0")
-    cluster.ask(f"STREAM.CREATE.zbus-{name}-0", make_settings(Shard(name), Subjects(name)))
+    cluster.ask(f"STREAM.CREATE.zbus-{name}-0", make_settings(Cluster(name), Subjects(name)))
     assert standby.ended() == 74
     assert "and its owner had confirmed" in standby.log_path.read_text()
     owner.process.send_signal(signal.SIGCONT)

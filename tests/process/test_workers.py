@@ -881,7 +881,7 @@ def test_directories_of_another_shape(tmp_path: Path) -> None:
     assert (other.returncode, "was made for 3 workers, not 2" in other.stderr) == (3, True)
     engine = ("--engine", "nats://127.0.0.1:1/x", "--data-dir", str(tmp_path / "y"))
     remote = run_serve("--workers", "2", "--port", "0", *engine)
-    assert (remote.returncode, "needs --engine files" in remote.stderr) == (3, True)
+    assert (remote.returncode, "needs --shards" in remote.stderr) == (3, True)
     one = run_serve("--port", "0", "--data-dir", str(broker.data_dir))
     assert (one.returncode, "was made for 3 workers" in one.stderr) == (3, True)
     taken = BrokerProcess(tmp_path / "single")

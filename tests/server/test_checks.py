@@ -127,7 +127,13 @@ def test_what_is_not(
         ({"workers": 2}, {}, "workers", "ok", "2 workers on 2 cores"),
         ({"workers": 3}, {}, "workers", "warning", "3 workers on 2 cores"),
         ({"workers": 2}, {"cores": lambda: 1}, "workers", "warning", "2 workers on 1 core"),
-        ({"workers": 2, "engine": "nats://127.0.0.1:1/a"}, {}, "workers", "problem", "files each"),
+        (
+            {"workers": 2, "engine": "nats://127.0.0.1:1/a"},
+            {},
+            "workers",
+            "problem",
+            "needs --shards",
+        ),
         (
             {"workers": 3},
             {"gauges": Gauged(memory=290 << 20)},

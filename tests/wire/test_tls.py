@@ -421,3 +421,41 @@ def test_whom_a_certificate_names(subject: Any, principal: str) -> None:
 
 def test_a_certificate_without_subject() -> None:
     assert principal_of({}) == ""
+
+
+@examples(60)
+@given(pieces=sizes, said=st.lists(st.binary(max_size=300), max_size=6))
+def test_the_end_that_connects(
+    context: ssl.SSLContext, pieces: list[int], said: list[bytes]
+) -> None:
+    """What it says before the handshake is over arrives behind it, once and in order."""
+    connecting = client_context()
+    connecting.check_hostname = False
+    ends = [TlsStream(connecting, client=True), TlsStream(context)]
+    came = [b"", b""]
+    wires = [ends[0].encrypt(b""), b""]
+    waiting, turn = list(said), 0
+    while any(wires) or waiting or any(end.speaks for end in ends):
+        if waiting:
+            wires[0] += ends[0].encrypt(waiting.pop(0))
+        for one, other in ((0, 1), (1, 0)):
+            size = pieces[turn % len(pieces)]
+            data, wires[one] = wires[one][:size], wires[one][size:]
+            came[other] += ends[other].receive(data) if data else b""
+            wires[other] += ends[other].encrypt(b"")
+        turn += 1
+    assert [end.error for end in ends] == ["", ""]
+    assert came[1] == b"".join(said)
+    wires[1] = ends[1].encrypt(b"an answer")
+    assert ends[0].receive(wires[1]) == b"an answer"
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\2\2\x28"])
+def test_the_other_end_speaks_no_tls(answer: bytes) -> None:
+    context = client_context()
+    context.check_hostname = False
+    end = TlsStream(context, client=True)
+    end.encrypt(b"a request")
+    assert end.receive(answer) == b""
+    assert end.error
+    assert b"400" not in end.encrypt(b"")

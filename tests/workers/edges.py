@@ -26,11 +26,11 @@ from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal
 from zbus.testing.world import Client, Reply, World
 from zbus.wire.http import HttpReader
-from zbus.workers import forwarding, inner_puts
 from zbus.workers.forwarding import Forwarder
 from zbus.workers.handing_over import Giver
 from zbus.workers.inner_puts import InnerPlanner, InnerPuts
 from zbus.workers.introduction import Introduction, decode_introduction
+from zbus.workers.routes import Way
 from zbus.workers.upstream import Upstream
 
 WORKERS: Final = 3
@@ -91,13 +91,27 @@ _WORKERS: WeakValueDictionary[str, Worker] = WeakValueDictionary()  # by their p
 _serial = count(1)
 
 
-def connect(path: str) -> Any:
-    """As `zbus.workers.upstream.connect`."""
-    return Wire(_WORKERS[path])
+@attrs.define
+class Wires:
+    """`zbus.workers.routes.Routes` without sockets."""
 
+    paths: list[str]
+    hold_ms: int = 0
+    down: set[int] = attrs.Factory(set)  # shards without an owner
 
-for module in (forwarding, inner_puts):
-    vars(module)["connect"] = connect
+    @property
+    def count(self) -> int:
+        return len(self.paths)
+
+    def when_moved(self, call: Callable[[int], None]) -> None: ...
+
+    def heir(self, shard: int) -> str:
+        return ""
+
+    def open(self, shard: int) -> Way:
+        if shard in self.down:
+            raise ConnectionRefusedError
+        return Way(cast("Any", Wire(_WORKERS[self.paths[shard]])))
 
 
 class Output:
@@ -114,6 +128,10 @@ class Lines:
         self.ready: list[object] = []
         self.now_ms = 0
         self.upstreams: dict[Upstream, None] = {}
+
+    @property
+    def links(self) -> dict[Upstream, None]:
+        return self.upstreams
 
     def attach(self, upstream: Upstream) -> None:
         self.upstreams[upstream] = None
@@ -137,8 +155,9 @@ class Worker(World):
         self.number = number
         self.lines = Lines()
         loop, front, heads = cast("Any", self.lines), self.front, self._assembly.heads
-        self.edge = Forwarder(front, heads, loop, number, paths, cast("Giver", None))
-        self.broker.elsewhere.port = InnerPuts(self.broker, loop, number, paths, front)
+        self.wires = wires = Wires(paths)
+        self.edge = Forwarder(front, heads, loop, number, wires, cast("Giver", None))
+        self.broker.elsewhere.port = InnerPuts(self.broker, loop, number, wires, front)
         self._door = InnerPlanner(self.broker, front)
         self._visiting = self._assembly.make_heads()
         _WORKERS[paths[number]] = self
@@ -194,7 +213,8 @@ class Worker(World):
         if came:
             upstream.receive(came)
         peer = visitor.peer
-        over = peer.finished or (wire.ended and not (peer.open_tickets or peer.out))
+        asks = any(client is visitor for client, _ in wire.worker.inbox)
+        over = peer.finished or (wire.ended and not (asks or peer.open_tickets or peer.out))
         if over and not visitor.received and visitor.takes:
             self.lines.drop(upstream)
 

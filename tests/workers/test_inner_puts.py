@@ -18,6 +18,7 @@ from zbus.core.model.errors import BrokerError, Refusal, topic_unknown
 from zbus.protocol.places import shard_of
 from zbus.wire.replies import encode_reply
 from zbus.workers.inner_puts import BUSY_BYTES, PAUSE_MS, InnerPuts, Problem
+from zbus.workers.routes import LocalRoutes
 from zbus.workers.upstream import Upstream
 
 FAR, FAR_TOO, NEAR = (
@@ -76,8 +77,8 @@ class Way:
         self.loop = Loop()
         loop: Any = self.loop
         planner: Any = Planner()
-        paths = [str(path / "none"), str(path / "other")]
-        self.puts = InnerPuts(self.box.broker, loop, 0, paths, planner)
+        routes = LocalRoutes([str(path / "none"), str(path / "other")])
+        self.puts = InnerPuts(self.box.broker, loop, 0, routes, planner)
 
     def put(self, *bodies: bytes, source: str = "T", topic: str = FAR) -> Probe:
         probe = Probe()

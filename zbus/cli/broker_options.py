@@ -23,6 +23,8 @@ SINGLE_OPTIONS = (
     "durability",
     "engine",
     "workers",
+    "shards",
+    "node",
     "token_file",
     "insecure",
 )

@@ -22,10 +22,11 @@ from zbus.storage.copying.directories import DirectorySource, DirectoryTarget
 from zbus.storage.copying.lanes import Copied, Source, Target, compare, copy_lanes
 from zbus.storage.copying.streams import StreamSource, StreamTarget
 from zbus.storage.jetstream.client import NatsClient
-from zbus.storage.jetstream.nats import NatsStream
+from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.ownership import Claimed
-from zbus.storage.jetstream.settings import Shard
+from zbus.storage.jetstream.settings import Cluster
 from zbus.storage.jetstream.standby import Standby
+from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.local.files import OsFiles
 from zbus.storage.port import JournalError
@@ -140,7 +141,7 @@ class _Servers:
     def __init__(self, loaded: config.Config) -> None:
         access, cluster = read_access(loaded)
         self._loaded = loaded
-        self._shard = Shard(cluster, loaded.engine_replicas, loaded.engine_bytes_max)
+        self._cluster = Cluster(cluster, loaded.engine_replicas, loaded.engine_bytes_max)
         self.subjects = Subjects(cluster)
         self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._client = NatsClient(access, self._posted.put)
@@ -150,6 +151,16 @@ class _Servers:
         self._client.close()
 
     def source(self) -> StreamSource:
+        """Raises JournalError for a cluster of several shards."""
+        answers: list[Document | Unreachable] = []
+        self._stream.ask(f"STREAM.INFO.{self.subjects.stream}", {}, answers.append)
+        while not answers:
+            self._run()
+        if isinstance(answers[0], Document):
+            shards = (answers[0].config.get("metadata") or {}).get("zbus-shards", "1")
+            if shards != "1":
+                text = "it has messages in others, and only clusters of one shard can be copied"
+                raise JournalError(f"{self.subjects.stream} is one of {shards} shards: {text}")
         timeout_ms = self._loaded.engine_timeout_ms
         return StreamSource(self._stream, self.subjects, self._run, timeout_ms)
 
@@ -158,7 +169,14 @@ class _Servers:
         answers: list[Claimed | JournalError] = []
         node, timeout_ms = f"zbus copy on {socket.gethostname()}", self._loaded.engine_timeout_ms
         standby = Standby(
-            self._client, self._stream, self._shard, node, "", timeout_ms, answers.append, copying
+            self._client,
+            lambda name: self._stream,
+            self._cluster,
+            node,
+            "",
+            timeout_ms,
+            answers.append,
+            copying,
         )
         standby.start()
         began_s, owned_s = time.monotonic(), 0.0

@@ -12,8 +12,10 @@ from zbus.cli.broker_options import configured
 def serve(loaded: config.Config) -> None:
     """Run a broker until SIGINT or SIGTERM."""
     # Here: the other commands need neither trio nor the broker.
-    if loaded.workers > 1:
-        from zbus.workers.parent import run
+    if loaded.shards > 1:
+        from zbus.workers.cluster.node import run
+    elif loaded.workers > 1:
+        from zbus.workers.local import run
     else:
         from zbus.server.process.serve import run
     sys.exit(run(loaded))

@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from zbus.config.server import (
+    ClusterOptions,
     EngineOptions,
     LoopLimits,
     Marks,
@@ -96,6 +97,7 @@ class Config(
     ServerOptions,
     EngineOptions,
     WorkerOptions,
+    ClusterOptions,
     LoopLimits,
     Timeouts,
     Marks,

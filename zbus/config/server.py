@@ -158,6 +158,44 @@ class EngineOptions:
 
 
 @attrs.frozen(slots=False, kw_only=True)
+class ClusterOptions:
+    """[Several machines](../howto/cluster.md) that share out the topics (preview)."""
+
+    shards: int = number(
+        1,
+        1,
+        256,
+        "Parts that the topics are divided into, each with a stream and an owner (preview); fixed "
+        "when the first stream is made. Only with NATS servers: files have a shard for each of "
+        "`workers`.",
+    )
+    relay_listen: str = option(
+        "",
+        "Where other nodes of a cluster with several shards reach this one, `host:port`: the owner "
+        "of a shard listens at the port with the number of the shard added. Without it this node "
+        "is alone.",
+        rf"^(?:{HOST}:\d{{1,5}})?\Z",
+        "{!r} is not of the form host:port",
+    )
+    hold_ms: int = number(
+        5_000,
+        0,
+        HOUR_MS,
+        "How long requests wait for an owner of their shard, if it has none; then they get a 503.",
+    )
+    relay_ca_file: str = option(
+        "", "Who signs the certificates of the nodes, and of nobody else: a PEM file."
+    )
+    relay_cert_file: str = option("", "Certificate of this node for the others: a PEM file.")
+    relay_key_file: str = option(
+        "", "Private key of `relay_cert_file`; without it, the key is read from that file."
+    )
+    spares: int = number(
+        1, 1, 16, "Processes that own no shard and wait to take one over, if there are several."
+    )
+
+
+@attrs.frozen(slots=False, kw_only=True)
 class WorkerOptions:
     """How many processes serve."""
 

@@ -36,7 +36,7 @@ from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
 from zbus.server.watch.system_stats import OsStats, SystemStats
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream
-from zbus.storage.jetstream.settings import Shard, find_problems
+from zbus.storage.jetstream.settings import Cluster, find_problems
 from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.local.files import OsFiles
@@ -233,21 +233,23 @@ def engine(config: Config, monitor_port: int) -> Iterator[Finding]:
     except CannotStart as error:
         yield Finding("engine", "problem", str(error), "correct the options engine and engine_*")
         return
-    subjects = Subjects(cluster)
-    answers: list[Document | Unreachable] = []
+    shards = [Subjects(cluster, number) for number in range(config.shards)]
+    answers: list[list[Document | Unreachable]] = [[] for _ in shards]
     for host, port in access.servers:
         place = f"{host}:{port}"
-        answer, problem = ask(access, (host, port), f"STREAM.INFO.{subjects.stream}")
+        _, problem = ask(access, (host, port), f"STREAM.INFO.{shards[0].stream}")
         if problem:
             advice = "start it, or look at addresses, users and certificates"
             yield Finding("server", "problem", f"{place}: {problem}", advice)
             continue
         yield Finding("server", "ok", f"{place} answers")
         yield _server_syncing(host, port, monitor_port)
-        answers.append(answer)
-    if answers:
-        shard = Shard(cluster, config.engine_replicas, config.engine_bytes_max)
-        yield from _stream(answers, shard, subjects)
+        for subjects, found in zip(shards, answers, strict=True):
+            found.append(ask(access, (host, port), f"STREAM.INFO.{subjects.stream}")[0])
+    wanted = Cluster(cluster, config.engine_replicas, config.engine_bytes_max, shards=config.shards)
+    for subjects, found in zip(shards, answers, strict=True):
+        if found:
+            yield from _stream(found, wanted, subjects)
 
 
 def ask(
@@ -275,7 +277,7 @@ def ask(
 
 
 def _stream(
-    answers: list[Document | Unreachable], shard: Shard, subjects: Subjects
+    answers: list[Document | Unreachable], wanted: Cluster, subjects: Subjects
 ) -> Iterator[Finding]:
     name = subjects.stream
     documents = [one for one in answers if isinstance(one, Document)]
@@ -290,14 +292,14 @@ def _stream(
         advice = "wait, or start the other servers: a majority is needed"
         yield Finding("stream", "problem", f"{name}: {text}", advice)
         return
-    if problems := find_problems(found.config, shard, subjects):
+    if problems := find_problems(found.config, wanted, subjects):
         advice = "the broker does not serve with it; make another stream, or change it with nats"
         yield Finding("stream", "problem", f"{name}: {'; '.join(problems)}", advice)
         return
     size = 0 if found.state is None else found.state.bytes
     yield Finding("stream", "ok", f"{name} fits, {size >> 20:,} MiB")
     cluster = found.cluster
-    if cluster is None or shard.replicas == 1:
+    if cluster is None or wanted.replicas == 1:
         return
     behind = [one.name for one in cluster.replicas if not one.current or one.offline]
     count = 1 + len(cluster.replicas)
@@ -365,7 +367,12 @@ def workers(config: Config, machine: Machine) -> Iterator[Finding]:
     try:
         check_workers(config)
     except CannotStart as error:
-        yield Finding("workers", "problem", str(error), "start without --workers, or with files")
+        yield Finding(
+            "workers",
+            "problem",
+            str(error),
+            "start without --workers, with files, or with --shards",
+        )
         return
     if config.workers > cores:
         advice = f"set workers={cores}: more of them share cores, and each takes 100 MiB"

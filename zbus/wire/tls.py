@@ -1,4 +1,4 @@
-"""TLS as bytes in and bytes out: the server's end of one connection.
+"""TLS as bytes in and bytes out: one end of a connection, mostly the server's.
 
 What a connection received goes through `receive`, which gives back the plaintext; what is to be
 sent goes through `encrypt`. The handshake, session tickets and alerts also leave through `encrypt`:
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from zbus.wire.replies import encode_reply
@@ -33,24 +34,32 @@ class TlsStream:
         "_closed",
         "_handshake_bytes",
         "_incoming",
+        "_is_client",
         "_outgoing",
         "_tls",
+        "_unsaid",
         "ended",
         "error",
         "established",
         "principal",
     )
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, *, client: bool = False) -> None:
+        """`client`: it is the end that connects, and what is to be said waits for the handshake."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not client)
+        self._is_client = client
+        self._unsaid = b""
         self._handshake_bytes = 0
         self._closed = False
         self.established = False  # the handshake is over
         self.ended = False  # the peer said that it sends no more
         self.error = ""  # what went wrong, for people; nothing is understood after it
         self.principal = ""  # whom the peer's certificate names, see `principal_of`
+        if client:
+            with suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
 
     @property
     def over(self) -> bool:
@@ -60,7 +69,7 @@ class TlsStream:
     @property
     def speaks(self) -> bool:
         """TLS itself has something to send: a step of the handshake, a ticket, an alert."""
-        return self._outgoing.pending > 0
+        return self._outgoing.pending > 0 or bool(self._unsaid and self.established)
 
     def receive(self, data: bytes) -> bytes:
         """Take what came from the peer; give back what it means, b"" for the time being or if it is
@@ -97,9 +106,8 @@ class TlsStream:
         """A step of the handshake; whether there may be plaintext behind it."""
         if not self._handshake_bytes and data and data[0] != _HANDSHAKE_RECORD:
             self.error = "no TLS came"
-            if bytes(
-                data[:1]
-            ).isalpha():  # the beginning of a plain request: people read the answer
+            # The beginning of a plain request: people read the answer.
+            if bytes(data[:1]).isalpha() and not self._is_client:
                 lines = b"content-type: text/plain\r\n"
                 self._outgoing.write(encode_reply(400, lines, _PLAIN_TEXT, close=True))
             return False
@@ -120,10 +128,15 @@ class TlsStream:
     def encrypt(self, data: bytes) -> bytes:
         """What to send: the plaintext given, and before it whatever TLS itself has to say.
 
-        After `close` or an `error` nothing can be said any more, and plaintext is dropped. There is
-        none before the handshake is over, because no request can have come.
+        After `close` or an `error` nothing can be said any more, and plaintext is dropped. A server
+        has none before the handshake is over, because no request can have come.
         """
+        if self._unsaid:
+            data, self._unsaid = self._unsaid + data, b""
         if not data or self.error or self._closed:
+            return self._outgoing.read()
+        if self._is_client and not self.established:
+            self._unsaid = data
             return self._outgoing.read()
         assert self.established
         try:

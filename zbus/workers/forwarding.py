@@ -15,7 +15,6 @@ it and not answered: 503, and nothing is asked twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -44,9 +43,10 @@ from zbus.workers.frames import Pass, Passing
 from zbus.workers.gathering import Gather, Leaver
 from zbus.workers.handing_over import Giver, Passenger
 from zbus.workers.introduction import Introduction, encode_introduction, origin_of
+from zbus.workers.routes import Routes
 from zbus.workers.seeking import Seek
 from zbus.workers.streams import NOT_ALONE, Alone, StreamReply
-from zbus.workers.upstream import Answers, Upstream, connect
+from zbus.workers.upstream import Answers, Upstream
 from zbus.workers.visits import BODIES, LOOSE, Kind, Visit, passed_on, request_start
 
 ROW: Final = 256
@@ -71,10 +71,10 @@ class Door(Planner, Protocol):
 
 
 class Forwarder:
-    """Plans what clients of this worker ask. `paths` are the sockets of all workers."""
+    """Plans what clients of this worker ask. `own` is its shard."""
 
     def __init__(
-        self, router: Door, heads: Heads, loop: Loop, own: int, paths: Sequence[str], giver: Giver
+        self, router: Door, heads: Heads, loop: Loop, own: int, routes: Routes, giver: Giver
     ) -> None:
         """`heads` are what clients' connections read with."""
         self.router = router
@@ -82,9 +82,12 @@ class Forwarder:
         self._giver = giver
         self.loop = loop
         self.own = own
-        self.paths = paths
+        self._routes = routes
+        self.count = routes.count
+        """How many shards there are."""
         self._clients: dict[Connection, Client] = {}
-        self.unanswered = [0] * len(paths)
+        self._waiting: dict[Visit, int] = {}  # for an owner, and until when
+        self.unanswered = [0] * routes.count
         self._logged_ms = -TELL_EVERY_MS
         self.names: dict[str, int] = {}  # and who has known them
         self.push = router.push
@@ -189,11 +192,6 @@ class Forwarder:
                 )
         return None
 
-    @property
-    def count(self) -> int:
-        """How many workers there are."""
-        return len(self.paths)
-
     def open_upstream(
         self,
         worker: int,
@@ -206,7 +204,7 @@ class Forwarder:
         """A connection to a worker, for this client; None if it cannot be reached."""
         loop, address = self.loop, origin_of(peer)
         try:
-            sock = connect(self.paths[worker])
+            sock, tls = self._routes.open(worker)
         except OSError as error:
             if loop.now_ms >= self._logged_ms + TELL_EVERY_MS:  # each request may come here
                 self._logged_ms = loop.now_ms
@@ -221,9 +219,11 @@ class Forwarder:
             loop.limits.output_bytes_max,
             loop.now_ms,
             head_only,
+            tls,
         )
+        upstream.shard = worker
         loop.attach(upstream)
-        client = Introduction(address, peer.principal, peer.secure, peer.id.decode())
+        client = Introduction(address, peer.principal, peer.secure, peer.id.decode(), shard=worker)
         upstream.write(encode_introduction(client))
         return upstream
 
@@ -253,9 +253,9 @@ class Forwarder:
     def worker_of(self, place: Place) -> int:
         """Its number."""
         if isinstance(place, AtTopic | Apart):
-            return shard_of(place.topic, len(self.paths))
+            return shard_of(place.topic, self.count)
         number = place.worker if isinstance(place, AtMaker) else None
-        return self.own if number is None or number >= len(self.paths) else number
+        return self.own if number is None or number >= self.count else number
 
     def visit(
         self, peer: Connection, worker: int, kind: Kind, handshake: Head | None = None
@@ -281,9 +281,33 @@ class Forwarder:
 
     def forget(self, visit: Visit) -> None:
         """It is over."""
+        self._waiting.pop(visit, None)
         client = self._clients.get(visit.peer)
         if client is not None:
             client.visits.pop((visit.worker, visit.kind), None)
+
+    def moved(self, shard: int) -> None:
+        """It has another owner: what was asked of the former one and is not answered is refused,
+        which nobody else may do in time if that machine has no power."""
+        for link in list(self.loop.links):
+            if isinstance(link, Upstream) and link.shard == shard:
+                self.loop.drop(link)
+        self.look()
+
+    def hold(self, visit: Visit) -> bool:
+        """Whether it may wait for an owner of its shard: it is tried again, or given up."""
+        hold_ms = self._routes.hold_ms
+        if hold_ms:
+            self._waiting.setdefault(visit, self.loop.now_ms + hold_ms)
+        return bool(hold_ms)
+
+    def look(self) -> None:
+        """After those that wait for an owner; called once a second, too."""
+        for visit, until_ms in list(self._waiting.items()):
+            if visit.try_again():
+                self._waiting.pop(visit, None)
+            elif self.loop.now_ms >= until_ms:
+                visit.give_up()
 
     def stop(self) -> None:
         """All workers end. Before a WebSocket is told so, it is told what others have to say."""

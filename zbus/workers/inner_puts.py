@@ -46,7 +46,8 @@ from zbus.wire.http import HttpReader
 from zbus.wire.limits import DEFAULT_LIMITS
 from zbus.wire.replies import encode_reply
 from zbus.workers.introduction import Introduction, encode_introduction
-from zbus.workers.upstream import Upstream, connect
+from zbus.workers.routes import Routes
+from zbus.workers.upstream import Upstream
 
 PAUSE_MS: Final = (100, 5_000)
 """Before a worker is asked again that did not answer: first, and at most."""
@@ -127,13 +128,15 @@ class Request:
 
 
 class InnerPuts:
-    """The `Port` of a broker. `paths` are the sockets of all workers."""
+    """The `Port` of a broker. `own` is its shard."""
 
     def __init__(
-        self, broker: Broker, loop: Loop, own: int, paths: Sequence[str], planner: Planner
+        self, broker: Broker, loop: Loop, own: int, routes: Routes, planner: Planner
     ) -> None:
         self._own = own
-        self._links = [WorkerLink(broker, loop, path, planner) for path in paths]
+        self._links = [
+            WorkerLink(broker, loop, routes, shard, planner) for shard in range(routes.count)
+        ]
 
     def has(self, name: str) -> bool:
         return name_problem(name) is None and self._worker(name) != self._own
@@ -160,14 +163,17 @@ class InnerPuts:
 
 
 class WorkerLink:
-    """The way to one worker: a connection, made anew when it ends."""
+    """The way to the owner of one shard: a connection, made anew when it ends."""
 
-    def __init__(self, broker: Broker, loop: Loop, path: str, planner: Planner) -> None:
+    def __init__(
+        self, broker: Broker, loop: Loop, routes: Routes, shard: int, planner: Planner
+    ) -> None:
         self.held_bytes = 0
         self.stalled = False  # all that is asked for is taken
         self._broker = broker
         self._loop = loop
-        self._path = path
+        self._routes = routes
+        self._shard = shard
         self._planner = planner
         self._timer = broker.timers.timer(WorkerLink._connect)
         self._upstream: Upstream | None = None
@@ -201,17 +207,18 @@ class WorkerLink:
         """And send all that is not answered."""
         loop = self._loop
         try:
-            sock = connect(self._path)
+            sock, tls = self._routes.open(self._shard)
         except OSError as error:
-            log.warning("a worker cannot be reached", extra={"path": self._path, "why": error})
+            log.warning("a worker cannot be reached", extra={"worker": self._shard, "why": error})
             self._later()
             return
         most = loop.limits.output_bytes_max
         upstream = self._upstream = Upstream(
-            sock, "", self, self._planner, loop.ready.append, most, loop.now_ms
+            sock, "", self, self._planner, loop.ready.append, most, loop.now_ms, tls=tls
         )
+        upstream.shard = self._shard
         loop.attach(upstream)
-        upstream.write(encode_introduction(Introduction("", inner=True)))
+        upstream.write(encode_introduction(Introduction("", inner=True, shard=self._shard)))
         for request in self._open:
             upstream.write(request.data)
 

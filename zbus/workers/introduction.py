@@ -21,6 +21,7 @@ class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
     secure: bool = False
     id: str = ""  # of its session there, if its requests are passed on
     giver: int | None = None  # who has handed the connection over, if it may be given back
+    shard: int | None = None  # that it wants; another one may have it by now
     inner: bool = False  # of none: the other worker's broker puts what it has decided
 
 

@@ -29,16 +29,14 @@ from zbus.server.loop.sockets import Listening, addresses_of
 from zbus.server.process import logs
 from zbus.server.process.banner import Where, advertised_address, banner
 from zbus.server.process.serve import read_certificates, read_tokens
-from zbus.server.process.shards import check_workers, take_shards
+from zbus.server.process.shards import check_workers
 from zbus.server.process.supervisor import Supervisor
-from zbus.storage.local.directory import take_directory
-from zbus.storage.local.files import OsFiles
 from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.port import JournalError
-from zbus.workers.server import READY, Shared, run_worker
-from zbus.workers.socket_directory import make_directory
+from zbus.workers.seats import NO_SHARD, READY, Shared
+from zbus.workers.socket_directory import make_directory, socket_path
 
-_PAUSES_S: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+PAUSES_S: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Before a worker is begun again, the more the more often it has ended lately."""
 _LATELY_S: Final = 60.0
 _LOOK_S: Final = 0.5
@@ -51,11 +49,14 @@ _GRACE_S: Final = 10.0
 log = logging.getLogger("zbus")
 
 
-@attrs.define
-class _Process:
+@attrs.define(eq=False)
+class Process:
     """A worker, as the parent knows it."""
 
     number: int
+    said: bytes = b""  # that is not understood yet
+    shard: int = NO_SHARD  # of a cluster: the one that it owns
+    epoch: int = 0  # of its claim
     pid: int = 0  # 0 = it does not run
     status: int = -1
     ready: bool = False
@@ -63,43 +64,71 @@ class _Process:
     begin_s: float = 0.0  # when to begin it
     heard_s: float = 0.0
 
+    def put_off(self, now_s: float) -> float:
+        """It has ended, and is begun again after so long."""
+        self.ends_s = [*(at for at in self.ends_s if at > now_s - _LATELY_S), now_s]
+        pause_s = PAUSES_S[min(len(self.ends_s), len(PAUSES_S)) - 1]
+        self.begin_s = now_s + pause_s
+        return pause_s
+
 
 class Parent:
-    """Raises CannotStart."""
+    """What it does whatever its workers keep. Raises CannotStart."""
+
+    shared: Shared
+    processes: list[Process]
 
     def __init__(self, config: Config) -> None:
-        self._config = config
-        self._count = config.workers
-        self._exit_code = EXIT_OK
-        self._stop_s = 0.0  # when it was told to end
-        self._told = False
+        self.config = config
+        self.exit_code = EXIT_OK
+        self.stop_s = 0.0  # when it was told to end
+        self.told = False
         self._supervisor = Supervisor()
+        self._listening: list[Listening] = []
         check_workers(config)
         if config.tracker_list:  # each would take the place of the others
             raise CannotStart("reports to other servers are made by one process: no --tracker-list")
         read_tokens(config)  # what is wrong with them is said before anything is made
         read_certificates(config)
-        self._directory = make_directory()
-        self._shared = self._share()
-        try:
-            self._lock = take_directory(OsFiles(), config.data_dir)
-            take_shards(config.data_dir, self._count)
-        except (JournalError, CannotStart) as error:
-            self._unshare()
-            raise CannotStart(str(error)) from None
+        self.directory = make_directory()
         self._life, self._alive = socket.socketpair()
-        self._processes = [_Process(number) for number in range(self._count)]
         self._signals, self._signal = os.pipe()
         os.set_blocking(self._signal, False)
         os.set_blocking(self._signals, False)
+        try:
+            self.prepare()
+        except (JournalError, CannotStart) as error:
+            self._unshare()
+            raise CannotStart(str(error)) from None
 
-    def _share(self) -> Shared:
-        config = self._config
-        listening: list[Listening] = []
-        self._listening = listening
-        doors: list[list[socket.socket]] = [[] for _ in range(self._count)]
+    def prepare(self) -> None:
+        """Make what workers share, and say which there are. Raises CannotStart and JournalError."""
+        raise NotImplementedError
+
+    def work(self, process: Process, life: socket.socket, told: int) -> int:
+        """What a worker does, in its process; returns the exit code."""
+        raise NotImplementedError
+
+    def where(self) -> Where:
+        """What the greeting says of the data."""
+        raise NotImplementedError
+
+    def share(self, shards: int, reserves: SharedReserves | None = None) -> Shared:
+        """What all workers have in common."""
+        return Shared(
+            [each.address for each in self._listening],
+            [socket_path(self.directory, "asked", shard) for shard in range(shards)],
+            [socket_path(self.directory, "given", shard) for shard in range(shards)],
+            os.urandom(32),
+            reserves,
+        )
+
+    def open_doors(self, count: int) -> list[list[socket.socket]]:
+        """Sockets of all addresses, for so many workers. Raises CannotStart."""
+        config = self.config
+        doors: list[list[socket.socket]] = [[] for _ in range(count)]
         for address in addresses_of(config):
-            for number in range(self._count):
+            for number in range(count):
                 if number and address.kind == "unix":
                     doors[number].append(doors[0][-1].dup())
                     continue
@@ -109,52 +138,24 @@ class Parent:
                         Listening(address).close()
                     made = Listening(address, int(config.unix_socket_mode, 8), shared=True)
                 except OSError as error:
-                    self._unshare()
                     text = f"cannot listen on {address.authority}: {error.strerror or error}"
                     raise CannotStart(text) from None
                 address = made.address  # with the port that the system picked
                 doors[number].append(made.sock)
                 if not number:
-                    listening.append(made)
-        relays, paths = self._open_sockets(socket.SOCK_STREAM, "asked")
-        for relay in relays:
-            relay.listen(1_024)
-        takers, taker_paths = self._open_sockets(socket.SOCK_DGRAM, "given")
-        addresses = [each.address for each in listening]
-        return Shared(
-            addresses,
-            doors,
-            relays,
-            paths,
-            takers,
-            taker_paths,
-            os.urandom(32),
-            SharedReserves.make(self._count),
-        )
+                    self._listening.append(made)
+        return doors
 
     def _unshare(self) -> None:
         for listening in self._listening:
             listening.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _open_sockets(
-        self, kind: socket.SocketKind, name: str
-    ) -> tuple[list[socket.socket], list[str]]:
-        """A Unix socket for each worker, and where they are."""
-        socks, paths = [], []
-        for number in range(self._count):
-            sock = socket.socket(socket.AF_UNIX, kind)
-            paths.append(str(self._directory / f"{name}-{number}"))
-            sock.bind(paths[-1])
-            sock.setblocking(False)
-            socks.append(sock)
-        return socks, paths
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     # -- workers --------------------------------------------------------------------------
 
-    def _begin(self, process: _Process) -> None:
+    def _begin(self, process: Process) -> None:
         try:
-            status, told = os.pipe()
+            status, told = (sock.detach() for sock in socket.socketpair())
         except OSError as error:
             self._put_off(process, error)
             return
@@ -170,7 +171,7 @@ class Parent:
             code = EXIT_FAILED
             try:
                 self._become()
-                code = run_worker(self._config, self._shared, process.number, self._life, told)
+                code = self.work(process, self._life, told)
             except BaseException:
                 log.exception("a worker failed")
             finally:
@@ -181,10 +182,10 @@ class Parent:
         os.set_blocking(status, False)
         process.pid, process.status, process.heard_s = pid, status, time.monotonic()
 
-    def _put_off(self, process: _Process, error: OSError) -> None:
+    def _put_off(self, process: Process, error: OSError) -> None:
         """The system has no process or descriptor to spare. The others go on."""
         log.error("a worker cannot be begun", extra={"worker": process.number, "why": error})
-        process.begin_s = time.monotonic() + _PAUSES_S[-3]
+        process.begin_s = time.monotonic() + PAUSES_S[-3]
 
     def _become(self) -> None:
         """In the new process: nothing of the parent's is left but what workers share."""
@@ -194,57 +195,60 @@ class Parent:
         self._alive.close()
         os.close(self._signals)
         os.close(self._signal)
-        for other in self._processes:
+        for other in self.processes:
             if other.status >= 0:
                 os.close(other.status)
         os.environ.pop("NOTIFY_SOCKET", None)  # the parent speaks to the supervisor
 
     def _reap(self) -> None:
-        for process in self._processes:
+        for process in list(self.processes):
             if not process.pid:
                 continue
             pid, status = os.waitpid(process.pid, os.WNOHANG)
             if pid:
                 self._ended(process, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, process: _Process, code: int) -> None:
-        now_s = time.monotonic()
+    def _ended(self, process: Process, code: int) -> None:
         os.close(process.status)
         process.pid, process.status = 0, -1
-        if self._stop_s:
-            self._exit_code = self._exit_code or max(code, 0)
-            return
-        if code and not self._told:
-            self._exit_code = max(code, EXIT_FAILED)  # it has said why
+        if self.stop_s:
+            self.exit_code = self.exit_code or max(code, 0)
+        elif code and not self.told:
+            self.exit_code = max(code, EXIT_FAILED)  # it has said why
             self.stop()
-            return
-        process.ready = False
-        process.ends_s = [*(at for at in process.ends_s if at > now_s - _LATELY_S), now_s]
-        pause_s = _PAUSES_S[min(len(process.ends_s), len(_PAUSES_S)) - 1]
-        process.begin_s = now_s + pause_s
+        else:
+            process.ready = False
+            self.replace(process, code)
+
+    def replace(self, process: Process, code: int) -> None:
+        """A worker has ended: it is begun again."""
+        pause_s = process.put_off(time.monotonic())
         fields = {"worker": process.number, "code": code, "againInS": pause_s}
         log.error("a worker has ended and is begun again", extra=fields)
 
     def _hear(self) -> None:
-        for process in self._processes:
+        for process in list(self.processes):
             if process.status < 0:
                 continue
             try:
-                said = os.read(process.status, 4_096)
-            except BlockingIOError:
+                said = os.read(process.status, 64 << 10)
+            except (BlockingIOError, ConnectionResetError):
                 continue
             process.heard_s = time.monotonic()
-            process.ready = process.ready or READY in said
-        if not self._told and all(process.ready for process in self._processes):
-            self._told = True
+            self.heard(process, said)
+        if not self.told and all(process.ready for process in self.processes):
+            self.told = True
             self._announce()
 
+    def heard(self, process: Process, said: bytes) -> None:
+        """A worker tells how it does."""
+        process.ready = process.ready or READY in said
+
     def _announce(self) -> None:
-        config, addresses = self._config, self._shared.addresses
+        config, addresses = self.config, self.shared.addresses
         first = addresses[0]
         name = advertised_address(config.server_name, first.host, first.port)
-        where = Where(str(config.data_dir.resolve()), "", "workers", self._count)
-        print(banner(config, where, addresses, name), flush=True)
+        print(banner(config, self.where(), addresses, name), flush=True)
         self._supervisor.ready(0)
 
     # -- running --------------------------------------------------------------------------
@@ -259,30 +263,30 @@ class Parent:
             while self._turn():
                 pass
         finally:
-            for process in self._processes:
+            for process in self.processes:
                 if process.pid:
                     os.kill(process.pid, signal.SIGKILL)
                     os.waitpid(process.pid, 0)
             self._unshare()
-        return self._exit_code
+        return self.exit_code
 
     def _turn(self) -> bool:
         """Look after everything once; whether to go on."""
         now_s = time.monotonic()
-        if self._stop_s:
-            if not any(process.pid for process in self._processes):
+        if self.stop_s:
+            if not any(process.pid for process in self.processes):
                 return False
-            limit_s = self._config.drain_timeout_ms / 1_000 + _GRACE_S
-            if now_s > self._stop_s + limit_s:
+            limit_s = self.config.drain_timeout_ms / 1_000 + _GRACE_S
+            if now_s > self.stop_s + limit_s:
                 return False
         else:
             # What is wrong with the options is said once, by the first.
-            first = self._processes[0]
-            for process in self._processes if first.ready or self._told else [first]:
+            first = self.processes[0]
+            for process in self.processes if first.ready or self.told else [first]:
                 if not process.pid and now_s >= process.begin_s:
                     self._begin(process)
         looked_at = select.poll()  # `select.select` takes no descriptors above 1,023
-        for file in (self._signals, *(p.status for p in self._processes if p.status >= 0)):
+        for file in (self._signals, *(p.status for p in self.processes if p.status >= 0)):
             looked_at.register(file, select.POLLIN)
         looked_at.poll(int(_LOOK_S * 1_000))
         try:
@@ -298,19 +302,19 @@ class Parent:
                 self._supervisor.ready(0)
             elif number != signal.SIGCHLD:
                 self.stop()
-        if all(p.ready and now_s - p.heard_s < _STUCK_S for p in self._processes):
+        if all(p.ready and now_s - p.heard_s < _STUCK_S for p in self.processes):
             self._supervisor.turns()
         return True
 
     def stop(self) -> None:
         """All workers answer what is open, and end."""
-        if not self._stop_s:
-            self._stop_s = time.monotonic()
+        if not self.stop_s:
+            self.stop_s = time.monotonic()
             self._supervisor.stopping()
             self._send(signal.SIGTERM)
 
     def _send(self, number: signal.Signals) -> None:
-        for process in self._processes:
+        for process in self.processes:
             if process.pid:
                 os.kill(process.pid, number)
 
@@ -322,11 +326,11 @@ def _flush() -> None:
             file.flush()
 
 
-def run(config: Config) -> int:
+def run(config: Config, kind: type[Parent]) -> int:
     """Run a server of several workers; returns the exit code of the process."""
     logs.set_up(config.log_level, config.log_format)
     try:
-        parent = Parent(config)
+        parent = kind(config)
     except CannotStart as error:
         print(f"zbus: {error}", file=sys.stderr)
         return error.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -14,9 +15,11 @@ from zbus.config import Config
 from zbus.edge.places import MAKER_DIGITS
 from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
+from zbus.server.exits import EXIT_TAKEN
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
 from zbus.server.process.connection_limits import ConnectionLimits
+from zbus.server.process.engines import Engine
 from zbus.server.process.serve import Server, Start, read_tokens, serve
 from zbus.server.process.tokens import TokenFile
 from zbus.server.watch.system_stats import OsStats
@@ -26,60 +29,56 @@ from zbus.workers.forwarding import Forwarder
 from zbus.workers.handing_over import Giver, Guest, Taker
 from zbus.workers.inner_puts import InnerPlanner, InnerPuts
 from zbus.workers.introduction import session_id
+from zbus.workers.routes import LocalRoutes, Routes
+from zbus.workers.seats import NO_SHARD, READY, TURNS, Seat, Shared
 from zbus.workers.sharing import worker_config
 from zbus.workers.visitors import VisitorListener
 
-READY: Final = b"R"
-TURNS: Final = b"."
+log = logging.getLogger("zbus")
 
-
-@attrs.frozen
-class Shared:
-    """What the parent has made for all workers."""
-
-    addresses: Sequence[Address]
-    doors: Sequence[Sequence[socket.socket]]  # of each worker, one for each address
-    relays: Sequence[socket.socket]  # where other workers come, by worker
-    paths: Sequence[str]  # of these
-    takers: Sequence[socket.socket]  # where they send connections, by worker
-    taker_paths: Sequence[str]
-    secret: bytes
-    reserves: SharedReserves
+_NO_MAKER: Final = b"f" * MAKER_DIGITS
 
 
 class Worker(Server):
     """See above. `life` says when the parent has ended, `status` tells it how this one does."""
 
     def __init__(
-        self, config: Config, shared: Shared, number: int, life: socket.socket, status: int
+        self,
+        config: Config,
+        shared: Shared,
+        seat: Seat,
+        life: socket.socket,
+        status: int,
+        engine: Engine | None = None,
+        routes: Routes | None = None,
     ) -> None:
+        """`engine` and `routes` are None for one that keeps files."""
+        self._routes = routes or LocalRoutes(shared.paths)
         self._shared = shared
-        self._number = number
+        self._seat = seat
         self._life = life
         self._status = status
-        self._maker = b"%0*x" % (MAKER_DIGITS, number)
-        has_mailboxes = number == shard_of("semq", config.workers)
-        self._count = config.workers
-        self.disk_part *= self._count
+        is_owner = seat.shard != NO_SHARD
+        self._maker = b"%0*x" % (MAKER_DIGITS, seat.shard) if is_owner else _NO_MAKER
+        self.disk_part *= config.workers
         gauges = OsStats()
-        super().__init__(
-            attrs.evolve(
-                worker_config(config, gauges),
-                data_dir=shard_directory(config.data_dir, number),
-                semq_nodes=config.semq_nodes if has_mailboxes else "",
-            ),
-            gauges=gauges,
-        )
+        known = worker_config(config, gauges)
+        if seat.shard != shard_of("semq", shared.shards):
+            known = attrs.evolve(known, semq_nodes="")
+        if engine is None:
+            known = attrs.evolve(known, data_dir=shard_directory(config.data_dir, seat.shard))
+        self._parts = config.workers
+        self._leaves = False
+        super().__init__(known, gauges=gauges, engine=engine)
 
     def _open_addresses(self, addresses: Sequence[Address]) -> list[Listening]:
-        doors = self._shared.doors[self._number]
         return [
             Listening.inherited(address, sock)
-            for address, sock in zip(self._shared.addresses, doors, strict=True)
+            for address, sock in zip(self._shared.addresses, self._seat.doors, strict=True)
         ]
 
     def _read_tokens(self) -> TokenFile | None:
-        return read_tokens(self.config, self._count)
+        return read_tokens(self.config, self._parts)
 
     def _secret(self) -> bytes:
         return self._shared.secret
@@ -87,16 +86,22 @@ class Worker(Server):
     def _accept(self, assembly: Assembly, limits: ConnectionLimits) -> None:
         loop, shared, known = self.loop, self._shared, self.running.visitors
         forwarder = open_sockets(
-            assembly, loop, shared, self._number, self._session_id, limits, known
+            assembly, loop, shared, self._seat, self._routes, self._session_id, limits, known
         )
+        self._forwarder = forwarder
         loop.open_acceptor(_End(self._life, loop, forwarder), self._life)
         super()._accept(assembly, limits)
 
     def _keeps(self, topic: str) -> bool:
-        return shard_of(topic, self._count) == self._number
+        return shard_of(topic, self._shared.shards) == self._seat.shard
 
-    def _shared_reserves(self) -> SharedReserves:
-        return attrs.evolve(self._shared.reserves, own=self._number)
+    def _shared_reserves(self) -> SharedReserves | None:
+        reserves = self._shared.reserves
+        return None if reserves is None else attrs.evolve(reserves, own=self._seat.shard)
+
+    def start_again(self) -> int:
+        """The parent has another one become a standby."""
+        return EXIT_TAKEN
 
     def _session_id(self) -> bytes:
         return session_id(self._maker)
@@ -110,28 +115,42 @@ class Worker(Server):
 
     def _now_and_then(self) -> None:
         super()._now_and_then()
+        self._forwarder.look()
         self.tell(TURNS)
+        heir = self._routes.heir(self._seat.shard) if self._seat.shard != NO_SHARD else ""
+        if heir and not self._leaves:
+            self._leaves = True
+            log.info("a shard is given up", extra={"shard": self._seat.shard, "to": heir})
+            self.loop.stop()
 
 
 def open_sockets(
     assembly: Assembly,
     loop: Loop,
     shared: Shared,
-    number: int,
+    seat: Seat,
+    routes: Routes,
     session_id: Callable[[], bytes],
     limits: ConnectionLimits,
     visitors: dict[bytes, bytes],
 ) -> Forwarder:
     """To and from other workers: what their clients ask here, connections that are handed over,
     what clients of this one ask elsewhere, and what its broker puts there."""
-    router, relay, given = assembly.front, shared.relays[number], shared.takers[number]
-    broker, door = assembly.broker, InnerPlanner(assembly.broker, router)
-    broker.elsewhere.port = InnerPuts(broker, loop, number, shared.paths, router)
-    listener = VisitorListener(relay, assembly, door, loop, session_id, limits, visitors)
-    loop.open_acceptor(listener, relay)
-    giver = Giver(shared.taker_paths, number)
-    loop.open_acceptor(Taker(given, assembly, loop, session_id, limits, giver), given)
-    forwarder = Forwarder(router, assembly.heads, loop, number, shared.paths, giver)
+    router, broker, own = assembly.front, assembly.broker, seat.shard
+    broker.elsewhere.port = InnerPuts(broker, loop, own, routes, router)
+    door = InnerPlanner(broker, router)
+    for sock, tls in ((seat.relay, None), seat.far or (None, None)):
+        if sock is not None:
+            listener = VisitorListener(
+                sock, assembly, door, loop, session_id, limits, visitors, own, tls
+            )
+            loop.open_acceptor(listener, sock)
+    giver = Giver(shared.taker_paths, own)
+    if seat.taker is not None:
+        taker = Taker(seat.taker, assembly, loop, session_id, limits, giver)
+        loop.open_acceptor(taker, seat.taker)
+    forwarder = Forwarder(router, assembly.heads, loop, own, routes, giver)
+    routes.when_moved(forwarder.moved)
     assembly.planner = forwarder
     assembly.kind = Guest
     return forwarder
@@ -154,11 +173,17 @@ class _End:
 
 
 def run_worker(
-    config: Config, shared: Shared, number: int, life: socket.socket, status: int
+    config: Config,
+    shared: Shared,
+    seat: Seat,
+    life: socket.socket,
+    status: int,
+    engine: Engine | None = None,
+    routes: Routes | None = None,
 ) -> int:
     """Returns the exit code of the process."""
     start = Start(
-        partial(Worker, config, shared, number, life, status),
+        partial(Worker, config, shared, seat, life, status, engine, routes),
         lambda server: server.tell(READY) if isinstance(server, Worker) else None,
     )
     return serve(config, start)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 PREFIX: Final = "zbus-workers-"
+RELAY_BACKLOG: Final = 1_024
 
 
 def make_directory(place: Path | None = None) -> Path:
@@ -29,6 +32,21 @@ def make_directory(place: Path | None = None) -> Path:
         if path.exists():
             return path  # the lock is held until the last of the processes ends
         os.close(file)  # another server that starts took it for one that was left
+
+
+def socket_path(directory: Path, name: str, shard: int) -> str:
+    """Where the worker of a shard takes what this names."""
+    return str(directory / f"{name}-{shard}")
+
+
+def open_socket(path: str, kind: socket.SocketKind) -> socket.socket:
+    """A Unix socket there, in the place of one that an ended process may have left."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, kind)
+    sock.bind(path)
+    sock.setblocking(False)
+    return sock
 
 
 def _remove_if_left(path: Path) -> None:

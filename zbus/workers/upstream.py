@@ -18,6 +18,7 @@ from zbus.edge.connection import Planner
 from zbus.edge.reader import DEAF
 from zbus.server.loop.fair_queue import QUANTUM
 from zbus.server.loop.socket_connection import SocketConnection
+from zbus.wire.tls import TlsStream
 
 HEAD_BYTES_MAX: Final = 256 << 10
 """Of an answer: another worker is trusted, and a mistake of its must not take all memory."""
@@ -59,7 +60,7 @@ class Answers(Protocol):
 class Upstream(SocketConnection):
     """See above."""
 
-    __slots__ = ("_answers", "_came", "_head_only", "_late", "_needed", "_stream")
+    __slots__ = ("_answers", "_came", "_head_only", "_late", "_needed", "_stream", "shard")
 
     def __init__(
         self,
@@ -71,12 +72,14 @@ class Upstream(SocketConnection):
         out_bytes_max: int,
         now_ms: int,
         head_only: bool = False,
+        tls: TlsStream | None = None,
     ) -> None:
         """`head_only`: all answers are without their bodies, those to HEAD."""
         super().__init__(
-            sock, b"", address, DEAF, planner, ready, out_bytes_max, now_ms, None, answers.ended
+            sock, b"", address, DEAF, planner, ready, out_bytes_max, now_ms, tls, answers.ended
         )
         self._answers = answers
+        self.shard = -1  # whose owner it leads to
         self._came = bytearray()
         self._needed = 0  # so many bytes must have come before there is another answer
         self._stream = False

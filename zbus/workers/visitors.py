@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,7 @@ from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.listener import EXHAUSTED
 from zbus.wire.errors import WireError
+from zbus.wire.tls import TlsStream
 from zbus.workers.inner_puts import InnerPlanner
 from zbus.workers.introduction import decode_introduction
 
@@ -32,6 +34,7 @@ class Visit:
 
     id: bytes
     visitors: dict[bytes, bytes]
+    shard: int  # that is here
 
     def __call__(self) -> None:
         self.visitors.pop(self.id, None)
@@ -53,13 +56,16 @@ class Visitor(SocketConnection):
         self.address, self.principal, self.secure = client.address, client.principal, client.secure
         door = self.planner
         assert isinstance(door, InnerPlanner)
-        if client.inner:
+        assert isinstance(self.gone, Visit)
+        if client.shard not in (None, self.gone.shard):
+            self.refuse(WireError(503, "the shard has moved; retry in 1 s"))
+        elif client.inner:
             door.admit(self)
         else:
             self.planner = door.router
-            assert isinstance(self.gone, Visit)
             self.gone.visitors[self.id] = client.id.encode()
-        self.receive(rest)
+        if not self.closing:
+            self.receive(rest)
 
 
 class VisitorListener:
@@ -74,9 +80,13 @@ class VisitorListener:
         session_id: Callable[[], bytes],
         limits: ConnectionLimits,
         visitors: dict[bytes, bytes],
+        shard: int,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`visitors` are those that there are, and the ids that their clients have where they are
-        connected."""
+        connected. `tls`: other nodes connect."""
+        self._shard = shard
+        self._tls = tls
         self._visitors = visitors
         self._sock = sock
         self._assembly = assembly
@@ -118,7 +128,8 @@ class VisitorListener:
                 loop.ready.append,
                 loop.limits.output_bytes_max,
                 loop.now_ms,
-                gone=Visit(id, self._visitors),
+                None if self._tls is None else TlsStream(self._tls),
+                Visit(id, self._visitors, self._shard),
             )
             visitor.patient = 1  # it goes with its client, which the other worker looks after
             loop.add(visitor)

@@ -73,6 +73,9 @@ class Door(Protocol):
 
     def forget(self, visit: Visit) -> None: ...
 
+    def hold(self, visit: Visit) -> bool:
+        """Whether it may wait for an owner of its shard: it is tried again, or given up."""
+
 
 class Kind(Enum):
     """Of requests that share a connection to another worker: how their answers are known."""
@@ -100,6 +103,7 @@ class Visit:
         "_open",
         "_sees_off",
         "_streaming",
+        "_unsent",
         "_upstream",
         "kind",
         "peer",
@@ -127,6 +131,7 @@ class Visit:
         self._streaming = False
         self._last_asked = False  # the client sends no more
         self._sees_off = False  # it counts as a ticket of the client, which waits for its answers
+        self._unsent: list[bytes] = []  # requests that certainly were not sent
         self._upstream = self._connect()
 
     def _connect(self) -> Upstream | None:
@@ -148,7 +153,7 @@ class Visit:
     def ask(self, data: bytes, reply: Asking | None = None) -> None:
         """Pass a request on. Without a reply there may be none, or many."""
         upstream = self._upstream
-        if upstream is None:
+        if upstream is None and not self._forwarder.hold(self):
             self._forwarder.forget(self)
             if reply is None:
                 self._end_client()
@@ -158,11 +163,35 @@ class Visit:
         if reply is not None:
             replies = self._open if reply.ordered else self._by_id.setdefault(reply.id, deque())
             replies.append(reply)
+        if upstream is None:
+            self._unsent.append(data)
+            self._hold_back(data)
+            return
+        if upstream.tls is None or upstream.tls.established:
+            self._unsent.clear()
+        else:
+            self._unsent.append(data)
         upstream.write(data)
         if upstream.out_bytes > upstream.out_bytes_max:
-            self._held_bytes += len(data)
-            self.peer.held_bytes += len(data)
+            self._hold_back(data)
             self._forwarder.loop.output.held[upstream] = None
+
+    def _hold_back(self, data: bytes) -> None:
+        """The client is not heard as long as this is not taken."""
+        self._held_bytes += len(data)
+        self.peer.held_bytes += len(data)
+
+    def try_again(self) -> bool:
+        """Whether its shard has an owner now, who gets what waits for one."""
+        upstream = self._upstream = self._connect()
+        if upstream is None:
+            return False
+        waiting, self._unsent = self._unsent, []
+        self._release()
+        for data in waiting:
+            self._unsent.append(data)
+            upstream.write(data)
+        return True
 
     def answered(self, response: bytes) -> None:
         peer = self.peer
@@ -224,9 +253,12 @@ class Visit:
         """It stops, perhaps: what the client is told is the same as by one process."""
         self.peer.take_leave(frame)
 
-    def drained(self) -> None:
+    def _release(self) -> None:
         held, self._held_bytes = self._held_bytes, 0
         self.peer.held_bytes -= held
+
+    def drained(self) -> None:
+        self._release()
         upstream = self._upstream
         if self._last_asked and upstream is not None and not upstream.out_bytes:
             self._last_asked = False
@@ -237,7 +269,14 @@ class Visit:
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
-        self.drained()
+        is_connected = upstream.tls is None or upstream.tls.established
+        if self._unsent and not is_connected and self._forwarder.hold(self):
+            return
+        self.give_up()
+
+    def give_up(self) -> None:
+        """What is open is not answered any more: there is no owner, or there was one."""
+        self._release()
         self._forwarder.forget(self)
         if self._streaming:
             self.peer.end_stream()
@@ -261,6 +300,9 @@ class Visit:
         """The client is gone, or only sends no more: then it still takes what it is answered."""
         upstream = self._upstream
         if upstream is None:
+            self._last_asked = True
+            if self._unsent and self.peer.closed:
+                self.give_up()
             return
         if self.peer.closed:
             self._forwarder.loop.drop(upstream)

@@ -25,7 +25,9 @@ from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualC
 from zbus.testing.simulation.network import Connection
 from zbus.workers.forwarding import Forwarder
 from zbus.workers.inner_puts import InnerPuts
-from zbus.workers.server import Shared, open_sockets
+from zbus.workers.routes import LocalRoutes
+from zbus.workers.seats import Seat, Shared
+from zbus.workers.server import open_sockets
 
 WORKERS: Final = 3
 _ADDRESS: Final = Address("tcp", "10.0.0.1", 15_555)
@@ -60,8 +62,11 @@ class WorkerProcess(Process):
             loop.links,
             self._links_max,
         )
-        open_sockets(assembly, loop, shared, node.number, session_id, self.limits, self.visitors)
-        door = shared.doors[node.number][0]
+        sockets: Any = (node.relay, node.given)  # all of a socket that is used
+        seat = Seat(node.number, (), *sockets)
+        routes = LocalRoutes(shared.paths)
+        open_sockets(assembly, loop, shared, seat, routes, session_id, self.limits, self.visitors)
+        door: Any = node.door
         listening = Listening.inherited(_ADDRESS, door)
         self.listener = Listener(listening, assembly, loop, self.limits, session_id)
         loop.open_acceptor(self.listener, door)
@@ -123,19 +128,8 @@ class Server:
         taker_paths = [f"/run/given-{node.number}" for node in self.nodes]
         system.listening = {paths[node.number]: node.relay for node in self.nodes}
         system.inboxes = {taker_paths[node.number]: node.given for node in self.nodes}
-        # All of a socket that is used.
-        doors, relays, takers = (
-            cast(Any, found)
-            for found in (
-                [[node.door] for node in self.nodes],
-                [node.relay for node in self.nodes],
-                [node.given for node in self.nodes],
-            )
-        )
         reserves = SharedReserves.make(WORKERS)
-        self._shared = Shared(
-            [_ADDRESS], doors, relays, paths, takers, taker_paths, b"secret", reserves
-        )
+        self._shared = Shared([_ADDRESS], paths, taker_paths, b"secret", reserves)
         self._connected = 0
 
     @property

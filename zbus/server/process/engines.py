@@ -24,6 +24,7 @@ from zbus.storage.local.directory import read_identity
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import Files, OsFiles, reason
 from zbus.storage.local.reserve import SharedReserves
+from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal, JournalError
 
 _PROGRESS_EVERY_S: Final = 2.0
@@ -41,6 +42,8 @@ class Engine(Protocol):
     def ownership(self) -> Ownership | None:
         """Whether this process may speak; None: always."""
 
+    mailbox: Mailbox
+    """Through which it answers."""
     durability: str
     """What the levels `disk` and `os` are worth here; empty: what they say."""
     where: str
@@ -105,7 +108,7 @@ class FileEngine:
         reserves: SharedReserves | None = None,
     ) -> None:
         self._config = config
-        self._mailbox = mailbox
+        self.mailbox = mailbox
         self._gauges = gauges
         self._given_files = files
         self._files: Files = files or OsFiles()
@@ -120,7 +123,7 @@ class FileEngine:
         try:
             self._journal = journal = LocalJournal(
                 self._config.data_dir,
-                self._mailbox.post,
+                self.mailbox.post,
                 fail,
                 self._given_files,
                 reserve_bytes=self._reserve_bytes,
@@ -176,3 +179,44 @@ class FileEngine:
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()
+
+
+class NoEngine:
+    """Of a process that keeps no messages, and passes on all that it is asked."""
+
+    ownership = None
+    durability = ""
+    where = ""
+
+    def __init__(self) -> None:
+        self.mailbox = Mailbox()
+
+    def open(self, fail: Fail, observe_sync: Callable[[float], None]) -> Journal:
+        return MemoryJournal()
+
+    def recover(self) -> tuple[list[Topic], int]:
+        return [], 0
+
+    def clock(self, time_ms: int) -> Clock:
+        return Clock(time_ms)
+
+    def identity(self) -> str:
+        return ""
+
+    def space(self) -> Space | None:
+        return None
+
+    def figures(self) -> dict[str, Any]:
+        return {}
+
+    def when_quiet_ends(self, call: Callable[[], None]) -> bool:
+        return False
+
+    def upkeep(self, now_ms: int) -> None:
+        pass
+
+    def exit_code(self) -> int:
+        return EXIT_FAILED
+
+    def close(self) -> None:
+        pass

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from zbus.config import Config
@@ -19,15 +22,15 @@ from zbus.server.exits import EXIT_FAILED, EXIT_TAKEN, EXIT_WENT_BACK, CannotSta
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
-from zbus.server.process.engines import Fail
+from zbus.server.process.engines import Fail, NoEngine
 from zbus.server.watch.system_stats import Space
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.committer import Failure
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream
 from zbus.storage.jetstream.ownership import Claimed, WentBack
-from zbus.storage.jetstream.settings import Shard, read_identity
-from zbus.storage.jetstream.standby import Standby
+from zbus.storage.jetstream.settings import Cluster, read_identity
+from zbus.storage.jetstream.standby import Membership, Standby
 from zbus.storage.port import Journal, JournalError
 
 _LEAVE_S: Final = 2.0
@@ -38,33 +41,55 @@ log = logging.getLogger("zbus")
 
 
 class ReplicatedEngine:
-    """A stream that several NATS servers keep. Until it is claimed, this process is a standby."""
+    """A stream that several NATS servers keep: that of one shard of a cluster. Until it is claimed,
+    this process is a standby."""
 
-    def __init__(self, config: Config, mailbox: Mailbox, node: str, address: str) -> None:
-        """Raises CannotStart for options that do not fit."""
-        self._mailbox = mailbox
+    def __init__(
+        self,
+        config: Config,
+        mailbox: Mailbox,
+        address: str,
+        avoid: Mapping[int, float] = MappingProxyType({}),
+        known: bytes = b"",
+    ) -> None:
+        """`avoid` and `known`: see `zbus.storage.jetstream.standby.Standby`. Raises CannotStart for
+        options that do not fit."""
+        self.mailbox = mailbox
         self._config = config
-        access, cluster = read_access(config)
+        access, name = read_access(config)
         self.durability = "replicated" if config.engine_replicas > 1 else "disk"
         self.where = config.engine
         self._client = NatsClient(access, mailbox.post)
-        shard = Shard(cluster, config.engine_replicas, config.engine_bytes_max)
-        self._stream = NatsStream(self._client, Standby.stream_name(shard))
         self._answers: list[Claimed | JournalError] = []
         self.standby = Standby(
             self._client,
-            self._stream,
-            shard,
-            node,
+            partial(NatsStream, self._client),
+            Cluster(name, config.engine_replicas, config.engine_bytes_max, config.shards),
+            config.node or socket.gethostname(),
             address,
             config.engine_timeout_ms,
             self._answers.append,
+            avoid=avoid,
+            known=known,
+            relay=config.relay_listen,
         )
         self._journal: JetStreamJournal | None = None
 
     @property
+    def is_connected(self) -> bool:
+        """Whether a server has let this process in."""
+        return not self._client.problem
+
+    @property
+    def epoch(self) -> int:
+        """Of the claim."""
+        claimed = self._answers[0]
+        assert isinstance(claimed, Claimed)
+        return claimed.owner.epoch
+
+    @property
     def is_decided(self) -> bool:
-        """Whether the shard is this process's now, or never will be."""
+        """Whether a shard is this process's now, or none ever will be."""
         return bool(self._answers)
 
     def check(self) -> None:
@@ -82,16 +107,18 @@ class ReplicatedEngine:
     def open(self, fail: Fail, observe_sync: Callable[[float], None]) -> Journal:
         claimed = self._answers[0]
         assert isinstance(claimed, Claimed)
+        shard = self.standby.shard
         self._journal = journal = JetStreamJournal(
-            self._stream,
-            self.standby.subjects,
+            shard.stream,
+            shard.subjects,
             claimed,
             fail,
             timeout_ms=self._config.engine_timeout_ms,
             reserve_bytes=self._config.reserve_bytes,
             observe_commit=observe_sync,
         )
-        log.info("owner", extra={"epoch": claimed.owner.epoch, "engine": self.where})
+        told = {"shard": shard.number} if self._config.shards > 1 else {}
+        log.info("owner", extra={**told, "epoch": claimed.owner.epoch, "engine": self.where})
         return journal
 
     def recover(self) -> tuple[list[Topic], int]:
@@ -107,15 +134,15 @@ class ReplicatedEngine:
 
     def _wait(self, timeout_s: float | None) -> None:
         """Run what is posted, once there is something or this time is over."""
-        select.select([self._mailbox.receiver], [], [], timeout_s)
-        self._mailbox.run()
+        select.select([self.mailbox.receiver], [], [], timeout_s)
+        self.mailbox.run()
 
     def clock(self, time_ms: int) -> Clock:
         """Not before the latest time in the log, whatever this machine's clock shows."""
         return Clock(time_ms)
 
     def identity(self) -> str:
-        return read_identity(self.standby.config)
+        return read_identity(self.standby.shard.config)
 
     def space(self) -> Space | None:
         if self._journal is None:
@@ -167,6 +194,23 @@ class ReplicatedEngine:
         else:
             why = f"no confirmation within {_LEAVE_S:g} s: a standby waits until it has expired"
             log.warning("ownership not given up", extra={"engine": self.where, "why": why})
+
+
+class Watcher(NoEngine):
+    """The engine of a process that owns nothing: it only hears who owns which shard."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises CannotStart for options that do not fit."""
+        super().__init__()
+        access, name = read_access(config)
+        self._client = NatsClient(access, self.mailbox.post)
+        stream = NatsStream(self._client, "")
+        cluster = Cluster(name, shards=config.shards)
+        self.membership = Membership(self._client, cluster, stream.now_ms)
+        self.membership.listen()
+
+    def close(self) -> None:
+        self._client.close()
 
 
 def read_access(config: Config) -> tuple[Access, str]:

@@ -115,15 +115,19 @@ class Server:
     disk_part = 16  # of which the reserve takes one, at most
 
     def __init__(
-        self, config: Config, files: Files | None = None, gauges: SystemStats | None = None
+        self,
+        config: Config,
+        files: Files | None = None,
+        gauges: SystemStats | None = None,
+        engine: Engine | None = None,
     ) -> None:
         """`files` is how a test gets between the journal and the disk; `gauges` tell how much is
-        left of disk and memory."""
+        left of disk and memory; `engine` is one whose data is this process's already."""
         self._gauges: SystemStats = gauges or OsStats()
         self.config = config = within(config, memory_max(self._gauges, config))
         self.holdings = MemoryUsage()
         self.collector = GcControl()
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox() if engine is None else engine.mailbox
         self.supervisor = Supervisor()
         self.reloads: list[Callable[[], None]] = []
         """What SIGHUP loads again; what one of them raises is logged."""
@@ -136,7 +140,7 @@ class Server:
             self._gauges, self._reserve_bytes(), self.holdings, self.mailbox
         )
         try:
-            self.engine = self._find_engine(files)
+            self.engine = engine or self._find_engine(files)
             journal = self.engine.open(self._fail, self.running.timings.sync.observe)
             topics, time_ms = self.engine.recover()
         except BaseException:
@@ -169,8 +173,7 @@ class Server:
         from zbus.server.process.replicated import ReplicatedEngine
         from zbus.server.process.standby import Waiting
 
-        node = config.node or socket.gethostname()
-        engine = ReplicatedEngine(config, self.mailbox, node, self.address)
+        engine = ReplicatedEngine(config, self.mailbox, self.address)
         waiting = Waiting(engine, self.mailbox, self._listening, self.certificates, self.supervisor)
         if not trio.run(waiting.run):
             engine.close()
@@ -428,6 +431,10 @@ class Server:
             log.info("reloaded")
         self.supervisor.ready(len(self.broker.topics))
 
+    def start_again(self) -> int:
+        """Become a standby; the exit code if another process does."""
+        os.execv(sys.executable, sys.orig_argv)
+
     def close(self) -> None:
         self.pushing.close()
         self.loop.close()
@@ -508,6 +515,6 @@ def serve(config: Config, start: Start) -> int:
     if server.loop.is_over:  # it was late
         where = {"engine": server.engine.where}
         log.error("the engine does not answer; starting again, as a standby", extra=where)
-        os.execv(sys.executable, sys.orig_argv)
+        return server.start_again()
     log.info("stopped")
     return EXIT_OK

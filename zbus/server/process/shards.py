@@ -20,8 +20,11 @@ from zbus.storage.port import JournalError
 
 def check_workers(config: Config) -> None:
     """Raise CannotStart if there cannot be several with these options."""
-    if config.workers > 1 and config.engine != "files":
-        raise CannotStart("several workers keep files each: --workers needs --engine files")
+    if config.workers > 1 and config.engine != "files" and config.shards == 1:
+        raise CannotStart("--workers with NATS servers needs --shards: each process owns some")
+    if config.shards > 1 and config.engine == "files":
+        text = "--shards is for NATS servers; with files there are as many as --workers"
+        raise CannotStart(text)
 
 
 def check_shards(data_dir: Path, workers: int) -> None:

@@ -49,6 +49,8 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     copying: str = ""  # the data of which a copy is not complete: no broker serves it
     sequence: int = 0  # of the newest message that is confirmed; only heartbeats say it
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
+    shard: int = 0
+    relay: str = ""  # where other nodes reach its node
 
     def encode(self, subjects: Subjects) -> Outgoing:
         return make_document(subjects.owner, self.epoch, msgspec.json.encode(self))
@@ -81,19 +83,22 @@ class Claim:
         done: Callable[[Claimed | Owner | JournalError | None], None],
         copying: str = "",
         confirmed: Callable[[], int] = lambda: 0,
+        has_left: Callable[[Owner], bool] = lambda owner: owner.left,
     ) -> None:
         """`is_free` decides whether the shard may be taken from its owner. `done` gets that owner
         if not: another one may have come first. It gets a JournalError for a stream that is not
         as a broker left it. `copying`: it is claimed to be filled with a copy of this data. It is
-        not claimed if it ends before what `confirmed` gives: a shorter copy must not win."""
+        not claimed if it ends before what `confirmed` gives: a shorter copy must not win. One that
+        `has_left` says nothing any more, so there is no need to be quiet."""
         self._stream = stream
         self._subjects = subjects
         self._is_free = is_free
         self._confirmed = confirmed
+        self._has_left = has_left
         self._done = done
         self._former: Owner | None = None
         self._state = StreamState(0, 0, 0)
-        self._owner = Owner(0, node, address, copying=copying)
+        self._owner = Owner(0, node, address, copying=copying, shard=subjects.shard)
         self._sent_ms = 0
         self._nameless_times = self._shorter_times = 0
         self.problem = ""
@@ -214,7 +219,7 @@ class Claim:
             self._again(answer.text)
 
     def _claimed(self, sequence: int) -> None:
-        needs_quiet = self._former is not None and not self._former.left
+        needs_quiet = self._former is not None and not self._has_left(self._former)
         now_ms = self._stream.now_ms()
         quiet_until_ms = now_ms + QUIET_MS if needs_quiet else now_ms
         self._done(Claimed(self._owner, sequence, self._sent_ms, quiet_until_ms))

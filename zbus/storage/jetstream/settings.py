@@ -12,7 +12,6 @@ import attrs
 from zbus.storage.jetstream.subjects import Subjects
 
 FORMAT: Final = "1"
-SHARDS: Final = "1"
 
 REQUIRED: Final[dict[str, object]] = {
     "retention": "limits",
@@ -34,24 +33,29 @@ _UNLIMITED: Final = (-1, 0, None)
 
 
 @attrs.define(frozen=True)
-class Shard:
-    """A shard of a cluster, and how its stream is to be kept."""
+class Cluster:
+    """Brokers that share the shards of all topics, and how the streams of these are to be kept."""
 
-    cluster: str
+    name: str
     replicas: int = 3
     bytes_max: int = 0  # of a stream that is made now; 0 = no limit
+    shards: int = 1  # never changed
 
 
-def make_settings(shard: Shard, subjects: Subjects) -> dict[str, object]:
+def make_settings(cluster: Cluster, subjects: Subjects) -> dict[str, object]:
     """Of a stream that is made now."""
-    metadata = {"zbus": FORMAT, "zbus-shards": SHARDS, "zbus-identity": uuid.uuid4().hex}
+    identity = uuid.uuid4().hex
     return {
         **{name: value for name, value in REQUIRED.items() if value},
         "name": subjects.stream,
         "subjects": [subjects.all],
-        "num_replicas": shard.replicas,
-        "max_bytes": shard.bytes_max or -1,
-        "metadata": metadata,
+        "num_replicas": cluster.replicas,
+        "max_bytes": cluster.bytes_max or -1,
+        "metadata": {
+            "zbus": FORMAT,
+            "zbus-shards": str(cluster.shards),
+            "zbus-identity": identity,
+        },
     }
 
 
@@ -62,7 +66,7 @@ def read_identity(config: Mapping[str, Any]) -> str:
     return identity if isinstance(identity, str) else ""
 
 
-def find_problems(config: Mapping[str, Any], shard: Shard, subjects: Subjects) -> list[str]:
+def find_problems(config: Mapping[str, Any], cluster: Cluster, subjects: Subjects) -> list[str]:
     """Why a stream with these settings must not be written, field by field."""
     problems = [
         f"{name} is {config.get(name)!r}, must be {value!r}"
@@ -76,12 +80,14 @@ def find_problems(config: Mapping[str, Any], shard: Shard, subjects: Subjects) -
     ]
     if config.get("subjects") != [subjects.all]:
         problems.append(f"subjects is {config.get('subjects')!r}, must be {[subjects.all]!r}")
-    if config.get("num_replicas", 1) < shard.replicas:
-        problems.append(f"num_replicas is {config.get('num_replicas')}, must be {shard.replicas}")
+    if config.get("num_replicas", 1) < cluster.replicas:
+        problems.append(f"num_replicas is {config.get('num_replicas')}, must be {cluster.replicas}")
     metadata = config.get("metadata") or {}
-    for name, value in (("zbus", FORMAT), ("zbus-shards", SHARDS)):
-        if metadata.get(name, value) != value:
-            problems.append(
-                f"metadata {name} is {metadata[name]!r}, this version of zbus writes {value!r}"
-            )
+    if metadata.get("zbus", FORMAT) != FORMAT:
+        problems.append(
+            f"metadata zbus is {metadata['zbus']!r}, this version of zbus writes {FORMAT!r}"
+        )
+    shards = metadata.get("zbus-shards", "1")
+    if shards != str(cluster.shards):
+        problems.append(f"it was made with --shards {shards}, not {cluster.shards}")
     return problems

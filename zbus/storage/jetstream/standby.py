@@ -1,23 +1,29 @@
-"""From a connection to an owned shard: find the stream, watch its owner, claim it when it is free.
+"""From a connection to an owned shard: watch who owns the shards of a cluster, and claim one that
+is free (`scale.md`, section 6).
 
 Every broker of a cluster publishes a heartbeat, a plain message that is not stored. An owner that
 is silent for `GONE_MS` is gone, for those that hear themselves. Heartbeats only decide when a claim
 is tried: the stream decides who owns the shard (`zbus.storage.jetstream.ownership`).
+
+With several shards, those of a node that is gone go to all that are left: for each shard the live
+nodes have an order that all of them compute (rendezvous hashing), and each waits for those before
+it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from zbus.documents import NOT_JSON
-from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
-from zbus.storage.jetstream.settings import Shard, find_problems, make_settings
+from zbus.storage.jetstream.settings import Cluster, find_problems, make_settings
 from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError
@@ -25,34 +31,174 @@ from zbus.storage.port import JournalError
 BEAT_MS: Final = 500
 GONE_MS: Final = 2_000
 LOOK_MS: Final = 100
+TURN_MS: Final = 1_500
+"""A node waits so long for each node that comes before it, and again whenever one of these has
+claimed another shard: one process claims one shard, and the next one needs a moment to start."""
+RETURN_MS: Final = 60_000
+"""A shard goes to a node that comes before its owner's when that one has lived for so long."""
+APART_MS: Final = 10_000
+"""And has claimed no other one for so long."""
+_FORGET_MS: Final = 60 * GONE_MS
 _ECHO_MS: Final = 1_000
 """Who does not hear itself within this time does not suspect others."""
+_ACQUAINT_MS: Final = BEAT_MS + LOOK_MS
+"""After so long every live node was heard."""
 
 
-class Presence:
-    """Who is there: heartbeats of all brokers of a cluster, by their random ids."""
+def order_of(node: str, shard: int) -> bytes:
+    """Nodes come in the order of these to a shard that is free: another one for each shard."""
+    return blake2b(b"%d/%b" % (shard, node.encode()), digest_size=8).digest()
 
-    def __init__(self) -> None:
-        self._heard_ms: dict[str, int] = {}
-        self.confirmed = 0
-        """Sequence up to which an owner said that all is confirmed."""
+
+class Presence(msgspec.Struct):
+    """Who is there: heartbeats of all brokers of a cluster. Times are of this machine's clock,
+    which all of its processes share."""
+
+    heard_ms: dict[str, int] = {}
+    """When one was heard last, by its random id."""
+    nodes_ms: dict[str, int] = {}
+    since_ms: dict[str, int] = {}
+    """Since when a node has been heard without a gap."""
+    idle_ms: dict[str, int] = {}
+    """When a process of a node was heard that owns nothing."""
+    claims_ms: dict[str, int] = {}
+    """When a node was first heard to own one more shard."""
+    owners: dict[int, Owner] = {}
+    """The newest owner of each shard that was heard of."""
+    left: set[str] = set()
+    """Random ids of those that said that they left, or whose end their parent has seen."""
+    known_ms: int = -1 << 60
+    """All live ones were heard up to this time."""
 
     def hear(self, owner: Owner, now_ms: int) -> None:
-        self.confirmed = max(self.confirmed, owner.sequence)
+        known = self.owners.get(owner.shard)
         if owner.left:
-            self._heard_ms[owner.random] = now_ms - GONE_MS
+            self.left.add(owner.random)
         else:
-            self._heard_ms[owner.random] = now_ms
+            if now_ms - self.nodes_ms.get(owner.node, 0) >= GONE_MS:
+                self.since_ms[owner.node] = now_ms
+            self.heard_ms[owner.random] = self.nodes_ms[owner.node] = now_ms
+            if not owner.epoch:
+                self.idle_ms[owner.node] = now_ms
+        if not owner.epoch or (known is not None and known.epoch > owner.epoch):
+            return
+        if known is None or known.epoch < owner.epoch:
+            self.claims_ms[owner.node] = now_ms
+        elif known.sequence > owner.sequence:
+            owner = known
+        self.owners[owner.shard] = owner
+
+    def has_left(self, owner: Owner) -> bool:
+        return owner.left or owner.random in self.left
+
+    def confirmed(self, shard: int) -> int:
+        """Sequence up to which the newest owner of the shard said that all is confirmed."""
+        owner = self.owners.get(shard)
+        return 0 if owner is None else owner.sequence
 
     def silent_ms(self, random: str, now_ms: int) -> int:
         """For how long nothing was heard; one that was never heard begins to be watched now."""
-        return now_ms - self._heard_ms.setdefault(random, now_ms)
+        return now_ms - self.heard_ms.setdefault(random, now_ms)
+
+    def before(self, node: str, shard: int, now_ms: int) -> list[str]:
+        """Live nodes that come to the shard before this one."""
+        mine = order_of(node, shard)
+        return [
+            other
+            for other, heard_ms in self.nodes_ms.items()
+            if now_ms - heard_ms < GONE_MS and other != node and order_of(other, shard) < mine
+        ]
+
+    def heir(self, node: str, shard: int, now_ms: int) -> str:
+        """To which node this one should give its shard; "" = to none."""
+        found = [
+            other
+            for other in self.before(node, shard, now_ms)
+            if now_ms - self.since_ms.get(other, now_ms) >= RETURN_MS
+            and now_ms - self.idle_ms.get(other, 0) < GONE_MS
+            and now_ms - self.claims_ms.get(other, 0) >= APART_MS
+        ]
+        return min(found, key=lambda other: order_of(other, shard), default="")
+
+    def claimed_ms(self, nodes: list[str]) -> int:
+        """When one of these nodes claimed a shard last; 0 = none has."""
+        return max((self.claims_ms.get(node, 0) for node in nodes), default=0)
 
     def forget(self, now_ms: int) -> None:
         """Those that are gone for long."""
-        for random, heard_ms in list(self._heard_ms.items()):
-            if now_ms - heard_ms > 60 * GONE_MS:
-                del self._heard_ms[random]
+        for known in (self.heard_ms, self.nodes_ms, self.idle_ms, self.claims_ms):
+            for name, heard_ms in list(known.items()):
+                if now_ms - heard_ms > _FORGET_MS:
+                    del known[name]
+        self.left &= self.heard_ms.keys() | {owner.random for owner in self.owners.values()}
+
+
+class Bus(Protocol):
+    """Messages to all that listen: `zbus.storage.jetstream.client.NatsClient`."""
+
+    def publish(self, subject: str, body: bytes) -> None: ...
+
+    def subscribe(self, pattern: str, received: Callable[[bytes], None]) -> None: ...
+
+    def beat(self, subject: str, body: bytes, every_ms: int) -> None: ...
+
+
+class Membership:
+    """What a process hears of the others of its cluster."""
+
+    def __init__(
+        self, bus: Bus, cluster: Cluster, now_ms: Callable[[], int], known: bytes = b""
+    ) -> None:
+        """`known` is what another process of this machine knew just before."""
+        self.presence = msgspec.json.decode(known, type=Presence) if known else Presence()
+        self.changed: Callable[[int], None] = lambda shard: None
+        """Called with the number of a shard that has another owner."""
+        self._bus = bus
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._heard_ms = 0
+
+    def listen(self) -> None:
+        self._bus.subscribe(Subjects(self._cluster.name).heartbeat("*"), self._heard)
+
+    def _heard(self, body: bytes) -> None:
+        try:
+            heard = msgspec.json.decode(body, type=Owner)
+        except NOT_JSON:
+            return
+        if 0 <= heard.shard < self._cluster.shards:
+            self._heard_ms = self._now_ms()
+            before = self.presence.owners.get(heard.shard)
+            self.presence.hear(heard, self._heard_ms)
+            after = self.presence.owners.get(heard.shard)
+            if after is not None and (before is None or before.random != after.random):
+                self.changed(heard.shard)
+
+    def heir(self, node: str, shard: int) -> str:
+        """See `Presence.heir`."""
+        return self.presence.heir(node, shard, self._now_ms())
+
+    def owner(self, shard: int) -> Owner | None:
+        """Who owns it and is there, as far as this process knows."""
+        owner = self.presence.owners.get(shard)
+        if owner is None or self.presence.has_left(owner):
+            return None
+        now_ms = self._now_ms()
+        silent_ms = self.presence.silent_ms(owner.random, now_ms)
+        is_gone = silent_ms >= GONE_MS and now_ms - self._heard_ms < _ECHO_MS
+        return None if is_gone else owner
+
+
+class Shard:
+    """One, as a standby knows it."""
+
+    def __init__(self, number: int, cluster: Cluster, connect: Callable[[str], NatsStream]) -> None:
+        self.number = number
+        self.subjects = Subjects(cluster.name, number)
+        self.stream = connect(self.subjects.stream)
+        self.config: dict[str, Any] = {}  # of the stream, once it was found
+        self.read: Owner | None = None  # who owned it when it was tried last
+        self.free_ms: int | None = None  # since when it is free
 
 
 class Standby:
@@ -60,135 +206,220 @@ class Standby:
 
     def __init__(
         self,
-        client: NatsClient,
-        stream: NatsStream,
-        shard: Shard,
+        bus: Bus,
+        connect: Callable[[str], NatsStream],
+        cluster: Cluster,
         node: str,
         address: str,
         timeout_ms: int,
         done: Callable[[Claimed | JournalError], None],
         copying: str = "",
+        avoid: Mapping[int, float] = MappingProxyType({}),
+        known: bytes = b"",
+        relay: str = "",
     ) -> None:
+        """`connect` opens a stream of a name; `node`, `address` and `relay` are told to others.
+        Shards are not claimed before the times of `avoid`, of the monotonic clock in seconds.
+        `known` is what another standby of this machine knew just before (`tell`)."""
+        self._avoid = avoid
         self._copying = copying
-        self._client = client
-        self._stream = stream
-        self._shard = shard
-        self.subjects = Subjects(shard.cluster)
-        self._me = self._owned = Owner(0, node, address, os.urandom(8).hex())
+        self._bus = bus
+        self._cluster = cluster
+        self.shards = [Shard(number, cluster, connect) for number in range(cluster.shards)]
+        self._me = self._owned = Owner(0, node, address, os.urandom(8).hex(), relay=relay)
         self._timeout_ms = timeout_ms
         self._done = done
-        self._presence = Presence()
         self._claim: Claim | None = None
-        self._begun_ms = stream.now_ms()
-        self.config: dict[str, Any] = {}
-        """Settings of the stream, once it was found."""
-        self.owner: Owner | None = None
-        """Who owns the shard, as far as this one knows."""
+        self.membership = Membership(bus, cluster, self.shards[0].stream.now_ms, known)
+        self._begun_ms = self._tried_ms = self._now_ms()
+        self._trying = self.shards[0]
         self._problem = ""
+
+    @property
+    def shard(self) -> Shard:
+        """The one that was claimed, or is tried."""
+        return self._trying
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who owns that one, as far as this one knows."""
+        return self._owner_of(self._trying)
 
     @property
     def problem(self) -> str:
         """Why nothing is known of an owner."""
         return self._problem or ("" if self._claim is None else self._claim.problem)
 
-    @staticmethod
-    def stream_name(shard: Shard) -> str:
-        return Subjects(shard.cluster).stream
+    def tell(self) -> bytes:
+        """What is known of others, for the standby that comes after this one."""
+        self._presence.known_ms = self._now_ms()
+        return msgspec.json.encode(self._presence)
+
+    def ended(self, shard: int, epoch: int) -> None:
+        """An owner's process on this machine has ended: nobody need wait for it."""
+        owner = self._presence.owners.get(shard)
+        if owner is not None and (owner.epoch, owner.node) == (epoch, self._me.node):
+            left = msgspec.structs.replace(owner, left=True)
+            self._bus.publish(self._heartbeat(owner.random), msgspec.json.encode(left))
 
     def leave(self) -> None:
         """The shard was given up: whoever waits for it need not wait longer."""
         left = msgspec.structs.replace(self._owned, left=True)
-        self._client.publish(self.subjects.heartbeat(self._me.random), msgspec.json.encode(left))
+        self._bus.publish(self._heartbeat(self._me.random), msgspec.json.encode(left))
 
     def confirm(self, sequence: int) -> None:
         """Let the others know how much is confirmed, so that none of them owns less."""
         self._beat(msgspec.structs.replace(self._owned, sequence=sequence))
 
     def start(self) -> None:
-        self._client.subscribe(self.subjects.heartbeat("*"), self._heard)
+        self.membership.listen()
         self._beat(self._me)
-        self._find_stream()
+        if len(self.shards) == 1:
+            self._look()
+        else:
+            self._check()
+
+    @property
+    def _presence(self) -> Presence:
+        return self.membership.presence
+
+    def _now_ms(self) -> int:
+        return self.shards[0].stream.now_ms()
+
+    def _later(self, ms: int, call: Callable[[], None]) -> None:
+        self.shards[0].stream.later(ms, call)
+
+    def _heartbeat(self, random: str) -> str:
+        return Subjects(self._cluster.name).heartbeat(random)
 
     def _beat(self, owner: Owner) -> None:
-        body = msgspec.json.encode(owner)
-        self._client.beat(self.subjects.heartbeat(self._me.random), body, BEAT_MS)
+        subject = self._heartbeat(self._me.random)
+        self._bus.beat(subject, msgspec.json.encode(owner), BEAT_MS)
 
-    # -- the stream ---------------------------------------------------------------------------
+    # -- which one ----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Try the shard that has been free for longest, once it is this node's turn."""
+        now_ms = self._now_ms()
+        self._presence.forget(now_ms)
+        found = [shard for shard in self.shards if self._is_turn(shard, now_ms)]
+        if found:
+            self._trying = min(found, key=lambda shard: shard.free_ms or 0)
+            self._tried_ms = now_ms
+            self._find_stream()
+        else:
+            self._later(LOOK_MS, self._look)
+
+    def _is_turn(self, shard: Shard, now_ms: int) -> bool:
+        owner = self._owner_of(shard)
+        if owner is not None and not self._is_free(owner):
+            shard.free_ms = None
+            return False
+        if shard.free_ms is None:
+            shard.free_ms = now_ms
+        if len(self.shards) == 1:  # whoever comes first
+            return True
+        not_before_ms = 1_000 * self._avoid.get(shard.number, 0)
+        is_told = self._begun_ms - self._presence.known_ms < _ECHO_MS
+        if now_ms < not_before_ms or not (is_told or self._is_acquainted(now_ms)):
+            return False
+        before = self._presence.before(self._me.node, shard.number, now_ms)
+        since_ms = max(shard.free_ms, self._presence.claimed_ms(before))
+        return now_ms - since_ms >= TURN_MS * len(before)
+
+    def _owner_of(self, shard: Shard) -> Owner | None:
+        """The newest that was read or heard of."""
+        heard = self._presence.owners.get(shard.number)
+        if shard.read is None or (heard is not None and heard.epoch >= shard.read.epoch):
+            return heard
+        return shard.read
+
+    def _is_free(self, owner: Owner | None) -> bool:
+        if owner is None or self._presence.has_left(owner):
+            return True
+        now_ms = self._now_ms()
+        silent_ms = self._presence.silent_ms(owner.random, now_ms)
+        hears_itself = self._presence.silent_ms(self._me.random, now_ms) < _ECHO_MS
+        return silent_ms >= GONE_MS and hears_itself and self._is_acquainted(now_ms)
+
+    def _is_acquainted(self, now_ms: int) -> bool:
+        """Whoever lives was heard since this process began: what it was told by the one before is
+        not enough to call somebody gone, if that one had as little time to listen."""
+        return now_ms - self._begun_ms >= _ACQUAINT_MS
+
+    def _check(self) -> None:
+        """How many shards there are says the first stream, also to those that need not claim it."""
+        stream = self.shards[0].stream
+        stream.ask(f"STREAM.INFO.{self.shards[0].subjects.stream}", {}, self._checked)
+
+    def _checked(self, answer: Document | Unreachable) -> None:
+        if isinstance(answer, Document) and answer.error is not None and answer.error.code == 404:
+            self._look()  # it is made by whoever claims it
+        elif self._fits(answer, self._check):
+            self._look()
+
+    # -- its stream ---------------------------------------------------------------------------
 
     def _find_stream(self) -> None:
-        self._stream.ask(f"STREAM.INFO.{self.subjects.stream}", {}, self._found_stream)
+        shard = self._trying
+        shard.stream.ask(f"STREAM.INFO.{shard.subjects.stream}", {}, self._found_stream)
 
     def _found_stream(self, answer: Document | Unreachable) -> None:
+        shard = self._trying
         if isinstance(answer, Document) and answer.error is not None and answer.error.code == 404:
-            question = make_settings(self._shard, self.subjects)
-            self._stream.ask(f"STREAM.CREATE.{self.subjects.stream}", question, self._made_stream)
+            question = make_settings(self._cluster, shard.subjects)
+            shard.stream.ask(f"STREAM.CREATE.{shard.subjects.stream}", question, self._made_stream)
         else:
             self._made_stream(answer)
 
     def _made_stream(self, answer: Document | Unreachable) -> None:
+        if self._fits(answer, self._find_stream):
+            self._start_claim()
+
+    def _fits(self, answer: Document | Unreachable, again: Callable[[], None]) -> bool:
+        """Whether this is a stream that may be used; if not, it is tried again, or given up."""
+        shard = self._trying
+        name = shard.subjects.stream
         if isinstance(answer, Document) and answer.error is None:
-            self.config = answer.config
-            problems = find_problems(answer.config, self._shard, self.subjects)
+            shard.config = answer.config
+            self._problem = ""
+            problems = find_problems(answer.config, self._cluster, shard.subjects)
             if problems:
-                text = f"the stream {self.subjects.stream} does not fit: {'; '.join(problems)}"
-                self._done(JournalError(text))
-            else:
-                self._problem = ""
-                self._look()
-            return
+                self._done(JournalError(f"the stream {name} does not fit: {'; '.join(problems)}"))
+            return not problems
         if isinstance(answer, Unreachable):
             self._problem = answer.text
         elif answer.error is not None:
             self._problem = answer.error.description
-        if self._stream.now_ms() - self._begun_ms >= self._timeout_ms:
-            text = f"no stream {self.subjects.stream} within {self._timeout_ms} ms: {self.problem}"
+        if self._now_ms() - self._tried_ms >= self._timeout_ms:
+            text = f"no stream {name} within {self._timeout_ms} ms: {self.problem}"
             self._done(JournalError(text))
         else:
-            self._stream.later(LOOK_MS, self._find_stream)
+            self._later(LOOK_MS, again)
+        return False
 
-    # -- its owner ----------------------------------------------------------------------------
-
-    def _heard(self, body: bytes) -> None:
-        try:
-            owner = msgspec.json.decode(body, type=Owner)
-        except NOT_JSON:
-            return
-        self._presence.hear(owner, self._stream.now_ms())
-
-    def _look(self) -> None:
-        """Try to claim the shard when it looks free."""
-        now_ms = self._stream.now_ms()
-        self._presence.forget(now_ms)
-        if self.owner is None or self._is_free(self.owner):
-            self._claim = Claim(
-                self._stream,
-                self.subjects,
-                self._me.node,
-                self._me.address,
-                self._is_free,
-                self._claimed,
-                self._copying,
-                lambda: self._presence.confirmed,
-            )
-            self._claim.start()
-        else:
-            self._stream.later(LOOK_MS, self._look)
-
-    def _is_free(self, owner: Owner | None) -> bool:
-        if owner is None or owner.left:
-            return True
-        now_ms = self._stream.now_ms()
-        silent_ms = self._presence.silent_ms(owner.random, now_ms)
-        hears_itself = self._presence.silent_ms(self._me.random, now_ms) < _ECHO_MS
-        return silent_ms >= GONE_MS and hears_itself
+    def _start_claim(self) -> None:
+        shard = self._trying
+        self._claim = Claim(
+            shard.stream,
+            shard.subjects,
+            self._me.node,
+            self._me.address,
+            self._is_free,
+            self._claimed,
+            self._copying,
+            lambda: self._presence.confirmed(shard.number),
+            self._presence.has_left,
+        )
+        self._claim.start()
 
     def _claimed(self, answer: Claimed | Owner | JournalError | None) -> None:
         if isinstance(answer, JournalError):
             self._done(answer)
         elif isinstance(answer, Claimed):
-            self._owned = answer.owner
-            self._beat(answer.owner)
+            self._owned = msgspec.structs.replace(answer.owner, relay=self._me.relay)
+            self._beat(self._owned)
             self._done(answer)
         else:
-            self.owner = answer
-            self._stream.later(LOOK_MS, self._look)
+            self._trying.read = answer
+            self._later(LOOK_MS, self._look)

@@ -25,6 +25,7 @@ class Subjects:
 
     def __init__(self, cluster: str, shard: int = 0) -> None:
         self._cluster = cluster
+        self.shard = shard
         self.stream = f"zbus-{cluster}-{shard}"
         self._prefix = f"zb.{cluster}.{shard}."
         self.all = f"{self._prefix}>"

@@ -1,0 +1,298 @@
+"""Three nodes with six shards on three real NATS servers: one server to the outside, whatever node
+a client asks and whichever of them ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+import trustme
+
+from tests.forked import run_zbus
+from tests.limits import WAIT_S
+from tests.process.broker import run_serve
+from tests.process.nats import NatsCluster, find_program
+from tests.process.test_standby import Node
+from zbus.config import load
+from zbus.protocol.places import shard_of
+from zbus.server.doctor import engine as doctor
+
+pytestmark = pytest.mark.skipif(
+    find_program() is None, reason="needs nats-server: the extra `replicated`"
+)
+
+SHARDS = 6
+TOPICS = [next(f"T{n}" for n in count() if shard_of(f"T{n}", SHARDS) == s) for s in range(SHARDS)]
+"""One in each shard."""
+
+CLUSTERS = map("n{}".format, count())
+
+
+class Member(Node):
+    """A node, with all of its processes."""
+
+    relay_port = 0  # of the owner of shard 0
+
+    def children(self) -> list[int]:
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True)
+        return [int(pid) for pid in found.stdout.split()]
+
+    def kill(self) -> None:
+        """All at the same moment, as a machine without power."""
+        pids = [self.process.pid, *self.children()] if self.process.poll() is None else []
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def put(self, topic: str, body: bytes) -> None:
+        """It may take a moment, and is done."""
+        reply = self.ask(f"/{topic}?cmd=produce", body)
+        assert reply is not None, self.log_path.read_text()
+        assert reply.status == 200, (reply, self.log_path.read_text())
+
+    def take_all(self, topic: str) -> list[bytes]:
+        """What the topic's group has to give."""
+        found: list[bytes] = []
+        while True:
+            reply = self.ask(f"/{topic}?cmd=consume&timeout=0")
+            assert reply is not None
+            if reply.status == 204:
+                return found
+            assert reply.status == 200, reply
+            found.append(reply.body)
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+
+Make = Callable[..., Member]
+
+
+def ports_for(shards: int) -> int:
+    """The first of as many free ports in a row."""
+    while True:
+        first = Random(os.urandom(8)).randrange(20_000, 30_000)
+        with suppress(OSError):
+            for port in range(first, first + shards):
+                _bind(port)
+            return first
+
+
+def _bind(port: int) -> None:
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def make(cluster: NatsCluster, tmp_path: Path) -> Iterator[Make]:
+    """Starts nodes of a cluster of their own."""
+    engine, nodes = cluster.engine(next(CLUSTERS)), list[Member]()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    def start(name: str, *options: str, by: trustme.CA = authority) -> Member:
+        by.issue_cert(f"{name}.test").private_key_and_cert_chain_pem.write_to_path(
+            tmp_path / f"{name}.pem"
+        )
+        port = ports_for(SHARDS)
+        relay = {
+            "relay_listen": f"127.0.0.1:{port}",
+            "relay_ca_file": f"{tmp_path}/ca.pem",
+            "relay_cert_file": f"{tmp_path}/{name}.pem",
+            "hold_ms": "60000",
+        }
+        set_ = [word for pair in relay.items() for word in ("--set", "=".join(pair))]
+        nodes.append(Member(tmp_path, engine, name, "--shards", str(SHARDS), *set_, *options))
+        nodes[-1].relay_port = port
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        node.kill()
+
+
+def test_one_server_whichever_node_ends(make: Make) -> None:
+    """One is killed like a machine, comes back and is stopped, then another one is stopped: no
+    client has an error, and nothing is lost."""
+    nodes = [make(name) for name in "abc"]
+    for node in nodes:
+        node.wait_for("/_health", 200)
+    a, b, c = nodes
+    stored: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+
+    def put(*through: Member) -> None:
+        for topic in TOPICS:
+            for node in through:
+                body = f"{len(stored[topic])}".encode()
+                node.put(topic, body)
+                stored[topic].append(body)
+
+    for topic in TOPICS:
+        b.wait_for(f"/{topic}?cmd=declare", 200)
+    put(a, b, c)
+    c.kill()
+    put(a, b)
+    c.start()
+    c.wait_for("/_health", 200)
+    put(a, b, c)
+    b.process.send_signal(signal.SIGTERM)
+    assert b.ended() == 0
+    put(a, c)
+    for topic in TOPICS:
+        assert c.take_all(topic) == stored[topic]
+    assert "Traceback" not in a.log + b.log + c.log
+
+
+def test_an_owner_that_ends_is_replaced_at_once(make: Make) -> None:
+    """Its parent has seen the end, so nobody waits until it is certain."""
+    node = make("a")
+    node.wait_for("/_health", 200)
+    for topic in TOPICS:
+        node.wait_for(f"/{topic}?cmd=declare&ack=true", 200)
+        node.put(topic, b"before")
+    for pid in reversed(node.children()):  # first the spare
+        os.kill(pid, signal.SIGKILL)
+        node.wait_for("/_health", 200)
+    for topic in TOPICS:
+        node.put(topic, b"after")
+        reply = node.wait_for(f"/{topic}?cmd=consume&lease=60000", 200)
+        assert reply.body == b"before"
+    assert "Traceback" not in node.log
+
+
+def test_a_stopped_process_says_nothing_more(make: Make) -> None:
+    """An owner that stands still loses its shard, and ends when it wakes up."""
+    a, b = make("a"), make("b")
+    for node in (a, b):
+        node.wait_for("/_health", 200)
+    for topic in TOPICS:
+        a.wait_for(f"/{topic}?cmd=declare", 200)
+    stopped = a.children()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    for topic in TOPICS:
+        b.put(topic, b"by b")
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    deadline_s = time.monotonic() + WAIT_S
+    while "a shard has another owner" not in a.log:
+        assert time.monotonic() < deadline_s, a.log
+        time.sleep(0.02)
+    for topic in TOPICS:
+        a.put(topic, b"by a")
+        assert a.take_all(topic) == [b"by b", b"by a"]
+
+
+def test_a_node_with_a_certificate_of_another_authority(make: Make) -> None:
+    """It serves what it owns, and is passed nothing of others."""
+    a, b = make("a"), make("b", "--set", "hold_ms=0", by=trustme.CA())
+    for node in (a, b):
+        node.wait_for_log("listening")
+    deadline_s = time.monotonic() + WAIT_S
+    while (a.log + b.log).count("INFO owner") < SHARDS:
+        assert time.monotonic() < deadline_s, a.log + b.log
+        time.sleep(0.02)
+    statuses = set()
+    for topic in TOPICS:
+        reply = b.ask(f"/{topic}?cmd=declare")
+        assert reply is not None
+        statuses.add(reply.status)
+    assert statuses == {200, 503}
+    assert "TLS failed" in a.log
+
+
+SAID: list[tuple[bytes, bytes]] = [
+    (b'{"address":"x","shard":0}\nGET /?cmd=ping HTTP/1.1\r\n\r\n', b"HTTP/1.1 200 "),
+    (b'{"address":"x","shard":1}\nGET /?cmd=ping HTTP/1.1\r\n\r\n', b"the shard has moved"),
+    (b'{"address":"x","shard":1,"inner":true}\n', b"the shard has moved"),
+    (b"GET /?cmd=ping HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
+    (b'{"address":1}\nGET / HTTP/1.1\r\n\r\n', b"HTTP/1.1 400 "),
+    (b"[" * 10_000 + b"\n", b"HTTP/1.1 400 "),
+    (b"\0" * 100_000, b"HTTP/1.1 400 "),
+]
+
+
+def test_what_another_node_may_say(make: Make, tmp_path: Path) -> None:
+    """Only one with a certificate is heard at all."""
+    node = make("a")
+    node.wait_for("/_health", 200)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(tmp_path / "ca.pem")
+
+    def say(data: bytes) -> bytes:
+        with (
+            socket.create_connection(("127.0.0.1", node.relay_port), WAIT_S) as plain,
+            context.wrap_socket(plain) as sock,
+        ):
+            sock.sendall(data)
+            return sock.recv(1 << 16)
+
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        say(SAID[0][0])
+    context.load_cert_chain(tmp_path / "a.pem")
+    for said, answer in SAID:
+        assert answer in say(said), said[:80]
+    assert "Traceback" not in node.log
+
+
+REFUSED: list[tuple[tuple[str, ...], str]] = [
+    (("--shards", "4"), "--shards is for NATS servers"),
+    (("--engine", "nats://127.0.0.1:1/x", "--workers", "2"), "needs --shards"),
+    *(
+        (("--engine", "nats://127.0.0.1:1/x", "--shards", "4", *words), text)
+        for words, text in (
+            (("--set", "relay_listen=127.0.0.1:7000"), "needs relay_ca_file and relay_cert_file"),
+            (("--set", "relay_listen=0.0.0.0:7000"), "others must be able to reach it"),
+            (("--set", "relay_listen=127.0.0.1:65533"), "at a port for each shard"),
+            (
+                (
+                    *("--set", "relay_listen=127.0.0.1:7000", "--set", "relay_ca_file=/nowhere"),
+                    *("--set", "relay_cert_file=/nowhere"),
+                ),
+                "No such file",
+            ),
+            (("--set", "engine_timeout_ms=3000"), "Connection refused"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), REFUSED)
+def test_what_cannot_start(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
+    ended = run_serve("--port", "0", "--data-dir", str(tmp_path / "data"), *options)
+    assert (ended.returncode, text in ended.stderr) == (3, True), ended.stderr
+
+
+def test_another_number_of_shards_is_refused(make: Make, tmp_path: Path) -> None:
+    """By a broker, by `zbus copy`, which would miss five of them, and by `zbus doctor`."""
+    node = make("a")
+    node.wait_for("/_health", 200)
+    engine = node.engine
+    ended = run_serve("--port", "0", "--engine", engine, "--shards", "4", "--node", "b")
+    assert ended.returncode == 3
+    assert f"it was made with --shards {SHARDS}, not 4" in ended.stderr
+    copied = run_zbus("copy", engine, str(tmp_path / "copy"))
+    assert (copied.returncode, f"one of {SHARDS} shards" in copied.stderr) == (3, True), copied
+    found = [
+        [each.level for each in doctor(load(options={"engine": engine, "shards": f"{shards}"}), 1)]
+        for shards in (SHARDS, 4)
+    ]
+    assert [levels.count("problem") for levels in found] == [0, 4]

@@ -1,0 +1,354 @@
+"""Who claims which shard: several nodes on simulated servers, with one bus of heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.storage.jetstream.cluster import Faults, SimulatedCluster, SimulatedStream
+from zbus.storage.jetstream.nats import Document, NatsStream, _Error
+from zbus.storage.jetstream.ownership import QUIET_MS, Claimed, Owner
+from zbus.storage.jetstream.settings import Cluster
+from zbus.storage.jetstream.standby import (
+    APART_MS,
+    GONE_MS,
+    RETURN_MS,
+    TURN_MS,
+    Standby,
+    order_of,
+)
+from zbus.storage.port import JournalError
+
+CLUSTER = "test"
+NODES = ("a", "b", "c")
+SHARDS = 6
+START_MS = 300
+"""What a process needs to start, at most."""
+
+
+class Stream(SimulatedStream):
+    """One of several on the same servers."""
+
+    def __init__(self, servers: Servers, name: str) -> None:
+        super().__init__(servers.streams.setdefault(name, StreamServers(servers)))
+        self._servers = servers
+        self._name = name
+
+    def now_ms(self) -> int:
+        return self._servers.now_ms
+
+    def ask(
+        self,
+        command: str,
+        question: Mapping[str, Any],
+        done: Callable[[Document], None],
+    ) -> None:
+        configs = self._servers.configs
+        if command.startswith("STREAM.CREATE."):
+            configs.setdefault(self._name, dict(question))
+        config = configs.get(self._name)
+        answer = Document(_Error(404)) if config is None else Document(config=config)
+        self._answer(partial(done, answer))
+
+
+class StreamServers(SimulatedCluster):
+    """The servers as one stream sees them: time is that of all."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        super().__init__(servers.random, servers.faults)
+
+    def after(self, ms: int, call: Callable[[], object]) -> None:
+        self._servers.after(ms, call)
+
+
+class Servers(SimulatedCluster):
+    """Streams by their names, and messages to all that listen."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        super().__init__(Random(seed), faults)
+        self.streams: dict[str, StreamServers] = {}
+        self.configs: dict[str, dict[str, Any]] = {}
+        self.buses: list[Bus] = []
+
+
+class Bus:
+    """One process's connection to the servers."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._receivers: list[Callable[[bytes], None]] = []
+        self._beat = b""
+        self._beats = False
+        self.alive = True
+        servers.buses.append(self)
+
+    def publish(self, subject: str, body: bytes) -> None:
+        for bus in self._servers.buses:
+            self._servers.after(self._servers.random.randrange(5), partial(bus.receive, body))
+
+    def receive(self, body: bytes) -> None:
+        for receiver in self._receivers if self.alive else ():
+            receiver(body)
+
+    def subscribe(self, pattern: str, received: Callable[[bytes], None]) -> None:
+        self._receivers.append(received)
+
+    def beat(self, subject: str, body: bytes, every_ms: int) -> None:
+        self._beat = body
+        if not self._beats:
+            self._beats = True
+            self._again(subject, every_ms)
+        else:
+            self.publish(subject, body)
+
+    def _again(self, subject: str, every_ms: int) -> None:
+        if self.alive:
+            self.publish(subject, self._beat)
+            self._servers.after(every_ms, partial(self._again, subject, every_ms))
+
+
+class Process:
+    """A spare, and the owner that it becomes."""
+
+    def __init__(self, node: Node, known: bytes) -> None:
+        self._node = node
+        self._servers = node.servers
+        self._streams: list[Stream] = []
+        self._bus = Bus(node.servers)
+        self.claimed: Claimed | None = None
+        cluster = Cluster(CLUSTER, shards=SHARDS)
+        self.standby = Standby(
+            self._bus,
+            self._connect,
+            cluster,
+            node.name,
+            f"{node.name}:1",
+            60_000,
+            self._done,
+            known=known,
+        )
+        self.standby.start()
+
+    def _connect(self, name: str) -> NatsStream:
+        self._streams.append(Stream(self._servers, name))
+        return cast(NatsStream, self._streams[-1])
+
+    def _done(self, answer: Claimed | JournalError) -> None:
+        assert isinstance(answer, Claimed), answer
+        self.claimed = answer
+        self._node.owns(answer.owner.shard, self.standby.tell())
+        self._look()
+
+    def _look(self) -> None:
+        """As a worker does it once a second."""
+        assert self.claimed is not None
+        if not self._bus.alive:
+            return
+        if self.standby.membership.heir(self._node.name, self.claimed.owner.shard):
+            self.standby.leave()
+            self._servers.after(10, self.end)
+            self._node.processes.remove(self)
+        else:
+            self._servers.after(1_000, self._look)
+
+    def end(self) -> None:
+        self._bus.alive = False
+        for stream in self._streams:
+            stream.close()
+
+
+class Node:
+    """A machine: as many owners as come about, and a spare."""
+
+    def __init__(self, servers: Servers, name: str, start_ms: int) -> None:
+        self.servers = servers
+        self.name = name
+        self._start_ms = start_ms
+        self.alive = True
+        self.processes: list[Process] = []
+        self.claims: list[tuple[int, int]] = []  # shards, and when
+        self.begin()
+
+    def begin(self, known: bytes = b"") -> None:
+        if self.alive:
+            self.processes.append(Process(self, known))
+
+    def owns(self, shard: int, known: bytes) -> None:
+        self.claims.append((shard, self.servers.now_ms))
+        begin = partial(self.begin, known)
+        self.servers.after(self.servers.random.randrange(self._start_ms), begin)
+
+    @property
+    def shards(self) -> set[int]:
+        return {each.claimed.owner.shard for each in self.processes if each.claimed is not None}
+
+    def die(self) -> None:
+        self.alive = False
+        for process in self.processes:
+            process.end()
+
+
+class World:
+    """Some nodes that start at about the same time."""
+
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults,
+        nodes: tuple[str, ...] = NODES,
+        start_ms: int = START_MS,
+    ) -> None:
+        self.servers = Servers(seed, faults)
+        self._start_ms = start_ms
+        self.nodes: dict[str, Node] = {}
+        for name in nodes:
+            self.servers.after(self.servers.random.randrange(200), partial(self.begin, name))
+
+    def begin(self, name: str) -> None:
+        self.nodes[name] = Node(self.servers, name, self._start_ms)
+
+    def run(self, ms: int) -> None:
+        until_ms = self.servers.now_ms + ms
+        self.servers.after(ms, lambda: None)  # time passes, also where nothing lives
+        while self.servers.now_ms < until_ms:
+            assert self.servers.step()
+
+    def owners(self) -> dict[int, str]:
+        """Who owns each shard: as the streams say, and as the processes know it."""
+        found: dict[int, str] = {}
+        for name, node in self.nodes.items():
+            for process in node.processes if node.alive else ():
+                if process.claimed is not None:
+                    owner = process.claimed.owner
+                    stream = self.servers.streams[f"zbus-{CLUSTER}-{owner.shard}"]
+                    newest = msgspec.json.decode(stream.log[-1].body, type=Owner)
+                    assert newest.random == owner.random, "it is another's"
+                    assert owner.shard not in found
+                    found[owner.shard] = name
+        return found
+
+
+def first_of(shard: int, *nodes: str) -> str:
+    return min(nodes, key=lambda node: order_of(node, shard))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shards_go_to_the_nodes_that_come_first(seed: int) -> None:
+    """All start at once; one dies, and what it had goes to the others, in their order."""
+    world = World(seed, Faults.none())
+    world.run(20_000)
+    assert world.owners() == {shard: first_of(shard, *NODES) for shard in range(SHARDS)}
+    dead = world.servers.random.choice(NODES)
+    left = [name for name in NODES if name != dead]
+    lost = world.nodes[dead].shards
+    died_ms = world.servers.now_ms
+    world.nodes[dead].die()
+    world.run(20_000)
+    assert world.owners() == {shard: first_of(shard, *NODES) for shard in range(SHARDS)} | {
+        shard: first_of(shard, *left) for shard in lost
+    }
+    for name in left:
+        late = [at_ms for shard, at_ms in world.nodes[name].claims if at_ms > died_ms]
+        for number, at_ms in enumerate(sorted(late), 1):
+            assert at_ms - died_ms < GONE_MS + number * TURN_MS
+
+
+def test_a_node_whose_processes_start_slowly_is_waited_for() -> None:
+    """Each claim of it begins the time anew that the next node waits."""
+    world = World(0, Faults.none(), start_ms=TURN_MS // 2)
+    world.run(30_000)
+    assert world.owners() == {shard: first_of(shard, *NODES) for shard in range(SHARDS)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_shard_has_one_owner_whatever_fails(seed: int) -> None:
+    """Answers are lost or late, replicas are behind, nodes die and come back."""
+    world = World(seed, Faults())
+    chance = world.servers.random
+    for _ in range(4):
+        world.run(chance.randrange(1_000, 30_000))
+        name = chance.choice(NODES)
+        if world.nodes[name].alive:
+            world.nodes[name].die()
+        else:
+            world.begin(name)
+    for name in NODES:
+        if not world.nodes[name].alive:
+            world.begin(name)
+    world.run(120_000)
+    assert set(world.owners()) == set(range(SHARDS))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_shards_return_to_a_node_that_is_back(seed: int) -> None:
+    """One at a time, and not before it has lived for a while."""
+    world = World(seed, Faults.none())
+    world.run(20_000)
+    back = world.servers.random.choice(NODES)
+    lost = world.nodes[back].shards
+    world.nodes[back].die()
+    world.run(10_000)
+    world.begin(back)
+    begun_ms = world.servers.now_ms
+    world.run(RETURN_MS - 2_000)
+    assert back not in world.owners().values()
+    world.run(len(lost) * (APART_MS + 2_000) + 4_000)
+    assert world.owners() == {shard: first_of(shard, *NODES) for shard in range(SHARDS)}
+    claims_ms = [at_ms for _, at_ms in world.nodes[back].claims]
+    assert min([RETURN_MS + begun_ms, *claims_ms]) >= RETURN_MS + begun_ms - 1_000
+
+
+def test_a_node_alone_owns_all() -> None:
+    world = World(1, Faults.none(), ("a",))
+    world.run(20_000)
+    assert set(world.owners()) == set(range(SHARDS))
+
+
+def test_one_that_comes_first_and_cannot_start_is_waited_for_once() -> None:
+    """Its heartbeats say that it lives; the next in order claims what it does not."""
+    world = World(1, Faults.none(), ("a",))
+    world.run(100)
+    bus = Bus(world.servers)
+    bus.beat("zb.test.live.x", msgspec.json.encode(Owner(0, "b", "b:1", "x")), 500)
+    world.run(60_000)
+    assert set(world.owners()) == set(range(SHARDS))
+    mine = [at_ms for shard, at_ms in world.nodes["a"].claims if first_of(shard, "a", "b") == "b"]
+    assert mine
+    assert min(mine) >= TURN_MS
+
+
+def test_nobody_waits_for_an_owner_whose_end_was_seen() -> None:
+    world = World(4, Faults.none(), ("a",))
+    world.run(20_000)
+    node = world.nodes["a"]
+    owner, spare = node.processes[0], node.processes[-1]
+    assert owner.claimed is not None
+    assert spare.claimed is None
+    ended_ms, shard = world.servers.now_ms, owner.claimed.owner.shard
+    owner.end()
+    spare.standby.ended(shard, owner.claimed.owner.epoch)
+    spare.standby.ended(shard + 1, owner.claimed.owner.epoch + 1)  # not the one that owns it
+    world.run(500)
+    assert spare.claimed is not None
+    assert spare.claimed.owner.shard == shard
+    assert node.claims[-1][1] - ended_ms < 300
+    assert spare.claimed.quiet_until_ms <= world.servers.now_ms
+
+
+def test_a_former_owner_is_quiet_before_its_shard_is_served() -> None:
+    world = World(3, Faults.none(), ("a",))
+    world.run(20_000)
+    world.nodes["a"].die()
+    world.begin("a")
+    world.run(20_000)
+    for process in world.nodes["a"].processes:
+        if process.claimed is not None:
+            claimed = process.claimed
+            assert claimed.owner.epoch == 2
+            assert claimed.quiet_until_ms - claimed.sent_ms >= QUIET_MS

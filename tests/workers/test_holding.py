@@ -1,0 +1,152 @@
+"""Requests for a shard that has no owner just now: they wait, in order, and not for ever."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.conformance.dialogue import cmd, http
+from tests.conformance.websocket_client import read_http, upgraded
+from tests.workers.edges import WORKERS, AtEdges, Edges
+from zbus.protocol.places import shard_of
+from zbus.testing.world import Reply
+
+HOLD_MS = 5_000
+HERE, THERE, ELSEWHERE = (
+    next(f"T{n}" for n in count() if shard_of(f"T{n}", WORKERS) == shard)
+    for shard in range(WORKERS)
+)
+
+
+class Held:
+    """Three workers; the edge of the first one waits for the owner of the second shard."""
+
+    def __init__(self, hold_ms: int = HOLD_MS) -> None:
+        self.edges = Edges()
+        self.worker = self.edges.workers[0]
+        self.worker.wires.hold_ms = hold_ms
+        self.forwarder = self.worker.edge
+        self.client = self.connect()
+        for topic in (HERE, THERE, ELSEWHERE):
+            assert self.client.request(http(f"/{topic}?cmd=declare")).status == 200
+        self.lose()
+
+    def connect(self) -> AtEdges:
+        client = self.edges.connect()
+        client._go_to(0)
+        return client
+
+    def lose(self) -> None:
+        """The owner has ended, and its connections with it."""
+        self.worker.wires.down.add(1)
+        self.forwarder.moved(1)
+        self.edges.settle()
+
+    def find(self) -> None:
+        """There is one again."""
+        self.worker.wires.down.clear()
+        self.forwarder.moved(1)
+        self.edges.settle()
+
+    def pass_time(self, ms: int) -> None:
+        self.worker.lines.now_ms += ms
+        self.forwarder.look()
+        self.edges.settle()
+
+    def ask(self, *requests: bytes, client: AtEdges | None = None) -> None:
+        client = client or self.client
+        client.send(b"".join(requests))
+        self.edges.settle()
+
+    def take(self) -> Reply:
+        """The next message of the topic whose owner was lost."""
+        return self.client.request(http(f"/{THERE}?cmd=consume&timeout=0"))
+
+    def statuses(self, client: AtEdges | None = None) -> list[int]:
+        return [reply.status for reply in (client or self.client).replies()]
+
+
+def put(topic: str, body: bytes = b"x") -> bytes:
+    return http(f"/{topic}?cmd=produce", body=body)
+
+
+def test_what_waits_is_done_when_there_is_an_owner() -> None:
+    """In order, also with what is for others; each once."""
+    held = Held()
+    held.ask(put(THERE, b"1"), put(HERE), put(THERE, b"2"), put(ELSEWHERE))
+    assert held.statuses() == []
+    held.pass_time(HOLD_MS - 1)
+    assert held.statuses() == []
+    held.find()
+    assert held.statuses() == [200] * 4
+    held.find()
+    assert [held.take().body for _ in range(2)] == [b"1", b"2"]
+    assert held.take().status == 204
+    assert held.client.peer.held_bytes == 0
+
+
+def test_what_waits_for_too_long_is_refused() -> None:
+    held = Held()
+    held.ask(put(THERE), put(HERE))
+    held.pass_time(HOLD_MS)
+    first, second = held.client.replies()
+    assert (first.status, first.headers["retry-after"], second.status) == (503, "1", 200)
+    held.find()
+    assert held.edges.workers[1].clients == []  # nobody comes for what is over
+    held.lose()
+    held.ask(put(THERE))  # it waits anew
+    assert held.statuses() == []
+    held.find()
+    assert held.statuses() == [200]
+    assert held.client.peer.held_bytes == 0
+
+
+def test_what_was_passed_on_is_refused_and_not_sent_again() -> None:
+    held = Held()
+    held.find()
+    held.ask(http(f"/{THERE}?cmd=consume&timeout=60000"))
+    held.lose()
+    assert held.statuses() == [503]
+    held.find()
+    assert held.statuses() == []
+
+
+def test_nothing_waits_where_that_is_not_wanted() -> None:
+    held = Held(hold_ms=0)
+    held.ask(put(THERE), put(HERE))
+    assert held.statuses() == [503, 200]
+
+
+def test_a_client_that_waits_and_leaves() -> None:
+    held = Held()
+    held.ask(put(THERE))
+    held.client.vanish()
+    held.forwarder.see_off(held.client._peers[0])
+    held.find()
+    held.client = held.connect()
+    assert held.take().status == 204
+
+
+def test_a_client_that_waits_and_sends_no_more() -> None:
+    held = Held()
+    held.ask(put(THERE))
+    held.forwarder.see_off(held.client._peers[0])
+    held.find()
+    assert held.statuses() == [200]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_messages_of_a_websocket(found: bool) -> None:
+    held = Held()
+    socket = upgraded(held.connect())
+    message = cmd("produce", f"topic: {THERE}", "id: 7", body=b"by a frame")
+    assert socket.exchange(socket.frame(message)) == []
+    if found:
+        held.find()
+        assert [read_http(each.data).status for each in socket.messages()] == [200]
+        assert held.take().body == b"by a frame"
+    else:
+        held.pass_time(HOLD_MS)
+        assert socket.messages() == []
+        assert socket.close == (1013, "a worker has ended and is starting again")

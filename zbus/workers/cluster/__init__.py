@@ -1,0 +1,1 @@
+"""Several machines that share out shards: nodes, what processes they have, the way between them."""

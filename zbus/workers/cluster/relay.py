@@ -1,0 +1,133 @@
+"""From node to node of a cluster: TCP with TLS, and certificates of the cluster's own authority.
+
+Whoever has such a certificate is a node, and is believed whose requests it passes on. So the
+authority signs nodes and nobody else.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+
+from zbus.config import Config
+from zbus.server.exits import CannotStart
+from zbus.server.loop.sockets import Address, Listening
+from zbus.storage.jetstream.standby import Membership
+from zbus.wire.tls import TlsStream
+from zbus.workers.routes import Way
+from zbus.workers.upstream import connect
+
+_PORT_MAX: Final = 65_535
+
+
+@attrs.frozen
+class Relay:
+    """How a node reaches others, and is reached."""
+
+    host: str
+    port: int  # of shard 0; the owner of shard 1 listens at the next one
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+    @classmethod
+    def of(cls, config: Config) -> Relay | None:
+        """None: this node is alone. Raises CannotStart for options that do not fit."""
+        if not config.relay_listen:
+            return None
+        host, port = split(config.relay_listen)
+        if is_everywhere(host) or not 0 < port <= _PORT_MAX - config.shards:
+            text = "others must be able to reach it, at a port for each shard"
+            raise CannotStart(f"relay_listen {config.relay_listen}: {text}")
+        if not (config.relay_ca_file and config.relay_cert_file):
+            raise CannotStart("relay_listen needs relay_ca_file and relay_cert_file")
+        try:
+            server = _context(ssl.PROTOCOL_TLS_SERVER, config)
+            client = _context(ssl.PROTOCOL_TLS_CLIENT, config)
+        except (OSError, ssl.SSLError) as error:
+            text = "relay_ca_file, relay_cert_file, relay_key_file"
+            raise CannotStart(f"{text}: {error}") from None
+        return cls(host, port, server, client)
+
+    def listen(self, shard: int) -> socket.socket:
+        """Where other nodes come for this shard. Raises CannotStart."""
+        address = Address("tcp", self.host, self.port + shard)
+        try:
+            return Listening(address).sock
+        except OSError as error:
+            text = f"cannot listen on {address.authority}: {error.strerror or error}"
+            raise CannotStart(text) from None
+
+
+def _context(kind: int, config: Config) -> ssl.SSLContext:
+    context = ssl.SSLContext(kind)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # a node may be at any address: the authority says who is one
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(config.relay_ca_file)
+    key_file = config.relay_key_file or config.relay_cert_file
+    context.load_cert_chain(config.relay_cert_file, key_file)
+    return context
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; port 0 if it is not of that form."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return host.strip("[]"), int(port) if is_number else 0
+
+
+def is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+@attrs.frozen
+class ClusterRoutes:
+    """Owners may be on any node, and move (`zbus.workers.routes.Routes`)."""
+
+    node: str
+    paths: Sequence[str]  # of owners on this node
+    membership: Membership
+    relay: Relay | None
+    hold_ms: int
+
+    @property
+    def count(self) -> int:
+        return len(self.paths)
+
+    def when_moved(self, call: Callable[[int], None]) -> None:
+        self.membership.changed = call
+
+    def heir(self, shard: int) -> str:
+        return self.membership.heir(self.node, shard)
+
+    def open(self, shard: int) -> Way:
+        owner = self.membership.owner(shard)
+        if owner is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"shard {shard} has no owner just now")
+        if owner.node == self.node:
+            return Way(connect(self.paths[shard]))
+        host, port = split(owner.relay)
+        if self.relay is None or not 0 < port <= _PORT_MAX - shard:
+            text = f"node {owner.node} owns shard {shard}, and one of the two has no relay_listen"
+            raise ConnectionRefusedError(errno.ECONNREFUSED, text)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.connect((host, port + shard))
+        except BlockingIOError:
+            pass  # under way
+        except OSError:
+            sock.close()
+            raise
+        return Way(sock, TlsStream(self.relay.client, client=True))
