@@ -124,11 +124,12 @@ class Campaign:
     """Bugs, and what becomes of them."""
 
     def __init__(
-        self, mutants: list[Mutant], folder: Path, jobs: int, finders: dict[str, str]
+        self, mutants: list[Mutant], folder: Path, jobs: int, *, remembers: bool = False
     ) -> None:
         self._mutants = mutants
         self._jobs = jobs
-        self._finders = finders
+        self._finders = read_finders()
+        self._remembers = remembers
         self._trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for number in range(jobs):
             self._trees.put(Tree(folder / str(number)))
@@ -137,46 +138,35 @@ class Campaign:
 
     def run(self) -> list[Result]:
         with ThreadPoolExecutor(self._jobs) as pool:
-            finders = self._finders
-            known = [mutant for mutant in self._mutants if mutant.name in finders]
-            found = self._find(pool, known, lambda mutant: [finders[mutant.name]])
-            others = [mutant for mutant in self._mutants if mutant.name not in found]
-            found |= self._find(pool, others, lambda mutant: mutant.tests)
-            left = [mutant for mutant in others if mutant.name not in found]
-            tests = sorted({test for mutant in left for test in mutant.tests})
-            self._alone = dict(zip(tests, pool.map(self._run_alone, tests), strict=True))
-            return [*found.values(), *pool.map(self._run, left)]
+            return list(pool.map(self._judge, self._mutants))
 
-    def _find(
-        self,
-        pool: ThreadPoolExecutor,
-        mutants: list[Mutant],
-        tests_of: Callable[[Mutant], Iterable[str]],
-    ) -> dict[str, Result]:
-        """Those of which a test says that it fails, which passes without the bug, by name."""
-        outcomes = pool.map(lambda mutant: self._plant(mutant, tests_of(mutant), LIMIT_S), mutants)
-        pairs = zip(mutants, outcomes, strict=True)
-        failed = [Result(*pair) for pair in pairs if pair[1].status == _FAILED]
-        finders = sorted({result.finder for result in failed} - {""})
-        alone = zip(finders, pool.map(self._run_alone, finders), strict=True)
-        passing = {test for test, outcome in alone if outcome.status == 0}
-        return {one.mutant.name: self._tell(one) for one in failed if one.finder in passing}
+    def _judge(self, mutant: Mutant) -> Result:
+        """Whether a test fails that passes without the bug: the one that found it last, or any."""
+        finder = self._finders.get(mutant.name)
+        for tests in ((finder,), mutant.tests) if finder else (mutant.tests,):
+            result = Result(mutant, self._plant(mutant, tests, LIMIT_S))
+            if result.finder and self._run_alone(result.finder).status == 0:
+                return self._tell(result)
+        return self._tell(self._run(mutant))
 
     def _run_alone(self, test: str) -> Outcome:
-        tree = self._trees.get()
-        try:
-            return tree.run([test], LIMIT_S)
-        finally:
-            self._trees.put(tree)
+        """Without a bug, once for all bugs."""
+        if test not in self._alone:
+            tree = self._trees.get()
+            try:
+                self._alone[test] = tree.run([test], LIMIT_S)
+            finally:
+                self._trees.put(tree)
+        return self._alone[test]
 
     def _run(self, mutant: Mutant) -> Result:
-        alone = [self._alone[test] for test in mutant.tests]
+        """No test has failed that passes without the bug; but they may come to no end with it."""
+        alone = [self._run_alone(test) for test in mutant.tests]
         for outcome in alone:
             if outcome.status != 0:
-                error = outcome._replace(status=_NO_TEST)
-                return self._tell(Result(mutant, error))
+                return Result(mutant, outcome._replace(status=_NO_TEST))
         limit_s = 30 + 4 * sum([outcome.seconds for outcome in alone])
-        return self._tell(Result(mutant, self._plant(mutant, mutant.tests, limit_s)))
+        return Result(mutant, self._plant(mutant, mutant.tests, limit_s))
 
     def _plant(self, mutant: Mutant, tests: Iterable[str], limit_s: float) -> Outcome:
         """What these tests say of it."""
@@ -195,6 +185,8 @@ class Campaign:
         how = " (no end)" if outcome.status == _OVERTIME else ""
         with self._print:
             print(f"{word:8} {outcome.seconds:6.1f} s  {mutant.name}{how}", flush=True)
+            if self._remembers:
+                remember(result)
             if word == "error":
                 print(f"{' '.join(mutant.tests)}:\n{outcome.told}", flush=True)
         return result
@@ -207,9 +199,9 @@ def read_finders() -> dict[str, str]:
     return {name: test for name, test in pairs if name in names}
 
 
-def remember(results: Iterable[Result]) -> None:
-    """Write down who found them."""
-    known = read_finders() | {one.mutant.name: one.finder for one in results if one.finder}
+def remember(result: Result) -> None:
+    """Write down who found it."""
+    known = read_finders() | ({result.mutant.name: result.finder} if result.finder else {})
     lines = [f"{name}\t{test}\n" for name, test in sorted(known.items())]
     FINDERS.write_text("".join(lines), encoding="utf-8")
 
@@ -233,9 +225,8 @@ def main() -> int:
         return 0
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="zbus-mutants-") as folder:
-        results = Campaign(mutants, Path(folder), options.jobs, read_finders()).run()
-    if options.remember:
-        remember(results)
+        campaign = Campaign(mutants, Path(folder), options.jobs, remembers=options.remember)
+        results = campaign.run()
     counts = {
         word: sum([one.word == word for one in results]) for word in ("found", "survived", "error")
     }
