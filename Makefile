@@ -21,7 +21,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
-  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
+  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
   stock-clients stock-python upgrade clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
@@ -123,8 +123,8 @@ h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com
 	  https://github.com/dropseed/h1spec build/h1spec; make h1spec H1SPEC=build/h1spec" >&2; exit 1; }
 	$(BIN)/python -m tests.process.h1spec $(H1SPEC) $(ARGS)
 
-trial: $(VENV)/test.stamp ## Three NATS servers, an owner and a standby on this machine, with failures: 40 seconds
-	$(BIN)/python examples/replicated/trial.py
+trial: $(VENV)/test.stamp ## Three NATS servers, an owner and a standby on this machine, with failures: 40 seconds; ARGS="--shards 6": three nodes
+	$(BIN)/python examples/replicated/trial.py $(ARGS)
 
 owner-kills: KILLS ?= 50
 owner-kills: $(VENV)/test.stamp ## kill -9 the owner of a replicated cluster under load KILLS=50 times
@@ -170,6 +170,10 @@ crash-cluster: $(VENV)/test.stamp ## kill -9 executors, drivers and the broker o
 crash-workers: SECONDS ?= 600
 crash-workers: $(VENV)/test.stamp ## kill -9 workers of a server, and their parent, under load for SECONDS=600
 	$(BIN)/python -m tests.process.worker_kills --seconds $(SECONDS) $(ARGS)
+
+crash-nodes: ROUNDS ?= 100
+crash-nodes: $(VENV)/test.stamp ## Faults of three nodes and their NATS servers, ROUNDS=100 of them: 20 minutes
+	$(BIN)/python -m tests.process.node_kills --rounds $(ROUNDS) $(ARGS)
 
 check-workers: WORKERS ?= 3
 check-workers: $(VENV)/test.stamp ## Run the tests of clients with requests at random workers, and those of real processes and of Spark with WORKERS=3 (six minutes)

@@ -1,13 +1,18 @@
-"""Replicated messages on one machine: three NATS servers, an owner and a standby, and failures.
+"""Replicated messages on one machine: three NATS servers, an owner and a standby, and failures;
+or with `--shards 6` three nodes of a cluster.
 
     make trial
+    make trial ARGS="--shards 6"
 
 It starts them in a folder of its own, produces and consumes all the time, kills a NATS server, then
-the owner, and says what a client saw. Nothing is left behind.
+the owner or a node with all of its processes, and says what a client saw. Nothing is left behind.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,11 +21,14 @@ import threading
 import time
 from pathlib import Path
 
+import trustme
+
 import zbus
 import zbus.client
 from tests.process.nats import NatsCluster, free_ports
 
-TOPIC = "Orders"
+TOPICS = [f"Orders{number}" for number in range(6)]
+RELAY_PORT = 15_600
 FAILURES_S = (4, 16)
 """When the NATS server is killed, and when the owner."""
 END_S = 28
@@ -36,6 +44,14 @@ class Book:
         self.taken: list[str] = []
         self.longest_put_s = self.longest_gap_s = 0.0
         self.stopped = False
+        self._taken_s = self.begun_s
+
+    def take(self, body: str) -> None:
+        """A message was delivered."""
+        now_s = time.monotonic()
+        self.taken.append(body)
+        self.longest_gap_s = max(self.longest_gap_s, now_s - self._taken_s)
+        self._taken_s = now_s
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.begun_s:5.1f} s  {text}", flush=True)
@@ -47,82 +63,105 @@ def produce(url: str, book: Book) -> None:
         number = 0
         while not book.stopped:
             body, begun_s = f"order {number}", time.monotonic()
-            client.produce(TOPIC, body)
+            client.produce(TOPICS[number % len(TOPICS)], body)
             book.longest_put_s = max(book.longest_put_s, time.monotonic() - begun_s)
             book.stored.append(body)
             number += 1
             time.sleep(PAUSE_S)
 
 
-def consume(url: str, book: Book) -> None:
+def consume(url: str, topic: str, book: Book) -> None:
     """Until it has all that was produced."""
-    last_s = time.monotonic()
     with zbus.connect(url, retries=30) as client:
         while not (book.stopped and len(set(book.taken)) >= len(book.stored)):
             try:
-                with client.consume(TOPIC, "billing", timeout_ms=1_000) as messages:
+                with client.consume(topic, "billing", timeout_ms=1_000) as messages:
                     for message in messages:
-                        book.taken.append(message.text)
-                        now_s = time.monotonic()
-                        book.longest_gap_s = max(book.longest_gap_s, now_s - last_s)
-                        last_s = now_s
+                        book.take(message.text)
             except zbus.client.ZbusError as error:
-                book.say(f"the consumer goes on after: {error}")
+                book.say(f"the consumer of {topic} goes on after: {error}")
 
 
-def serve(cluster: NatsCluster, folder: Path, name: str) -> tuple[subprocess.Popen[bytes], str]:
-    """A broker on a port that the system picks, and its address."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "zbus", "serve", "--port", str(port), "--set", f"node={name}"]
-    command += ["--engine", cluster.engine("trial"), "--data-dir", str(folder / name)]
-    with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    while process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-    return process, f"127.0.0.1:{port}"
+class Broker:
+    """One on a port that the system picks: an owner or a standby, or a node of a cluster."""
+
+    def __init__(self, servers: NatsCluster, folder: Path, name: str, options: list[str]) -> None:
+        (port,) = free_ports(1)
+        self.address = f"127.0.0.1:{port}"
+        command = [sys.executable, "-m", "zbus", "serve", "--port", str(port), "--node", name]
+        command += ["--engine", servers.engine("trial"), "--data-dir", str(folder / name)]
+        with (folder / f"{name}.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command + options, stdout=log, stderr=log, start_new_session=True
+            )
+        while self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """All of its processes at once, like a machine without power."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
 
 
-def run(folder: Path) -> int:
+def relay_options(folder: Path, shards: int, number: int, authority: trustme.CA) -> list[str]:
+    """How a node reaches the others; certificates are made with openssl elsewhere."""
+    certificate = folder / f"node{number}.pem"
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    authority.issue_cert(f"node{number}").private_key_and_cert_chain_pem.write_to_path(certificate)
+    port = RELAY_PORT + number * shards
+    words = ["--shards", str(shards), "--set", f"relay_listen=127.0.0.1:{port}"]
+    words += ["--set", f"relay_ca_file={folder}/ca.pem", "--set", f"relay_cert_file={certificate}"]
+    return words
+
+
+def run(folder: Path, shards: int) -> int:
     """The exit code: 0 if nothing was lost."""
-    book = Book()
-    with NatsCluster(folder) as cluster:
+    book, authority = Book(), trustme.CA()
+    names = ["first", "second"] if shards == 1 else ["a", "b", "c"]
+    with NatsCluster(folder) as servers:
         book.say("three NATS servers run")
-        owner, first = serve(cluster, folder, "first")
-        url = f"zbus://{first}"
-        with zbus.connect(url, retries=30) as client:
-            client.declare(TOPIC, "billing", ack=True)
-            book.say(f"the owner serves at {first}")
-        standby, second = serve(cluster, folder, "second")
-        url += f",{second}"
-        book.say(f"a standby waits; clients have the address {url}")
-        threads = [threading.Thread(target=role, args=(url, book)) for role in (produce, consume)]
+        brokers: list[Broker] = []
+        for number, name in enumerate(names):
+            options = [] if shards == 1 else relay_options(folder, shards, number, authority)
+            brokers.append(Broker(servers, folder, name, options))
+            if not number:
+                with zbus.connect(f"zbus://{brokers[0].address}", retries=30) as client:
+                    for topic in TOPICS:
+                        client.declare(topic, "billing", ack=True)
+        url = "zbus://" + ",".join(broker.address for broker in brokers)
+        kinds = "an owner and a standby" if shards == 1 else f"three nodes with {shards} shards"
+        book.say(f"{kinds} run; clients have the address {url}")
+        threads = [threading.Thread(target=produce, args=(url, book))]
+        threads += [threading.Thread(target=consume, args=(url, each, book)) for each in TOPICS]
         for thread in threads:
             thread.start()
         begun_s = time.monotonic()
         time.sleep(FAILURES_S[0])
-        leader = cluster.leader("zbus-trial-0") or 0
-        cluster.kill(leader)
-        book.say(f"killed NATS server {leader}, which led the stream; {len(book.stored)} stored")
+        leader = servers.leader("zbus-trial-0") or 0
+        servers.kill(leader)
+        book.say(f"killed NATS server {leader}, which led a stream; {len(book.stored)} stored")
         time.sleep(max(0.0, begun_s + FAILURES_S[1] - time.monotonic()))
         book.say(f"longest produce so far {book.longest_put_s:.1f} s")
         book.longest_put_s = book.longest_gap_s = 0.0
-        owner.kill()
-        owner.wait()
-        book.say(f"killed the owner; {len(book.stored)} stored, {len(set(book.taken))} consumed")
+        brokers.pop(0).kill()
+        what = "the owner" if shards == 1 else "node a"
+        book.say(f"killed {what}; {len(book.stored)} stored, {len(set(book.taken))} consumed")
         time.sleep(max(0.0, begun_s + END_S - time.monotonic()))
         book.stopped = True
         for thread in threads:
             thread.join()
-        gap_s = book.longest_gap_s
-        book.say(
-            f"longest produce {book.longest_put_s:.1f} s, longest without a message {gap_s:.1f} s"
-        )
-        standby.terminate()
-        standby.wait()
+        put_s, gap_s = book.longest_put_s, book.longest_gap_s
+        book.say(f"longest produce {put_s:.1f} s, longest without a message {gap_s:.1f} s")
+        for broker in brokers:
+            broker.stop()
     lost = set(book.stored) - set(book.taken)
     again = len(book.taken) - len(set(book.taken))
     book.say(f"{len(book.stored)} stored, {len(lost)} lost, {again} delivered again")
@@ -130,5 +169,7 @@ def run(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shards", type=int, default=1)
     with tempfile.TemporaryDirectory() as folder:
-        sys.exit(run(Path(folder)))
+        sys.exit(run(Path(folder), parser.parse_args().shards))

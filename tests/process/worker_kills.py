@@ -22,12 +22,14 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Protocol
 
 from tests.process.broker import BrokerProcess
 
 TOPICS = [f"k{number}" for number in range(9)]
 PRODUCERS, CONSUMERS = 6, 4
 FAILED = (OSError, http.client.HTTPException)
+TIMEOUT_S = 30
 
 
 class Book:
@@ -42,10 +44,17 @@ class Book:
         self.slow_s: list[float] = []
 
 
+class Reached(Protocol):
+    """What clients connect to."""
+
+    @property
+    def port(self) -> int: ...
+
+
 class Client:
     """One connection, made anew when it fails."""
 
-    def __init__(self, server: Server, book: Book) -> None:
+    def __init__(self, server: Reached, book: Book) -> None:
         self._server = server
         self._book = book
         self._wire: http.client.HTTPConnection | None = None
@@ -55,11 +64,16 @@ class Client:
         began = time.monotonic()
         try:
             if self._wire is None:
-                self._wire = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=30)
+                self._wire = http.client.HTTPConnection(
+                    "127.0.0.1", self._server.port, timeout=TIMEOUT_S
+                )
             self._wire.request("POST" if body is not None else "GET", target, body)
             answer = self._wire.getresponse()
             found = answer.status, answer.headers, answer.read().decode()
         except FAILED as error:
+            if isinstance(error, TimeoutError) and self._wire is not None:
+                told = f"no answer at port {self._wire.port} for {TIMEOUT_S} s: {target}"
+                print(told, file=sys.stderr)
             self._wire = None
             found = 0, http.client.HTTPMessage(), type(error).__name__
             time.sleep(0.02)
