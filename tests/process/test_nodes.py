@@ -3,6 +3,7 @@ a client asks and whichever of them ends."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -55,6 +56,20 @@ class Member(Node):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
+    def owner_of(self, shard: int) -> int:
+        """The process that listens at the shard's port."""
+        inode = next(
+            words[9]
+            for words in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+            if words[3] == "0A" and int(words[1].partition(":")[2], 16) == self.relay_port + shard
+        )
+        return next(
+            pid
+            for pid in self.children()
+            for file in Path(f"/proc/{pid}/fd").iterdir()
+            if f"socket:[{inode}]" == os.readlink(file)
+        )
+
     def put(self, topic: str, body: bytes) -> None:
         """It may take a moment, and is done."""
         reply = self.ask(f"/{topic}?cmd=produce", body)
@@ -94,6 +109,24 @@ def _bind(port: int) -> None:
     socket.create_server(("127.0.0.1", port)).close()
 
 
+def start_node(
+    folder: Path, engine: str, name: str, authority: trustme.CA, *options: str
+) -> Member:
+    """It believes others whose certificates the first authority signed that is in the folder."""
+    if not (folder / "ca.pem").exists():
+        authority.cert_pem.write_to_path(folder / "ca.pem")
+    certificate, port = folder / f"{name}.pem", ports_for(SHARDS)
+    authority.issue_cert(f"{name}.test").private_key_and_cert_chain_pem.write_to_path(certificate)
+    options = (
+        *("--shards", str(SHARDS), "--set", f"relay_listen=127.0.0.1:{port}"),
+        *("--set", f"relay_ca_file={folder}/ca.pem", "--set", f"relay_cert_file={certificate}"),
+        *options,
+    )
+    node = Member(folder, engine, name, *options)
+    node.relay_port = port
+    return node
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
     with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
@@ -108,19 +141,7 @@ def make(cluster: NatsCluster, tmp_path: Path) -> Iterator[Make]:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
 
     def start(name: str, *options: str, by: trustme.CA = authority) -> Member:
-        by.issue_cert(f"{name}.test").private_key_and_cert_chain_pem.write_to_path(
-            tmp_path / f"{name}.pem"
-        )
-        port = ports_for(SHARDS)
-        relay = {
-            "relay_listen": f"127.0.0.1:{port}",
-            "relay_ca_file": f"{tmp_path}/ca.pem",
-            "relay_cert_file": f"{tmp_path}/{name}.pem",
-            "hold_ms": "60000",
-        }
-        set_ = [word for pair in relay.items() for word in ("--set", "=".join(pair))]
-        nodes.append(Member(tmp_path, engine, name, "--shards", str(SHARDS), *set_, *options))
-        nodes[-1].relay_port = port
+        nodes.append(start_node(tmp_path, engine, name, by, "--set", "hold_ms=60000", *options))
         return nodes[-1]
 
     yield start
@@ -177,6 +198,74 @@ def test_an_owner_that_ends_is_replaced_at_once(make: Make) -> None:
     assert "Traceback" not in node.log
 
 
+def test_each_node_is_told_with_what_it_owns(make: Make) -> None:
+    """So stock clients, which choose a server by its topics, go to the right one."""
+    nodes = [make(name) for name in "ab"]
+    for node in nodes:
+        node.wait_for("/_health", 200)
+    for topic in TOPICS:
+        nodes[0].wait_for(f"/{topic}?cmd=declare", 200)
+    told = [json.loads(node.wait_for("/?cmd=tracker", 200).body) for node in nodes]
+    for document in told:
+        table = document["serverTable"]
+        assert set(table) <= {node.address for node in nodes}
+        topics = [topic for server in table.values() for topic in server["topicTable"]]
+        assert sorted(topics) == sorted(TOPICS)
+    assert told[0]["serverTable"].keys() == told[1]["serverTable"].keys()
+
+
+def test_dead_letters_go_from_node_to_node(make: Make) -> None:
+    """Each topic's to the next one, so that some pairs are of two nodes."""
+    nodes = [make(name) for name in "ab"]
+    for node in nodes:
+        node.wait_for("/_health", 200)
+    pairs = list(zip(TOPICS, [f"{topic}x" for topic in TOPICS], strict=True))
+    for topic, dead in pairs:
+        nodes[0].wait_for(f"/{dead}?cmd=declare", 200)
+        words = f"group=g&ack=true&group_max_attempts=1&group_dead_letter={dead}"
+        nodes[0].wait_for(f"/{topic}?cmd=declare&{words}", 200)
+        nodes[1].put(topic, topic.encode())
+        taken = nodes[0].wait_for(f"/{topic}/g?cmd=consume", 200)
+        offset = taken.headers["offset"]
+        nodes[1].wait_for(f"/{topic}/g?cmd=nack&offset={offset}", 200)
+    for topic, dead in pairs:
+        assert nodes[0].wait_for(f"/{dead}?cmd=consume&timeout=5000", 200).body == topic.encode()
+    shards = {(shard_of(topic, SHARDS), shard_of(dead, SHARDS)) for topic, dead in pairs}
+    assert any(one != other for one, other in shards)
+
+
+def test_an_owner_that_stands_still_is_replaced_on_its_node(make: Make) -> None:
+    """It holds its sockets: the node kills it when another one has claimed its shard."""
+    node = make("a")
+    node.wait_for("/_health", 200)
+    for topic in TOPICS:
+        node.wait_for(f"/{topic}?cmd=declare", 200)
+    node.wait_for("/_health", 200)
+    stopped = node.owner_of(0)
+    os.kill(stopped, signal.SIGSTOP)
+    node.wait_for_log("a former owner is killed")
+    node.put(TOPICS[0], b"by the next one")
+    assert node.owner_of(0) != stopped
+    assert "Address already in use" not in node.log
+
+
+def test_signals_for_all_processes(make: Make) -> None:
+    """As a terminal and service managers send them: a reload ends nobody."""
+    node = make("a")
+    node.wait_for("/_health", 200)
+    before = node.children()
+    for pid in [node.process.pid, *before]:
+        os.kill(pid, signal.SIGHUP)
+    node.wait_for("/_health", 200)
+    for topic in TOPICS:
+        node.wait_for(f"/{topic}?cmd=declare", 200)
+    assert node.children() == before
+    for pid in [*before, node.process.pid]:
+        os.kill(pid, signal.SIGINT)
+    assert node.ended() == 0
+    assert "ERROR" not in node.log
+
+
 def test_a_stopped_process_says_nothing_more(make: Make) -> None:
     """An owner that stands still loses its shard, and ends when it wakes up."""
     a, b = make("a"), make("b")
@@ -192,7 +281,7 @@ def test_a_stopped_process_says_nothing_more(make: Make) -> None:
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
     deadline_s = time.monotonic() + WAIT_S
-    while "a shard has another owner" not in a.log:
+    while "an owner has lost its shard" not in a.log:
         assert time.monotonic() < deadline_s, a.log
         time.sleep(0.02)
     for topic in TOPICS:
@@ -260,8 +349,9 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
         (("--engine", "nats://127.0.0.1:1/x", "--shards", "4", *words), text)
         for words, text in (
             (("--set", "relay_listen=127.0.0.1:7000"), "needs relay_ca_file and relay_cert_file"),
-            (("--set", "relay_listen=0.0.0.0:7000"), "others must be able to reach it"),
-            (("--set", "relay_listen=127.0.0.1:65533"), "at a port for each shard"),
+            (("--set", "relay_listen=0.0.0.0:7000"), "an IP address that others reach"),
+            (("--set", "relay_listen=b.internal:7000"), "an IP address that others reach"),
+            (("--set", "relay_listen=127.0.0.1:65533"), "with a port for each shard"),
             (
                 (
                     *("--set", "relay_listen=127.0.0.1:7000", "--set", "relay_ca_file=/nowhere"),

@@ -91,6 +91,23 @@ _WORKERS: WeakValueDictionary[str, Worker] = WeakValueDictionary()  # by their p
 _serial = count(1)
 
 
+class Refused:
+    """A socket that is never connected."""
+
+    def recv(self, count: int) -> bytes:
+        raise NotImplementedError
+
+    send = recv
+
+    def close(self) -> None: ...
+
+
+class Connecting:
+    """TLS whose handshake does not end."""
+
+    established = False
+
+
 @attrs.define
 class Wires:
     """`zbus.workers.routes.Routes` without sockets."""
@@ -98,6 +115,7 @@ class Wires:
     paths: list[str]
     hold_ms: int = 0
     down: set[int] = attrs.Factory(set)  # shards without an owner
+    refusing: set[int] = attrs.Factory(set)  # shards whose owner cannot be reached
 
     @property
     def count(self) -> int:
@@ -105,12 +123,17 @@ class Wires:
 
     def when_moved(self, call: Callable[[int], None]) -> None: ...
 
+    def is_here(self, shard: int) -> bool:
+        return True
+
     def heir(self, shard: int) -> str:
         return ""
 
     def open(self, shard: int) -> Way:
         if shard in self.down:
             raise ConnectionRefusedError
+        if shard in self.refusing:
+            return Way(cast("Any", Refused()), cast("Any", Connecting()))
         return Way(cast("Any", Wire(_WORKERS[self.paths[shard]])))
 
 
@@ -201,6 +224,9 @@ class Worker(World):
 
     def _exchange(self, upstream: Upstream, wire: Wire) -> None:
         """Both ways; what the other worker says is heard within a turn of this one's."""
+        if isinstance(wire, Refused):
+            self.lines.drop(upstream)
+            return
         if upstream.out:
             wire.take(b"".join(upstream.out))
             upstream.out.clear()
@@ -227,7 +253,7 @@ class Worker(World):
             or any(upstream.out for upstream in self.lines.upstreams)
             or any((client.peer.out and client.takes) for client in self.clients)
             or any(
-                (v := cast("Wire", each.sock).visitor) and v.received
+                (v := getattr(each.sock, "visitor", None)) and v.received
                 for each in self.lines.upstreams
             )
             or (due_ms is not None and due_ms <= self.now_ms)

@@ -102,6 +102,20 @@ def test_what_waits_for_too_long_is_refused() -> None:
     assert held.client.peer.held_bytes == 0
 
 
+def test_an_owner_that_cannot_be_reached_is_none() -> None:
+    """Its heartbeats are heard, and its port does not answer: the time does not begin anew."""
+    held = Held()
+    held.ask(put(THERE))
+    held.worker.wires.down.clear()
+    held.worker.wires.refusing.add(1)
+    for _ in range(HOLD_MS // 1_000):
+        assert held.statuses() == []
+        held.pass_time(1_000)
+    held.pass_time(0)
+    assert held.statuses() == [503]
+    assert held.client.peer.held_bytes == 0
+
+
 def test_what_was_passed_on_is_refused_and_not_sent_again() -> None:
     held = Held()
     held.find()

@@ -42,6 +42,7 @@ class TlsStream:
         "error",
         "established",
         "principal",
+        "unsaid_bytes",
     )
 
     def __init__(self, context: ssl.SSLContext, *, client: bool = False) -> None:
@@ -50,7 +51,8 @@ class TlsStream:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not client)
         self._is_client = client
-        self._unsaid = b""
+        self._unsaid: list[bytes] = []
+        self.unsaid_bytes = 0  # of plaintext that waits for the handshake
         self._handshake_bytes = 0
         self._closed = False
         self.established = False  # the handshake is over
@@ -131,12 +133,14 @@ class TlsStream:
         After `close` or an `error` nothing can be said any more, and plaintext is dropped. A server
         has none before the handshake is over, because no request can have come.
         """
-        if self._unsaid:
-            data, self._unsaid = self._unsaid + data, b""
+        if self._is_client and (self._unsaid or not self.established):
+            if data:
+                self._unsaid.append(data)
+            if not self.established:
+                self.unsaid_bytes += len(data)
+                return self._outgoing.read()
+            data, self._unsaid, self.unsaid_bytes = b"".join(self._unsaid), [], 0
         if not data or self.error or self._closed:
-            return self._outgoing.read()
-        if self._is_client and not self.established:
-            self._unsaid = data
             return self._outgoing.read()
         assert self.established
         try:

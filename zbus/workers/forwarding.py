@@ -174,6 +174,8 @@ class Forwarder:
             plan = plan.plan
         if not isinstance(plan, Forward) or worker not in (None, plan.worker):
             return False
+        if not self._routes.is_here(plan.worker):
+            return False
         if not self._giver.give(link, plan.worker, data):
             return False
         self.loop.drop(link)
@@ -296,18 +298,21 @@ class Forwarder:
 
     def hold(self, visit: Visit) -> bool:
         """Whether it may wait for an owner of its shard: it is tried again, or given up."""
-        hold_ms = self._routes.hold_ms
-        if hold_ms:
-            self._waiting.setdefault(visit, self.loop.now_ms + hold_ms)
-        return bool(hold_ms)
+        now_ms = self.loop.now_ms
+        until_ms = self._waiting.setdefault(visit, now_ms + self._routes.hold_ms)
+        if until_ms <= now_ms:
+            del self._waiting[visit]
+        return until_ms > now_ms
 
     def look(self) -> None:
         """After those that wait for an owner; called once a second, too."""
         for visit, until_ms in list(self._waiting.items()):
-            if visit.try_again():
+            if not visit.waits:
                 self._waiting.pop(visit, None)
             elif self.loop.now_ms >= until_ms:
                 visit.give_up()
+            else:
+                visit.try_again()
 
     def stop(self) -> None:
         """All workers end. Before a WebSocket is told so, it is told what others have to say."""

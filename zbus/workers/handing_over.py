@@ -96,7 +96,8 @@ class Giver:
 
     def give(self, link: SocketConnection, worker: int, data: bytes) -> bool:
         """Whether the worker has it now; then this process is to forget it."""
-        return self._send(link.sock, Introduction(origin_of(link), giver=self._own), worker, data)
+        giver = self._own if self._own >= 0 else None  # an edge takes none
+        return self._send(link.sock, Introduction(origin_of(link), giver=giver), worker, data)
 
     def give_back(self, sock: socket.socket, address: str, worker: int, data: bytes) -> bool:
         """The same of one that is to stay there."""

@@ -224,7 +224,8 @@ class Parent:
         """A worker has ended: it is begun again."""
         pause_s = process.put_off(time.monotonic())
         fields = {"worker": process.number, "code": code, "againInS": pause_s}
-        log.error("a worker has ended and is begun again", extra=fields)
+        say = log.error if code else log.info
+        say("a worker has ended and is begun again", extra=fields)
 
     def _hear(self) -> None:
         for process in list(self.processes):

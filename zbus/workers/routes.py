@@ -30,6 +30,9 @@ class Routes(Protocol):
     def hold_ms(self) -> int:
         """How long requests may wait for an owner; 0 = they are refused at once."""
 
+    def is_here(self, shard: int) -> bool:
+        """Whether its owner is on this machine."""
+
     def heir(self, shard: int) -> str:
         """The node to which this worker should give its shard; "" = to none."""
 
@@ -53,6 +56,9 @@ class LocalRoutes:
 
     def when_moved(self, call: Callable[[int], None]) -> None:
         pass  # they stay where they are
+
+    def is_here(self, shard: int) -> bool:
+        return True
 
     def heir(self, shard: int) -> str:
         return ""

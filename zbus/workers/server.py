@@ -16,6 +16,7 @@ from zbus.edge.places import MAKER_DIGITS
 from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
 from zbus.server.exits import EXIT_TAKEN
+from zbus.server.loop.faults import each
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
 from zbus.server.process.connection_limits import ConnectionLimits
@@ -89,7 +90,8 @@ class Worker(Server):
             assembly, loop, shared, self._seat, self._routes, self._session_id, limits, known
         )
         self._forwarder = forwarder
-        loop.open_acceptor(_End(self._life, loop, forwarder), self._life)
+        end = _End(self._life, loop, forwarder, self.stop_serving)
+        loop.open_acceptor(end, self._life)
         super()._accept(assembly, limits)
 
     def _keeps(self, topic: str) -> bool:
@@ -121,7 +123,7 @@ class Worker(Server):
         if heir and not self._leaves:
             self._leaves = True
             log.info("a shard is given up", extra={"shard": self._seat.shard, "to": heir})
-            self.loop.stop()
+            self.stop_serving()
 
 
 def open_sockets(
@@ -150,7 +152,7 @@ def open_sockets(
         taker = Taker(seat.taker, assembly, loop, session_id, limits, giver)
         loop.open_acceptor(taker, seat.taker)
     forwarder = Forwarder(router, assembly.heads, loop, own, routes, giver)
-    routes.when_moved(forwarder.moved)
+    routes.when_moved(lambda shard: each([partial(forwarder.moved, shard)]))
     assembly.planner = forwarder
     assembly.kind = Guest
     return forwarder
@@ -159,13 +161,16 @@ def open_sockets(
 class _End:
     """The parent has ended, so its workers do; or this one was asked to."""
 
-    def __init__(self, life: socket.socket, loop: Loop, forwarder: Forwarder) -> None:
+    def __init__(
+        self, life: socket.socket, loop: Loop, forwarder: Forwarder, stop: Callable[[], None]
+    ) -> None:
         self._loop = loop
+        self._stop = stop
         self._life = life
         self._forwarder = forwarder
 
     def accept(self) -> None:
-        self._loop.stop()
+        self._stop()
 
     def close(self) -> None:
         self._loop.watch_acceptor(self, self._life, False)

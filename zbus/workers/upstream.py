@@ -60,6 +60,8 @@ class Answers(Protocol):
 class Upstream(SocketConnection):
     """See above."""
 
+    may_stall = False  # else both ends might wait
+
     __slots__ = ("_answers", "_came", "_head_only", "_late", "_needed", "_stream", "shard")
 
     def __init__(
@@ -89,8 +91,13 @@ class Upstream(SocketConnection):
         self.work = QUANTUM
         self._head_only = head_only
 
+    @property
+    def is_connected(self) -> bool:
+        """It may have sent something: with TLS nothing leaves before the handshake."""
+        return self.tls is None or self.tls.established
+
     def write(self, data: bytes) -> None:
-        """Unlike a client it is heard whatever it has not taken: else both might wait."""
+        """Unlike a client it is heard whatever it has not taken."""
         if not self.out:
             self._ready(self)
         self.out.append(data)

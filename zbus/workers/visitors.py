@@ -14,6 +14,7 @@ from zbus.documents import NOT_JSON
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
+from zbus.server.loop.sockets import peer_address
 from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.listener import EXHAUSTED
 from zbus.wire.errors import WireError
@@ -104,7 +105,7 @@ class VisitorListener:
         loop = self._loop
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                sock, _ = self._sock.accept()
+                sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -118,11 +119,13 @@ class VisitorListener:
                 sock.close()  # its client is told to come again
                 continue
             sock.setblocking(False)
+            if self._tls is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             id = self._session_id()
             visitor = Visitor(
                 sock,
                 id,
-                "",
+                peer_address(sock, address) if self._tls is not None else "",
                 self._assembly.reader(self._heads),
                 self._door,
                 loop.ready.append,

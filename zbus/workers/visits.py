@@ -167,7 +167,7 @@ class Visit:
             self._unsent.append(data)
             self._hold_back(data)
             return
-        if upstream.tls is None or upstream.tls.established:
+        if upstream.is_connected:
             self._unsent.clear()
         else:
             self._unsent.append(data)
@@ -181,20 +181,28 @@ class Visit:
         self._held_bytes += len(data)
         self.peer.held_bytes += len(data)
 
-    def try_again(self) -> bool:
-        """Whether its shard has an owner now, who gets what waits for one."""
+    def try_again(self) -> None:
+        """If its shard has an owner now, that one gets what waits for it."""
+        if self._upstream is not None:
+            return
         upstream = self._upstream = self._connect()
         if upstream is None:
-            return False
-        waiting, self._unsent = self._unsent, []
+            return
         self._release()
-        for data in waiting:
-            self._unsent.append(data)
+        for data in self._unsent:
             upstream.write(data)
-        return True
+        if self._last_asked:
+            self._forwarder.loop.output.held[upstream] = None
+
+    @property
+    def waits(self) -> bool:
+        """No owner is reached yet."""
+        return self._upstream is None or not self._upstream.is_connected
 
     def answered(self, response: bytes) -> None:
         peer = self.peer
+        if self._unsent:
+            self._unsent.clear()
         if self.kind in LOOSE:
             if not peer.closed and peer.heartbeat is None:  # a stream is all that is told
                 peer.write(response)
@@ -260,7 +268,9 @@ class Visit:
     def drained(self) -> None:
         self._release()
         upstream = self._upstream
-        if self._last_asked and upstream is not None and not upstream.out_bytes:
+        if upstream is None or not upstream.is_connected:
+            return
+        if self._last_asked and not upstream.out_bytes:
             self._last_asked = False
             with suppress(OSError):  # it has ended, and that will be heard
                 upstream.sock.shutdown(socket.SHUT_WR)
@@ -269,13 +279,15 @@ class Visit:
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
-        is_connected = upstream.tls is None or upstream.tls.established
-        if self._unsent and not is_connected and self._forwarder.hold(self):
+        if self._unsent and not upstream.is_connected and self._forwarder.hold(self):
             return
         self.give_up()
 
     def give_up(self) -> None:
         """What is open is not answered any more: there is no owner, or there was one."""
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            self._forwarder.loop.drop(upstream)
         self._release()
         self._forwarder.forget(self)
         if self._streaming:

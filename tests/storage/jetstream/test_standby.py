@@ -291,22 +291,38 @@ def test_shards_return_to_a_node_that_is_back(seed: int) -> None:
     world = World(seed, Faults.none())
     world.run(20_000)
     back = world.servers.random.choice(NODES)
-    lost = world.nodes[back].shards
     world.nodes[back].die()
     world.run(10_000)
     world.begin(back)
     begun_ms = world.servers.now_ms
     world.run(RETURN_MS - 2_000)
     assert back not in world.owners().values()
-    world.run(len(lost) * (APART_MS + 2_000) + 4_000)
+    world.run(SHARDS * APART_MS + 6_000)
     assert world.owners() == {shard: first_of(shard, *NODES) for shard in range(SHARDS)}
     claims_ms = [at_ms for _, at_ms in world.nodes[back].claims]
     assert min([RETURN_MS + begun_ms, *claims_ms]) >= RETURN_MS + begun_ms - 1_000
 
 
-def test_a_node_alone_owns_all() -> None:
+def test_a_shard_is_not_given_to_and_fro() -> None:
+    """The node that comes first lives, has a spare, and does not claim it."""
     world = World(1, Faults.none(), ("a",))
     world.run(20_000)
+    bus = Bus(world.servers)
+    bus.beat("zb.test.live.x", msgspec.json.encode(Owner(0, "b", "b:1", "x")), 500)
+    before = len(world.nodes["a"].claims)
+    world.run(5 * RETURN_MS)
+    given = len(world.nodes["a"].claims) - before
+    mine = [shard for shard in range(SHARDS) if first_of(shard, "a", "b") == "b"]
+    assert 0 < given <= 5 * len(mine)  # once a minute
+    assert set(world.owners()) == set(range(SHARDS))
+
+
+@pytest.mark.parametrize(("seed", "start_ms"), [(1, 300), (0, 600), (1, 900), (5, 900)])
+def test_a_node_alone_owns_all(seed: int, start_ms: int) -> None:
+    """Each shard is claimed once, though no spare has the time to hear all owners."""
+    world = World(seed, Faults.none(), ("a",), start_ms)
+    world.run(20_000)
+    assert sorted(shard for shard, _ in world.nodes["a"].claims) == list(range(SHARDS))
     assert set(world.owners()) == set(range(SHARDS))
 
 
@@ -339,6 +355,8 @@ def test_nobody_waits_for_an_owner_whose_end_was_seen() -> None:
     assert spare.claimed.owner.shard == shard
     assert node.claims[-1][1] - ended_ms < 300
     assert spare.claimed.quiet_until_ms <= world.servers.now_ms
+    world.run(5_000)
+    assert len(node.claims) == SHARDS + 1
 
 
 def test_a_former_owner_is_quiet_before_its_shard_is_served() -> None:

@@ -67,13 +67,14 @@ class Output:
 
     def _encrypt(self, link: SocketConnection, tls: TlsStream, data: bytes) -> bytes:
         """What to send for this plaintext; from here on the link counts what it sends."""
+        unsaid_bytes = tls.unsaid_bytes
         try:
             sealed = tls.encrypt(data)
         except Exception:
             self._loop.failed(link)
             return b""
-        link.out_bytes += len(sealed) - len(data)
-        if link.out_bytes > self._bytes_max:
+        link.out_bytes += len(sealed) - len(data) + tls.unsaid_bytes - unsaid_bytes
+        if link.out_bytes > self._bytes_max and link.may_stall:
             link.stalled = True
         return sealed
 

@@ -20,6 +20,9 @@ STREAM_BUFFER_BYTES = 128 << 10
 class SocketConnection(Connection):
     """A peer with a socket. The loop does the IO; this only holds what it has to know."""
 
+    may_stall = True
+    """It is not heard while it takes nothing."""
+
     __slots__ = (
         "gone",
         "half_head_since_ms",

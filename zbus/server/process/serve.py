@@ -405,8 +405,12 @@ class Server:
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 self.supervisor.stopping()
-                self.mailbox.post(self.loop.stop)
-                self.mailbox.post(self.pushing.stop)
+                self.mailbox.post(self.stop_serving)
+
+    def stop_serving(self) -> None:
+        """Answer what is open, and end."""
+        self.loop.stop()
+        self.pushing.stop()
 
     async def _reload_pages(self) -> None:
         """Beside all else: they may be many, and on a disk that does not answer."""

@@ -39,6 +39,7 @@ RETURN_MS: Final = 60_000
 APART_MS: Final = 10_000
 """And has claimed no other one for so long."""
 _FORGET_MS: Final = 60 * GONE_MS
+_NUMBERS: Final = 1 << 53
 _ECHO_MS: Final = 1_000
 """Who does not hear itself within this time does not suspect others."""
 _ACQUAINT_MS: Final = BEAT_MS + LOOK_MS
@@ -130,6 +131,8 @@ class Presence(msgspec.Struct):
             for name, heard_ms in list(known.items()):
                 if now_ms - heard_ms > _FORGET_MS:
                     del known[name]
+        for node in self.since_ms.keys() - self.nodes_ms.keys():
+            del self.since_ms[node]
         self.left &= self.heard_ms.keys() | {owner.random for owner in self.owners.values()}
 
 
@@ -156,7 +159,9 @@ class Membership:
         self._bus = bus
         self._cluster = cluster
         self._now_ms = now_ms
-        self._heard_ms = 0
+        self._heard_ms = self._forgot_ms = 0
+        self.owned_ms: int | None = None
+        """Since when this process owns its shard."""
 
     def listen(self) -> None:
         self._bus.subscribe(Subjects(self._cluster.name).heartbeat("*"), self._heard)
@@ -166,8 +171,12 @@ class Membership:
             heard = msgspec.json.decode(body, type=Owner)
         except NOT_JSON:
             return
-        if 0 <= heard.shard < self._cluster.shards:
+        is_sound = 0 <= heard.epoch < _NUMBERS and 0 <= heard.sequence < _NUMBERS
+        if is_sound and 0 <= heard.shard < self._cluster.shards:
             self._heard_ms = self._now_ms()
+            if self._heard_ms - self._forgot_ms > _FORGET_MS:
+                self._forgot_ms = self._heard_ms
+                self.presence.forget(self._heard_ms)
             before = self.presence.owners.get(heard.shard)
             self.presence.hear(heard, self._heard_ms)
             after = self.presence.owners.get(heard.shard)
@@ -175,8 +184,14 @@ class Membership:
                 self.changed(heard.shard)
 
     def heir(self, node: str, shard: int) -> str:
-        """See `Presence.heir`."""
-        return self.presence.heir(node, shard, self._now_ms())
+        """To which node this process should give its shard; "" = to none. It has had it for a
+        while, or it would be given to and fro if that one cannot serve it. Each shard has its time,
+        so that not all are given at once."""
+        now_ms = self._now_ms()
+        is_turn = now_ms // APART_MS % self._cluster.shards == shard
+        if not is_turn or self.owned_ms is None or now_ms - self.owned_ms < RETURN_MS:
+            return ""
+        return self.presence.heir(node, shard, now_ms)
 
     def owner(self, shard: int) -> Owner | None:
         """Who owns it and is there, as far as this process knows."""
@@ -221,7 +236,7 @@ class Standby:
         """`connect` opens a stream of a name; `node`, `address` and `relay` are told to others.
         Shards are not claimed before the times of `avoid`, of the monotonic clock in seconds.
         `known` is what another standby of this machine knew just before (`tell`)."""
-        self._avoid = avoid
+        self._avoid = dict(avoid)
         self._copying = copying
         self._bus = bus
         self._cluster = cluster
@@ -254,6 +269,10 @@ class Standby:
         """What is known of others, for the standby that comes after this one."""
         self._presence.known_ms = self._now_ms()
         return msgspec.json.encode(self._presence)
+
+    def avoid(self, shard: int, until_s: float) -> None:
+        """It cannot be served just now."""
+        self._avoid[shard] = until_s
 
     def ended(self, shard: int, epoch: int) -> None:
         """An owner's process on this machine has ended: nobody need wait for it."""
@@ -418,6 +437,7 @@ class Standby:
             self._done(answer)
         elif isinstance(answer, Claimed):
             self._owned = msgspec.structs.replace(answer.owner, relay=self._me.relay)
+            self.membership.owned_ms = self._now_ms()
             self._beat(self._owned)
             self._done(answer)
         else:

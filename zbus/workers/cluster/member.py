@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Final
 import attrs
 
 from zbus.config import Config
-from zbus.server.exits import CannotStart
+from zbus.server.exits import EXIT_OK, CannotStart
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.sockets import Listening
 from zbus.server.process.banner import advertised_address
@@ -23,7 +24,9 @@ from zbus.workers.socket_directory import RELAY_BACKLOG, open_socket
 
 IDLE: Final = b"I"
 CLAIMED: Final = b"C%d %d %d\n"  # shard, epoch, length of what is known
-ENDED: Final = b"%d %d\n"  # of an owner: shard, epoch
+FAILED: Final = b"F%d\n"  # a shard that cannot be claimed
+ENDED: Final = b"E %d %d\n"  # of an owner: shard, epoch
+AVOID: Final = b"A %d %d\n"  # a shard, and until when, in milliseconds of the monotonic clock
 _LOOK_MS: Final = 500
 
 
@@ -67,9 +70,17 @@ def claim(
     `known`: see `zbus.storage.jetstream.standby.Standby`. Raises CannotStart."""
     first = doors.shared.addresses[0]
     address = advertised_address(config.server_name, first.host, first.port)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing yet to load again
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
     engine = ReplicatedEngine(config, Mailbox(), address, avoid, known)
-    if not _wait(engine, life, status):
-        return None
+    try:
+        if not _wait(engine, life, status):
+            return None
+    except CannotStart:
+        if not engine.standby.problem:  # it is the shard's fault
+            _tell(status, FAILED % engine.standby.shard.number)
+        raise
     shard, known = engine.standby.shard.number, engine.standby.tell()
     _tell(status, CLAIMED % (shard, engine.epoch, len(known)) + known)
     return doors.open(shard), engine
@@ -88,13 +99,21 @@ def _wait(engine: ReplicatedEngine, life: socket.socket, status: int) -> bool:
         if life.fileno() in ready:
             return False
         if status in ready:
-            for line in os.read(status, 4_096).splitlines():
-                shard, epoch = line.split()
-                engine.standby.ended(int(shard), int(epoch))
+            _hear(engine, os.read(status, 64 << 10))
         engine.mailbox.run()
         _tell(status, IDLE if engine.is_connected else TURNS)
     engine.check()
     return True
+
+
+def _hear(engine: ReplicatedEngine, said: bytes) -> None:
+    """What the parent says of shards."""
+    for line in said.splitlines():
+        kind, shard, number = line.split()
+        if kind == b"E":
+            engine.standby.ended(int(shard), int(number))
+        else:
+            engine.standby.avoid(int(shard), int(number) / 1_000)
 
 
 def _tell(status: int, what: bytes) -> None:

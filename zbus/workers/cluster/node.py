@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -32,7 +33,7 @@ from zbus.server.process.banner import Where
 from zbus.server.process.replicated import Watcher
 from zbus.storage.jetstream.standby import Membership
 from zbus.workers import parent
-from zbus.workers.cluster.member import ENDED, IDLE, Doors, claim
+from zbus.workers.cluster.member import AVOID, ENDED, IDLE, Doors, claim
 from zbus.workers.cluster.relay import ClusterRoutes, Relay
 from zbus.workers.parent import Parent, Process
 from zbus.workers.seats import NO_SHARD, READY, Seat
@@ -40,12 +41,13 @@ from zbus.workers.server import run_worker
 
 _AVOID_S: Final = 60.0
 """A shard whose stream cannot be served is not claimed again for so long: another node may, and
-other shards must not wait behind it."""
+other shards must not wait behind it. After other failures it is less, and grows."""
 
 _REMEMBER_S: Final = 10.0
 """Spares that begin later need not be told that an owner has ended."""
 
 _CLAIMED: Final = re.compile(rb"C(\d+) (\d+) (\d+)\n")
+_FAILED: Final = re.compile(rb"F(\d+)\n")
 
 log = logging.getLogger("zbus")
 
@@ -62,6 +64,7 @@ class Node(Parent):
         self._known = b""  # to the spare that claimed a shard last
         self._gone: list[tuple[float, bytes]] = []  # owners that have ended, and when
         self._avoid: dict[int, float] = {}  # until when, by shard
+        self._failures: dict[int, Process] = {}  # how often owners have ended lately, by shard
         self._edge = Process(0)
         self._spare = Process(next(self._numbers))  # how often spares have ended lately
         self.processes = [self._spare, self._edge]  # the first one to say what is wrong is a spare
@@ -101,14 +104,36 @@ class Node(Parent):
             process.shard, process.epoch = int(claimed[1]), int(claimed[2])
             self._known = process.said[claimed.end() : end]
             process.said = process.said[: claimed.start()] + process.said[end:]
+            self._end_former_owner(process)
             self._keep_spares()
         if b"C" in process.said:
             return
+        failed = _FAILED.search(process.said)
+        if failed is not None:
+            self._avoid_for(int(failed[1]), _AVOID_S)
         if not process.ready and (IDLE in process.said or READY in process.said):
             process.ready = True
             for line in self._ended_lately():
                 _tell(process, line)
         process.said = b""
+
+    def _end_former_owner(self, process: Process) -> None:
+        """One of this node that stands still, or does not know yet that it lost its shard: it must
+        let go of its sockets, and says nothing true any more."""
+        for other in self.processes:
+            if other.shard == process.shard and other is not process and other.pid:
+                log.warning("a former owner is killed", extra={"shard": other.shard})
+                os.kill(other.pid, signal.SIGKILL)
+
+    def _avoid_for(self, shard: int, pause_s: float) -> None:
+        """No spare of this node claims it for so long."""
+        until_s = self._avoid[shard] = time.monotonic() + pause_s
+        self._tell_spares(AVOID % (shard, int(until_s * 1_000)))
+
+    def _tell_spares(self, line: bytes) -> None:
+        for other in self.processes:
+            if other.shard == NO_SHARD and other.pid and other is not self._edge:
+                _tell(other, line)
 
     def _ended_lately(self) -> list[bytes]:
         """Owners, as spares are told of them."""
@@ -123,19 +148,20 @@ class Node(Parent):
         now_s = time.monotonic()
         shard = process.shard
         self.processes.remove(process)
-        if shard != NO_SHARD and code in (EXIT_CANNOT_START, EXIT_WENT_BACK):
-            self._avoid[shard] = now_s + _AVOID_S
         if shard != NO_SHARD:
+            if code in (EXIT_CANNOT_START, EXIT_WENT_BACK):
+                self._avoid_for(shard, _AVOID_S)
+            elif code not in (EXIT_OK, EXIT_TAKEN):
+                failures = self._failures.setdefault(shard, Process(shard))
+                self._avoid_for(shard, failures.put_off(now_s))
             line = ENDED % (shard, process.epoch)
             self._gone.append((now_s, line))
-            for other in self.processes:
-                if other.shard == NO_SHARD and other.pid and other is not self._edge:
-                    _tell(other, line)
+            self._tell_spares(line)
         fields = {"shard": shard, "code": code}
-        if shard == NO_SHARD:
+        if shard == NO_SHARD and code:
             log.error("a spare process has ended", extra={"code": code})
         elif code == EXIT_TAKEN:
-            log.warning("a shard has another owner", extra=fields)
+            log.warning("an owner has lost its shard, or its NATS servers", extra=fields)
         elif code:
             log.error("the owner of a shard has ended", extra=fields)
         self._keep_spares(self._spare.put_off(now_s) if code else 0.0)

@@ -10,6 +10,7 @@ import errno
 import ipaddress
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,6 +25,7 @@ from zbus.workers.routes import Way
 from zbus.workers.upstream import connect
 
 _PORT_MAX: Final = 65_535
+_BUSY_S: Final = 5.0
 
 
 @attrs.frozen
@@ -41,8 +43,8 @@ class Relay:
         if not config.relay_listen:
             return None
         host, port = split(config.relay_listen)
-        if is_everywhere(host) or not 0 < port <= _PORT_MAX - config.shards:
-            text = "others must be able to reach it, at a port for each shard"
+        if not is_reachable(host) or not 0 < port <= _PORT_MAX - config.shards:
+            text = "it must be an IP address that others reach, with a port for each shard"
             raise CannotStart(f"relay_listen {config.relay_listen}: {text}")
         if not (config.relay_ca_file and config.relay_cert_file):
             raise CannotStart("relay_listen needs relay_ca_file and relay_cert_file")
@@ -57,11 +59,16 @@ class Relay:
     def listen(self, shard: int) -> socket.socket:
         """Where other nodes come for this shard. Raises CannotStart."""
         address = Address("tcp", self.host, self.port + shard)
-        try:
-            return Listening(address).sock
-        except OSError as error:
-            text = f"cannot listen on {address.authority}: {error.strerror or error}"
-            raise CannotStart(text) from None
+        until_s = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                return Listening(address).sock
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and time.monotonic() < until_s:
+                    time.sleep(0.02)  # a former owner on this node, which is being killed
+                    continue
+                text = f"cannot listen on {address.authority}: {error.strerror or error}"
+                raise CannotStart(text) from None
 
 
 def _context(kind: int, config: Config) -> ssl.SSLContext:
@@ -82,9 +89,11 @@ def split(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port) if is_number else 0
 
 
-def is_everywhere(host: str) -> bool:
+def is_reachable(host: str) -> bool:
+    """It is an address, and of one machine. A name would have to be looked up in a turn of the
+    loop."""
     try:
-        return ipaddress.ip_address(host).is_unspecified
+        return not ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
 
@@ -106,6 +115,10 @@ class ClusterRoutes:
     def when_moved(self, call: Callable[[int], None]) -> None:
         self.membership.changed = call
 
+    def is_here(self, shard: int) -> bool:
+        owner = self.membership.owner(shard)
+        return owner is not None and owner.node == self.node
+
     def heir(self, shard: int) -> str:
         return self.membership.heir(self.node, shard)
 
@@ -116,7 +129,8 @@ class ClusterRoutes:
         if owner.node == self.node:
             return Way(connect(self.paths[shard]))
         host, port = split(owner.relay)
-        if self.relay is None or not 0 < port <= _PORT_MAX - shard:
+        is_known = is_reachable(host) and 0 < port <= _PORT_MAX - shard
+        if self.relay is None or not is_known:
             text = f"node {owner.node} owns shard {shard}, and one of the two has no relay_listen"
             raise ConnectionRefusedError(errno.ECONNREFUSED, text)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
