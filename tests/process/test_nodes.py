@@ -95,18 +95,21 @@ class Member(Node):
 Make = Callable[..., Member]
 
 
+_RESERVED: set[int] = set()
+"""Ports that nodes of this run listen at, now or later."""
+
+
 def ports_for(shards: int) -> int:
-    """The first of as many free ports in a row."""
+    """The first of as many free ports in a row, which no other node gets."""
     while True:
         first = Random(os.urandom(8)).randrange(20_000, 30_000)
-        with suppress(OSError):
-            for port in range(first, first + shards):
-                _bind(port)
-            return first
-
-
-def _bind(port: int) -> None:
-    socket.create_server(("127.0.0.1", port)).close()
+        ports = range(first, first + shards)
+        if _RESERVED.isdisjoint(ports):
+            with suppress(OSError):
+                for port in ports:
+                    socket.create_server(("127.0.0.1", port)).close()
+                _RESERVED.update(ports)
+                return first
 
 
 def start_node(
