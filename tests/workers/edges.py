@@ -94,6 +94,9 @@ _serial = count(1)
 class Refused:
     """A socket that is never connected."""
 
+    def __init__(self, silent: bool) -> None:
+        self.silent = silent
+
     def recv(self, count: int) -> bytes:
         raise NotImplementedError
 
@@ -116,6 +119,7 @@ class Wires:
     hold_ms: int = 0
     down: set[int] = attrs.Factory(set)  # shards without an owner
     refusing: set[int] = attrs.Factory(set)  # shards whose owner cannot be reached
+    silent: bool = False  # such an owner is not refused, but says nothing
 
     @property
     def count(self) -> int:
@@ -133,7 +137,7 @@ class Wires:
         if shard in self.down:
             raise ConnectionRefusedError
         if shard in self.refusing:
-            return Way(cast("Any", Refused()), cast("Any", Connecting()))
+            return Way(cast("Any", Refused(self.silent)), cast("Any", Connecting()))
         return Way(cast("Any", Wire(_WORKERS[self.paths[shard]])))
 
 
@@ -225,7 +229,9 @@ class Worker(World):
     def _exchange(self, upstream: Upstream, wire: Wire) -> None:
         """Both ways; what the other worker says is heard within a turn of this one's."""
         if isinstance(wire, Refused):
-            self.lines.drop(upstream)
+            if not wire.silent:
+                self.lines.drop(upstream)
+            upstream.out.clear()
             return
         if upstream.out:
             wire.take(b"".join(upstream.out))

@@ -102,12 +102,19 @@ def test_what_waits_for_too_long_is_refused() -> None:
     assert held.client.peer.held_bytes == 0
 
 
-def test_an_owner_that_cannot_be_reached_is_none() -> None:
-    """Its heartbeats are heard, and its port does not answer: the time does not begin anew."""
+@pytest.mark.parametrize("silent", [True, False])
+@pytest.mark.parametrize("waited", [True, False])
+def test_an_owner_that_cannot_be_reached_is_none(silent: bool, waited: bool) -> None:
+    """Its heartbeats are heard, and its port refuses, or says nothing: the time does not begin
+    anew. There was none before, or only that one."""
     held = Held()
-    held.ask(put(THERE))
+    held.worker.wires.silent = silent
+    if waited:
+        held.ask(put(THERE))
     held.worker.wires.down.clear()
     held.worker.wires.refusing.add(1)
+    if not waited:
+        held.ask(put(THERE))
     for _ in range(HOLD_MS // 1_000):
         assert held.statuses() == []
         held.pass_time(1_000)

@@ -169,8 +169,9 @@ class Visit:
             return
         if upstream.is_connected:
             self._unsent.clear()
-        else:
+        else:  # that may not take longer than to wait for an owner
             self._unsent.append(data)
+            self._forwarder.hold(self)
         upstream.write(data)
         if upstream.out_bytes > upstream.out_bytes_max:
             self._hold_back(data)
