@@ -367,7 +367,7 @@ class Standby:
         return now_ms - self._begun_ms >= _ACQUAINT_MS
 
     def _check(self) -> None:
-        """How many shards there are says the first stream, also to those that need not claim it."""
+        """The first stream says how many shards there are; a spare asks even if all are owned."""
         stream = self.shards[0].stream
         stream.ask(f"STREAM.INFO.{self.shards[0].subjects.stream}", {}, self._checked)
 
