@@ -20,7 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 93_900
+PACKAGE_LINES = 94_650
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -46,7 +46,7 @@ FIELDS: dict[str, int] = {
     "dialects.zbus.request.params.Params": 21,
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 34,
-    "protocol.documents.Stats": 25,
+    "protocol.documents.Stats": 26,
     "protocol.documents.TopicInfo": 25,
     "protocol.documents.Why": 21,
     "semq.endpoint.links.Link": 16,

@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "protocol": set(),  # words that broker and clients share
     "core": {"option", *CORE_STORES_BY},
     "wire": {"option"},
-    "storage": {"core", "documents"},
+    "storage": {"core", "documents", "protocol.places", "version"},  # what nodes tell each other
     "edge": {"wire", "core", "option"},
     "dialects": {
         "edge",
@@ -65,6 +65,7 @@ ARROWS: dict[str, set[str]] = {
         "core",
         "wire",
         "option",
+        "protocol",
         "version",
     },
     "workers": {

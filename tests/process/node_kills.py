@@ -219,7 +219,7 @@ class Campaign:
                 ):
                     cluster.nodes[0].wait_for(f"/{topic}?cmd=declare&{words}", 200)
             for node in cluster.nodes:
-                node.wait_for("/_health", 200)
+                node.wait_for("/?cmd=server", 200)
             jobs = [(produce, n) for n in range(PRODUCERS)]
             jobs += [(consume, n) for n in range(CONSUMERS)]
             threads = [

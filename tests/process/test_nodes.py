@@ -24,6 +24,7 @@ from tests.limits import WAIT_S
 from tests.process.broker import run_serve
 from tests.process.nats import NatsCluster, find_program
 from tests.process.test_standby import Node
+from zbus import __version__
 from zbus.config import load
 from zbus.protocol.places import shard_of
 from zbus.server.doctor import engine as doctor
@@ -157,7 +158,7 @@ def test_one_server_whichever_node_ends(make: Make) -> None:
     client has an error, and nothing is lost."""
     nodes = [make(name) for name in "abc"]
     for node in nodes:
-        node.wait_for("/_health", 200)
+        node.wait_for("/?cmd=server", 200)
     a, b, c = nodes
     stored: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
 
@@ -174,7 +175,7 @@ def test_one_server_whichever_node_ends(make: Make) -> None:
     c.kill()
     put(a, b)
     c.start()
-    c.wait_for("/_health", 200)
+    c.wait_for("/?cmd=server", 200)
     put(a, b, c)
     b.process.send_signal(signal.SIGTERM)
     assert b.ended() == 0
@@ -187,13 +188,13 @@ def test_one_server_whichever_node_ends(make: Make) -> None:
 def test_an_owner_that_ends_is_replaced_at_once(make: Make) -> None:
     """Its parent has seen the end, so nobody waits until it is certain."""
     node = make("a")
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     for topic in TOPICS:
         node.wait_for(f"/{topic}?cmd=declare&ack=true", 200)
         node.put(topic, b"before")
     for pid in reversed(node.children()):  # first the spare
         os.kill(pid, signal.SIGKILL)
-        node.wait_for("/_health", 200)
+        node.wait_for("/?cmd=server", 200)
     for topic in TOPICS:
         node.put(topic, b"after")
         reply = node.wait_for(f"/{topic}?cmd=consume&lease=60000", 200)
@@ -205,7 +206,7 @@ def test_each_node_is_told_with_what_it_owns(make: Make) -> None:
     """So stock clients, which choose a server by its topics, go to the right one."""
     nodes = [make(name) for name in "ab"]
     for node in nodes:
-        node.wait_for("/_health", 200)
+        node.wait_for("/?cmd=server", 200)
     for topic in TOPICS:
         nodes[0].wait_for(f"/{topic}?cmd=declare", 200)
     told = [json.loads(node.wait_for("/?cmd=tracker", 200).body) for node in nodes]
@@ -217,11 +218,61 @@ def test_each_node_is_told_with_what_it_owns(make: Make) -> None:
     assert told[0]["serverTable"].keys() == told[1]["serverTable"].keys()
 
 
+def test_a_shard_is_moved_by_hand(make: Make) -> None:
+    """To each node in turn, while messages are put: none of the requests fails, and all are there.
+    A shard that cannot be moved stays where it is, and it is said why."""
+    nodes = {name: make(name) for name in "abc"}
+    for node in nodes.values():
+        node.wait_for("/?cmd=server", 200)
+    a, topic = nodes["a"], TOPICS[0]
+    a.wait_for(f"/{topic}?cmd=declare", 200)
+
+    def owner() -> str:
+        document = json.loads(a.wait_for("/_cluster", 200).body)
+        assert [node["node"] for node in document["nodes"]] == [*nodes]
+        name = document["shards"][0].get("node", "")
+        assert isinstance(name, str)
+        return name
+
+    def move(shard: object, to: str) -> subprocess.CompletedProcess[str]:
+        return run_zbus("move", shard, to, "--url", f"http://{a.address}")
+
+    first, stored = owner(), list[bytes]()
+    for name in [*(name for name in nodes if name != first), first]:
+        moved = move(0, name)
+        assert moved.returncode == 0, moved.stderr
+        assert moved.stdout.startswith(f"node {name} owns shard 0 after ")
+        for node in nodes.values():
+            stored.append(b"%d" % len(stored))
+            node.put(topic, stored[-1])
+    assert a.take_all(topic) == stored
+    shown = run_zbus("cluster", "--url", f"http://{nodes['b'].address}").stdout
+    assert f"\n0      {first}      4 " in shown
+    assert "moved by hand" in shown
+    for shard, to, said in (
+        (0, first, f"409: node {first} owns shard 0 already"),
+        (6, "a", "404: there is no shard 6: they are 0 to 5"),
+        (0, "x", "404: there is no node x just now: a, b, c"),
+    ):
+        refused = move(shard, to)
+        assert (refused.returncode, refused.stderr.strip()) == (1, said)
+    for target, status in (
+        ("/?cmd=move&shard=0", 400),
+        ("/?cmd=move&shard=-1&to=a", 400),
+        ("/?cmd=move&shard=x&to=a", 400),
+        ("/?cmd=move&shard=99999999999&to=a", 404),
+        ("/?cmd=move&to=a", 400),
+    ):
+        reply = a.ask(target)
+        assert reply is not None
+        assert (target, reply.status) == (target, status)
+
+
 def test_dead_letters_go_from_node_to_node(make: Make) -> None:
     """Each topic's to the next one, so that some pairs are of two nodes."""
     nodes = [make(name) for name in "ab"]
     for node in nodes:
-        node.wait_for("/_health", 200)
+        node.wait_for("/?cmd=server", 200)
     pairs = list(zip(TOPICS, [f"{topic}x" for topic in TOPICS], strict=True))
     for topic, dead in pairs:
         nodes[0].wait_for(f"/{dead}?cmd=declare", 200)
@@ -240,10 +291,10 @@ def test_dead_letters_go_from_node_to_node(make: Make) -> None:
 def test_an_owner_that_stands_still_is_replaced_on_its_node(make: Make) -> None:
     """It holds its sockets: the node kills it when another one has claimed its shard."""
     node = make("a")
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     for topic in TOPICS:
         node.wait_for(f"/{topic}?cmd=declare", 200)
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     stopped = node.owner_of(0)
     os.kill(stopped, signal.SIGSTOP)
     node.wait_for_log("a former owner is killed")
@@ -255,11 +306,11 @@ def test_an_owner_that_stands_still_is_replaced_on_its_node(make: Make) -> None:
 def test_signals_for_all_processes(make: Make) -> None:
     """As a terminal and service managers send them: a reload ends nobody."""
     node = make("a")
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     before = node.children()
     for pid in [node.process.pid, *before]:
         os.kill(pid, signal.SIGHUP)
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     for topic in TOPICS:
         node.wait_for(f"/{topic}?cmd=declare", 200)
     assert node.children() == before
@@ -273,7 +324,7 @@ def test_a_stopped_process_says_nothing_more(make: Make) -> None:
     """An owner that stands still loses its shard, and ends when it wakes up."""
     a, b = make("a"), make("b")
     for node in (a, b):
-        node.wait_for("/_health", 200)
+        node.wait_for("/?cmd=server", 200)
     for topic in TOPICS:
         a.wait_for(f"/{topic}?cmd=declare", 200)
     stopped = a.children()
@@ -311,9 +362,12 @@ def test_a_node_with_a_certificate_of_another_authority(make: Make) -> None:
 
 
 SAID: list[tuple[bytes, bytes]] = [
-    (b'{"address":"x","shard":0}\nGET /?cmd=ping HTTP/1.1\r\n\r\n', b"HTTP/1.1 200 "),
-    (b'{"address":"x","shard":1}\nGET /?cmd=ping HTTP/1.1\r\n\r\n', b"the shard has moved"),
-    (b'{"address":"x","shard":1,"inner":true}\n', b"the shard has moved"),
+    (b'{"address":"x",OURS,"shard":0}\nGET /?cmd=ping HTTP/1.1\r\n\r\n', b"HTTP/1.1 200 "),
+    (b'{"address":"x",OURS,"shard":1}\nGET /?cmd=ping HTTP/1.1\r\n\r\n', b"the shard has moved"),
+    (b'{"address":"x",OURS,"shard":1,"inner":true}\n', b"the shard has moved"),
+    (b'{"address":"x","shard":0,"cluster":"other","protocol":1}\n', b"503: this node is of the"),
+    (b'{"address":"x","shard":0}\n', b"503: this node is of the cluster"),
+    (b'{"address":"x",OURS,"protocol":3}\n', b"503: this node speaks protocol 1"),
     (b"GET /?cmd=ping HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
     (b'{"address":1}\nGET / HTTP/1.1\r\n\r\n', b"HTTP/1.1 400 "),
     (b"[" * 10_000 + b"\n", b"HTTP/1.1 400 "),
@@ -324,7 +378,7 @@ SAID: list[tuple[bytes, bytes]] = [
 def test_what_another_node_may_say(make: Make, tmp_path: Path) -> None:
     """Only one with a certificate is heard at all."""
     node = make("a")
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(tmp_path / "ca.pem")
@@ -340,8 +394,10 @@ def test_what_another_node_may_say(make: Make, tmp_path: Path) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         say(SAID[0][0])
     context.load_cert_chain(tmp_path / "a.pem")
+    cluster = json.loads(node.wait_for("/_cluster", 200).body)["cluster"]
+    ours = f'"cluster":"{cluster}","protocol":1'.encode()
     for said, answer in SAID:
-        assert answer in say(said), said[:80]
+        assert answer in say(said.replace(b"OURS", ours)), said[:80]
     assert "Traceback" not in node.log
 
 
@@ -377,7 +433,7 @@ def test_what_cannot_start(tmp_path: Path, options: tuple[str, ...], text: str) 
 def test_another_number_of_shards_is_refused(make: Make, tmp_path: Path) -> None:
     """By a broker, by `zbus copy`, which would miss five of them, and by `zbus doctor`."""
     node = make("a")
-    node.wait_for("/_health", 200)
+    node.wait_for("/?cmd=server", 200)
     engine = node.engine
     ended = run_serve("--port", "0", "--engine", engine, "--shards", "4", "--node", "b")
     assert ended.returncode == 3
@@ -389,3 +445,6 @@ def test_another_number_of_shards_is_refused(make: Make, tmp_path: Path) -> None
         for shards in (SHARDS, 4)
     ]
     assert [levels.count("problem") for levels in found] == [0, 4]
+    told = [each for each in doctor(load(options={"engine": engine, "shards": f"{SHARDS}"}), 1)]
+    (known,) = [each.text for each in told if each.check == "node"]
+    assert known.startswith(f"a {__version__} at {node.address}, shards [0, 1, 2, 3, 4, 5]")

@@ -154,7 +154,7 @@ BAD = [
         entry(operations='["produce", "pub"]'),
         "entry 1 (x): unknown operation 'pub'; known: produce, consume, route, query, "
         "declare, empty, remove, track_pub, track_sub, tracker, server, ssl, disconnect, "
-        "admin, *",
+        "move, admin, *",
     ),
     (
         entry(topics='["Orders"]'),

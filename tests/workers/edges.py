@@ -116,6 +116,7 @@ class Wires:
     """`zbus.workers.routes.Routes` without sockets."""
 
     paths: list[str]
+    cluster = ""
     hold_ms: int = 0
     down: set[int] = attrs.Factory(set)  # shards without an owner
     refusing: set[int] = attrs.Factory(set)  # shards whose owner cannot be reached
@@ -130,7 +131,7 @@ class Wires:
     def is_here(self, shard: int) -> bool:
         return True
 
-    def heir(self, shard: int) -> str:
+    def better(self, shard: int) -> str:
         return ""
 
     def open(self, shard: int) -> Way:

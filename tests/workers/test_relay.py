@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from tests.authority import client_context, server_context
-from zbus.storage.jetstream.ownership import Owner
+from zbus.server.loop.sockets import split_address
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import GONE_MS, Membership
+from zbus.storage.jetstream.standby import GONE_MS, Heartbeat, Membership
 from zbus.wire.tls import TlsStream
-from zbus.workers.cluster.relay import ClusterRoutes, Relay, split
+from zbus.workers.cluster.relay import ClusterRoutes, Relay
 
 
 class Bus:
@@ -49,7 +49,7 @@ class Ways:
         self.routes.when_moved(self.moved.append)
 
     def hear(self, epoch: int, node: str, **more: Any) -> None:
-        owner = Owner(epoch, node, random=f"{node}{epoch}", **more)
+        owner = Heartbeat(epoch, node, random=f"{node}{epoch}", **more)
         self.bus.received(msgspec.json.encode(owner))
 
     def open(self, shard: int) -> str:
@@ -123,4 +123,4 @@ def test_a_heartbeat_that_is_none(ways: Ways, body: bytes) -> None:
     ],
 )
 def test_addresses(address: str, parts: tuple[str, int]) -> None:
-    assert split(address) == parts
+    assert split_address(address) == parts

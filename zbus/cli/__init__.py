@@ -36,6 +36,7 @@ PLACES = {
     ),
     **dict.fromkeys(("peek", "why"), "messages.message_admin"),
     **dict.fromkeys(("backup", "restore"), "backup"),
+    **dict.fromkeys(("cluster", "move"), "cluster"),
     **{
         name: name
         for name in ("serve", "top", "verify", "completion", "copy", "shard", "token", "semq")

@@ -11,6 +11,7 @@ import { Topic } from "./pages/topic.js"
 import { Groups } from "./pages/groups.js"
 import { Group } from "./pages/group.js"
 import { Connections } from "./pages/connections.js"
+import { Nodes } from "./pages/nodes.js"
 import { Why } from "./pages/why.js"
 import { TryIt } from "./pages/tryit.js"
 
@@ -19,6 +20,7 @@ const PAGES = [
   ["topics", "Topics", Topics],
   ["groups", "Groups", Groups],
   ["connections", "Connections", Connections],
+  ["nodes", "Nodes", Nodes],
   ["why", "Why", Why],
   ["try", "Try it", TryIt],
 ]
@@ -78,7 +80,7 @@ function App() {
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24"/><span>zbus</span></a>
       ${
         state !== "login" &&
-        html`<nav class="main-nav" aria-label="Pages">${PAGES.map(
+        html`<nav class="main-nav" aria-label="Pages">${PAGES.filter(([name]) => name !== "nodes" || doc?.cluster).map(
           ([name, text]) => html`<a
           href=${"#/" + name} key=${name} aria-current=${name === first ? "page" : undefined}>${text}</a>`,
         )}</nav>`

@@ -30,6 +30,7 @@ OPERATIONS = (
     "server",
     "ssl",
     "disconnect",
+    "move",
 )
 """What can be granted (specification, section 10), beside `*` (all of them) and `admin`."""
 

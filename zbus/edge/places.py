@@ -51,6 +51,7 @@ class Everywhere:
     merge: Callable[[Sequence[Response]], tuple[bytes, bytes]]
     follows: bool = False  # there are more answers, with each change
     part: str = ""  # of a stream of events: what each is about, and not merged
+    partial: bool = False  # a worker that does not answer is left out
 
 
 @attrs.frozen

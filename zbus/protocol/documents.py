@@ -367,6 +367,43 @@ class Health(Document, frozen=True, kw_only=True):
     reasons: list[str]
 
 
+class ShardInfo(Document, frozen=True, kw_only=True):
+    """A shard of a cluster, as the node that was asked knows it."""
+
+    shard: Count
+    node: Annotated[str, about("Its owner's node; absent: it has no owner just now.")] = ""
+    epoch: Annotated[Count, about("Which owner it is, from 1.")] = 0
+    sequence: Annotated[Count, about("Of the newest message in its stream that is confirmed.")] = 0
+    late_ms: Annotated[
+        Count, about("Since when the NATS servers have confirmed nothing to its owner.")
+    ] = 0
+    moved: Annotated[bool, about("It was moved there by hand.")] = False
+    heir: Annotated[str, about("The node that it is being moved to.")] = ""
+
+
+class NodeInfo(Document, frozen=True, kw_only=True):
+    """A node of a cluster, as the node that was asked knows it."""
+
+    node: str
+    address: Annotated[str, about("Where clients reach it, `host:port`.")] = ""
+    relay: Annotated[str, about("Where other nodes reach it, `host:port`.")] = ""
+    version: str = ""
+    live: Annotated[bool, about("It was heard within the last two seconds.")]
+    since_ms: Annotated[Count, about("For how long it has been heard, or not been heard.")]
+    spares: Annotated[Count, about("Processes of it that wait to claim a shard.")]
+    shards: Annotated[list[int], about("Shards that it owns.")]
+
+
+class ClusterInfo(Document, frozen=True, kw_only=True):
+    """Who owns the shards of a cluster, as the node that was asked knows it."""
+
+    cluster: Annotated[str, about("Its name.")]
+    asked: Annotated[str, about("The node that was asked.")]
+    nodes: list[NodeInfo]
+    shards: list[ShardInfo]
+    warnings: Annotated[list[str], about("What an operator should know, in sentences.")]
+
+
 class GroupStats(Document, frozen=True, kw_only=True):
     """A consumer group as it is now."""
 
@@ -422,9 +459,17 @@ class EngineStats(Document, frozen=True, kw_only=True):
     bytes_max: Annotated[Count, about("Its limit; 0 = none.")]
 
 
+class ClusterStats(Document, frozen=True, kw_only=True):
+    """How a cluster does."""
+
+    live_nodes: Annotated[Count, about("Nodes that are heard.")]
+    free_shards: Annotated[Count, about("Shards without an owner.")]
+
+
 class Stats(Document, frozen=True, kw_only=True):
     """How a broker does. What may be absent is for those who may see everything."""
 
+    cluster: ClusterStats | None = None
     connection_count: Count | None = None
     cpu_ms: Annotated[Count | None, about("Processor time of the process.")] = None
     disk_free_bytes: Count | None = None

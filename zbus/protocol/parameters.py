@@ -373,6 +373,10 @@ count | listed count | 100 | the limit
 after | text | none | go on after the connection of this id, as the reply's `next` says
 """)
 DISCONNECT = _parameters("session | text | required | its id, as `connections` tells it")
+MOVE = _parameters("""
+shard | number | required | its number, as `cluster` tells it
+to | text | required | the node
+""")
 NAMES = _parameters("names | flag | false | names alone: of all topics, or of the groups of one")
 REMOVE = _parameters("consume_group | text | none: the topic with everything in it | the group")
 EMPTY = _parameters("""

@@ -13,7 +13,16 @@ Nobody has to be asked, and nothing has to be remembered but how many shards the
 
 from __future__ import annotations
 
+from typing import Final
 from zlib import crc32
+
+NODE_PROTOCOL: Final = 1
+"""What nodes of a cluster speak with each other. A node speaks that of the version before, too."""
+
+
+def speaks_with(protocol: int) -> bool:
+    """Whether a node that speaks this and this one understand each other."""
+    return abs(protocol - NODE_PROTOCOL) <= 1
 
 
 def place_name(topic: str) -> str:

@@ -11,6 +11,7 @@ import http.client
 import os
 import queue
 import resource
+import select
 import socket
 import ssl
 import statistics
@@ -28,9 +29,10 @@ import msgspec
 from zbus.config import Config
 from zbus.edge.quotas import share
 from zbus.server.exits import CannotStart
-from zbus.server.loop.sockets import Address, BadAddress, addresses_of, exposed
+from zbus.server.loop.sockets import Address, BadAddress, addresses_of, exposed, split_address
 from zbus.server.process.certificates import BadCertificate, Certificates
-from zbus.server.process.replicated import read_access
+from zbus.server.process.nodes import Nodes
+from zbus.server.process.replicated import Watcher, node_name, read_access
 from zbus.server.process.shards import check_shards, check_workers
 from zbus.server.process.tokens import BadTokens, TokenFile, loose_permissions
 from zbus.server.watch.system_stats import OsStats, SystemStats
@@ -56,6 +58,8 @@ DISK_SHARE_MIN = 20
 CERTIFICATE_DAYS_MIN = 21
 CONNECT_S = 2.0
 TIMEOUT_S = 5.0
+LISTEN_S = 1.5
+"""Each process is heard three times."""
 _VARZ_BYTES_MAX = 1 << 20
 
 _DAY_S = 86_400
@@ -250,6 +254,47 @@ def engine(config: Config, monitor_port: int) -> Iterator[Finding]:
     for subjects, found in zip(shards, answers, strict=True):
         if found:
             yield from _stream(found, wanted, subjects)
+    if any(answers):
+        yield from _nodes(config)
+
+
+def _nodes(config: Config) -> Iterator[Finding]:
+    """Those of the cluster that are heard, and whether clients and other nodes reach them from
+    here."""
+    watcher = Watcher(config)
+    until_s = time.monotonic() + LISTEN_S
+    while (left_s := until_s - time.monotonic()) > 0:
+        select.select([watcher.mailbox.receiver], [], [], left_s)
+        watcher.mailbox.run()
+    found = Nodes(watcher.membership, node_name(config)).document()
+    watcher.close()
+    watcher.mailbox.close()
+    if not found.nodes:
+        yield Finding("nodes", "ok", "no node is running")
+        return
+    for each in found.nodes:
+        ports = [each.address]
+        if each.relay and each.shards:
+            host, port = split_address(each.relay)
+            ports.append(f"{host}:{port + each.shards[0]}")
+        closed = [place for place in ports if not _reaches(place)]
+        text = f"{each.node} {each.version} at {each.address}, shards {each.shards}"
+        if closed:
+            text += f": {' and '.join(closed)} cannot be reached from here"
+            yield Finding("node", "problem", text, "look at firewalls between the machines")
+        else:
+            yield Finding("node", "ok", text)
+    for warning in found.warnings:
+        yield Finding("cluster", "warning", warning, "docs/howto/cluster.md")
+
+
+def _reaches(place: str) -> bool:
+    host, port = split_address(place)
+    try:
+        socket.create_connection((host, port), TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def ask(

@@ -226,7 +226,7 @@ class Forwarder:
         upstream.shard = worker
         loop.attach(upstream)
         client = Introduction(address, peer.principal, peer.secure, peer.id.decode(), shard=worker)
-        upstream.write(encode_introduction(client))
+        upstream.write(encode_introduction(client, self._routes.cluster))
         return upstream
 
     def _pass_frames(self, head: Head, plan: Plan) -> None:

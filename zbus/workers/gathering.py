@@ -26,7 +26,10 @@ _OURS: Final = frozenset((b"connection", b"cache-control", b"content-length"))
 _ENDED: Final = Response(
     503, {b"retry-after": b"1"}, b"503: a worker is starting again, or does not answer"
 )
+_NOTHING: Final = Response(200, {}, b"")
 
+_PARTIAL_EVENTS: Final = 2
+"""A stream in which a worker is missing ends after so many: its client comes again."""
 
 UNANSWERED_MAX: Final = 64
 """Requests that a worker has not answered; another is refused, since it does not answer."""
@@ -81,7 +84,12 @@ class Gather:
 
     def compose(self, id: bytes, responses: list[Response]) -> bytes:
         """The one answer."""
-        first = next((each for each in responses if each.status != 200), responses[0])
+        told = [each for each in responses if each is not _ENDED]
+        if self._place.partial and told:
+            responses = [_NOTHING if each is _ENDED else each for each in responses]
+        else:
+            told = responses
+        first = next((each for each in told if each.status != 200), told[0])
         more, body = b"", first.body
         if first.status == 200:
             more, body = self._place.merge(responses)
@@ -182,10 +190,15 @@ class _Streaming(_Following):
         self._head: bytes | None = None
         self._reply = StreamReply(peer, id)
         self._sent = 0
+        self._absent: set[int] = set()
 
     def came(self, worker: int, response: Response | None) -> None:
         """A worker has no stream for this request, or has ended."""
         if self._reply.open:
+            if response is None and self._place.partial:
+                self._absent.add(worker)
+                if len(self._absent) < self._door.count:
+                    return
             self._reply.open = False
             self._reply.send(self._gather.compose(self._id, [response or _ENDED]))
             self._left(self._peer)
@@ -216,19 +229,22 @@ class _Streaming(_Following):
             return
         document = msgspec.json.decode(lines[b"data"])
         part, kind = document.pop(self._place.part, None), lines.get(b"event", b"")
-        begun = len(self._documents) == self._door.count
+        count = self._door.count - len(self._absent)
+        begun = len(self._documents) == count
         self._documents[worker] = document
         if not begun:
             self._first.update(part or {})
-            if len(self._documents) < self._door.count:
+            if len(self._documents) < count:
                 return
             part = None if part is None else self._first
-        bodies = [msgspec.json.encode(self._documents[each]) for each in range(self._door.count)]
+        bodies = [msgspec.json.encode(self._documents[each]) for each in sorted(self._documents)]
         _, body = self._place.merge([Response(200, {}, body) for body in bodies])
         if part is not None:
             body = msgspec.json.encode({**msgspec.json.decode(body), self._place.part: part})
         self._peer.write(b"event: %b\nid: %d\ndata: %b\n\n" % (kind, self._sent, body))
         self._sent += 1
+        if self._absent and self._sent == _PARTIAL_EVENTS:
+            self._left(self._peer)
 
 
 class Taker(Protocol):

@@ -218,7 +218,8 @@ class WorkerLink:
         )
         upstream.shard = self._shard
         loop.attach(upstream)
-        upstream.write(encode_introduction(Introduction("", inner=True, shard=self._shard)))
+        broker = Introduction("", inner=True, shard=self._shard)
+        upstream.write(encode_introduction(broker, self._routes.cluster))
         for request in self._open:
             upstream.write(request.data)
 

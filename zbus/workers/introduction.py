@@ -11,6 +11,7 @@ import uuid
 import msgspec
 
 from zbus.edge.connection import Connection
+from zbus.protocol.places import NODE_PROTOCOL
 
 
 class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,6 +24,8 @@ class Introduction(msgspec.Struct, frozen=True, omit_defaults=True):
     giver: int | None = None  # who has handed the connection over, if it may be given back
     shard: int | None = None  # that it wants; another one may have it by now
     inner: bool = False  # of none: the other worker's broker puts what it has decided
+    cluster: str = ""  # of the node that says it
+    protocol: int = 0  # that it speaks
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -34,7 +37,12 @@ def origin_of(peer: Connection) -> str:
     return peer.address if peer.source is None else peer.source.address
 
 
-def encode_introduction(introduction: Introduction) -> bytes:
+def encode_introduction(introduction: Introduction, cluster: str = "") -> bytes:
+    """`cluster`: that of this node, if it is one."""
+    if cluster:
+        introduction = msgspec.structs.replace(
+            introduction, cluster=cluster, protocol=NODE_PROTOCOL
+        )
     return _ENCODER.encode(introduction) + b"\n"
 
 

@@ -27,13 +27,17 @@ class Routes(Protocol):
         """How many shards there are."""
 
     @property
+    def cluster(self) -> str:
+        """Its name; "" = all workers are on this machine."""
+
+    @property
     def hold_ms(self) -> int:
         """How long requests may wait for an owner; 0 = they are refused at once."""
 
     def is_here(self, shard: int) -> bool:
         """Whether its owner is on this machine."""
 
-    def heir(self, shard: int) -> str:
+    def better(self, shard: int) -> str:
         """The node to which this worker should give its shard; "" = to none."""
 
     def open(self, shard: int) -> Way:
@@ -48,6 +52,7 @@ class LocalRoutes:
     """Each shard has an owner on this machine, which listens at its path."""
 
     paths: Sequence[str]
+    cluster = ""
     hold_ms: int = 0  # they wait in the socket, which is there as long as the server
 
     @property
@@ -60,7 +65,7 @@ class LocalRoutes:
     def is_here(self, shard: int) -> bool:
         return True
 
-    def heir(self, shard: int) -> str:
+    def better(self, shard: int) -> str:
         return ""
 
     def open(self, shard: int) -> Way:

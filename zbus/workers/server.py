@@ -15,7 +15,7 @@ from zbus.config import Config
 from zbus.edge.places import MAKER_DIGITS
 from zbus.protocol.places import shard_of
 from zbus.server.assembly import Assembly
-from zbus.server.exits import EXIT_TAKEN
+from zbus.server.exits import EXIT_OK, EXIT_TAKEN
 from zbus.server.loop.faults import each
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.sockets import Address, Listening
@@ -69,7 +69,6 @@ class Worker(Server):
         if engine is None:
             known = attrs.evolve(known, data_dir=shard_directory(config.data_dir, seat.shard))
         self._parts = config.workers
-        self._leaves = False
         super().__init__(known, gauges=gauges, engine=engine)
 
     def _open_addresses(self, addresses: Sequence[Address]) -> list[Listening]:
@@ -103,7 +102,8 @@ class Worker(Server):
 
     def start_again(self) -> int:
         """The parent has another one become a standby."""
-        return EXIT_TAKEN
+        nodes = self.engine.nodes
+        return EXIT_OK if nodes is not None and nodes.leaves else EXIT_TAKEN
 
     def _session_id(self) -> bytes:
         return session_id(self._maker)
@@ -119,11 +119,11 @@ class Worker(Server):
         super()._now_and_then()
         self._forwarder.look()
         self.tell(TURNS)
-        heir = self._routes.heir(self._seat.shard) if self._seat.shard != NO_SHARD else ""
-        if heir and not self._leaves:
-            self._leaves = True
-            log.info("a shard is given up", extra={"shard": self._seat.shard, "to": heir})
-            self.stop_serving()
+        nodes = self.engine.nodes
+        is_owner = nodes is not None and nodes.shard is not None and not nodes.leaves
+        if is_owner and (better := self._routes.better(self._seat.shard)):
+            log.info("a shard is given up", extra={"shard": self._seat.shard, "to": better})
+            self.leave()
 
 
 def open_sockets(
@@ -144,7 +144,7 @@ def open_sockets(
     for sock, tls in ((seat.relay, None), seat.far or (None, None)):
         if sock is not None:
             listener = VisitorListener(
-                sock, assembly, door, loop, session_id, limits, visitors, own, tls
+                sock, assembly, door, loop, session_id, limits, visitors, own, routes.cluster, tls
             )
             loop.open_acceptor(listener, sock)
     giver = Giver(shared.taker_paths, own)

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from zbus.documents import NOT_JSON
+from zbus.protocol.places import NODE_PROTOCOL, speaks_with
 from zbus.server.assembly import Assembly
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.socket_connection import SocketConnection
@@ -36,6 +37,7 @@ class Visit:
     id: bytes
     visitors: dict[bytes, bytes]
     shard: int  # that is here
+    cluster: str
 
     def __call__(self) -> None:
         self.visitors.pop(self.id, None)
@@ -58,7 +60,11 @@ class Visitor(SocketConnection):
         door = self.planner
         assert isinstance(door, InnerPlanner)
         assert isinstance(self.gone, Visit)
-        if client.shard not in (None, self.gone.shard):
+        if client.cluster != self.gone.cluster:
+            self.refuse(WireError(503, f"this node is of the cluster {self.gone.cluster}"))
+        elif client.cluster and not speaks_with(client.protocol):
+            self.refuse(WireError(503, f"this node speaks protocol {NODE_PROTOCOL}"))
+        elif client.shard not in (None, self.gone.shard):
             self.refuse(WireError(503, "the shard has moved; retry in 1 s"))
         elif client.inner:
             door.admit(self)
@@ -82,11 +88,13 @@ class VisitorListener:
         limits: ConnectionLimits,
         visitors: dict[bytes, bytes],
         shard: int,
+        cluster: str = "",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`visitors` are those that there are, and the ids that their clients have where they are
-        connected. `tls`: other nodes connect."""
+        """`cluster`: of which this is a node. `visitors` are those that there are, and the ids that
+        their clients have where they are connected. `tls`: other nodes connect."""
         self._shard = shard
+        self._cluster = cluster
         self._tls = tls
         self._visitors = visitors
         self._sock = sock
@@ -132,7 +140,7 @@ class VisitorListener:
                 loop.limits.output_bytes_max,
                 loop.now_ms,
                 None if self._tls is None else TlsStream(self._tls),
-                Visit(id, self._visitors, self._shard),
+                Visit(id, self._visitors, self._shard, self._cluster),
             )
             visitor.patient = 1  # it goes with its client, which the other worker looks after
             loop.add(visitor)

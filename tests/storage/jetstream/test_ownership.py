@@ -15,7 +15,7 @@ from zbus.storage.jetstream.ownership import (
     Owner,
     WentBack,
 )
-from zbus.storage.jetstream.standby import GONE_MS, Presence
+from zbus.storage.jetstream.standby import GONE_MS, Heartbeat, Presence
 from zbus.storage.jetstream.stream import (
     Messages,
     Outcome,
@@ -114,7 +114,7 @@ def test_a_stream_that_is_shorter_than_it_was_is_not_claimed(confirmed: int, cla
 def test_owners_say_how_much_is_confirmed() -> None:
     presence = Presence()
     for sequence in (3, 9, 4):
-        presence.hear(msgspec.structs.replace(FORMER, sequence=sequence), 0)
+        presence.hear(Heartbeat(1, "a", sequence=sequence), 0)
     assert (presence.confirmed(0), presence.confirmed(1)) == (9, 0)
 
 
@@ -196,9 +196,12 @@ def test_presence() -> None:
     presence = Presence()
     assert presence.silent_ms("a", 1_000) == 0  # never heard: watched from now on
     assert presence.silent_ms("a", 1_000 + GONE_MS) == GONE_MS
-    presence.hear(Owner(1, random="a"), 5_000)
+    presence.hear(Heartbeat(1, random="a"), 5_000)
     assert presence.silent_ms("a", 5_100) == 100
-    presence.hear(Owner(1, random="a", left=True), 5_200)
+    presence.hear(Heartbeat(1, random="a", left=True), 5_200)
     assert presence.left == {"a"}
-    presence.forget(5_200 + 100 * GONE_MS)
-    assert presence.silent_ms("a", 900_000) == 0
+    presence.hear(Heartbeat(0, random="b"), 5_300)
+    presence.forget(5_300 + 100 * GONE_MS)
+    assert presence.silent_ms("b", 900_000) == 0
+    assert presence.silent_ms("a", 900_000) == 895_000  # nobody has replaced this owner
+    assert presence.left == {"a"}

@@ -143,6 +143,7 @@ class Process:
         assert isinstance(answer, Claimed), answer
         self.claimed = answer
         self._node.owns(answer.owner.shard, self.standby.tell())
+        self.standby.confirm(answer.sequence, 0)
         self._look()
 
     def _look(self) -> None:
@@ -150,12 +151,15 @@ class Process:
         assert self.claimed is not None
         if not self._bus.alive:
             return
-        if self.standby.membership.heir(self._node.name, self.claimed.owner.shard):
-            self.standby.leave()
-            self._servers.after(10, self.end)
-            self._node.processes.remove(self)
+        if self.standby.membership.better(self._node.name, self.claimed.owner.shard):
+            self.leave()
         else:
             self._servers.after(1_000, self._look)
+
+    def leave(self, heir: str = "") -> None:
+        self.standby.leave(heir)
+        self._servers.after(10, self.end)
+        self._node.processes.remove(self)
 
     def end(self) -> None:
         self._bus.alive = False
@@ -218,6 +222,16 @@ class World:
         self.servers.after(ms, lambda: None)  # time passes, also where nothing lives
         while self.servers.now_ms < until_ms:
             assert self.servers.step()
+
+    def owner(self, shard: int) -> Process:
+        """The process that owns a shard."""
+        (found,) = [
+            process
+            for node in self.nodes.values()
+            for process in node.processes
+            if process.claimed is not None and process.claimed.owner.shard == shard
+        ]
+        return found
 
     def owners(self) -> dict[int, str]:
         """Who owns each shard: as the streams say, and as the processes know it."""
@@ -315,6 +329,39 @@ def test_a_shard_is_not_given_to_and_fro() -> None:
     mine = [shard for shard in range(SHARDS) if first_of(shard, "a", "b") == "b"]
     assert 0 < given <= 5 * len(mine)  # once a minute
     assert set(world.owners()) == set(range(SHARDS))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_shard_that_is_moved_stays_there(seed: int) -> None:
+    """Until its new owner ends: then it goes where it belongs."""
+    world = World(seed, Faults.none())
+    world.run(20_000)
+    before = world.owners()
+    *_, goal = sorted(NODES, key=lambda node: order_of(node, 0))  # comes last to this shard
+    world.owner(0).leave(goal)
+    given_ms = world.servers.now_ms
+    world.run(2_000)
+    assert world.owners() == before | {0: goal}
+    assert world.nodes[goal].claims[-1][1] - given_ms < 500
+    world.run(RETURN_MS + 2 * SHARDS * APART_MS)
+    assert world.owners() == before | {0: goal}
+    world.owner(0).leave()
+    world.run(4_000)
+    assert world.owners() == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_shard_is_not_lost_if_the_node_that_should_have_it_ends(seed: int) -> None:
+    world = World(seed, Faults.none())
+    world.run(20_000)
+    first, second, last = sorted(NODES, key=lambda node: order_of(node, 0))
+    world.owner(0).leave(last)
+    world.nodes[last].die()
+    world.run(GONE_MS + 2 * TURN_MS)
+    assert world.owners()[0] == first
+    world.owner(0).leave(last)  # that is not there: nobody waits for it
+    world.run(TURN_MS)
+    assert world.owners()[0] in (first, second)
 
 
 @pytest.mark.parametrize(("seed", "start_ms"), [(1, 300), (0, 600), (1, 900), (5, 900)])

@@ -38,7 +38,7 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, CHECKED, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import home, monitoring, openapi, tracker
+from zbus.dialects.zbus.server import cluster, home, monitoring, openapi, tracker
 from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
@@ -92,6 +92,8 @@ COMMANDS: dict[bytes, Prepare] = {
     b"stats": monitoring.Report,
     b"metrics": at_once(monitoring.scrape),
     b"health": monitoring.health,
+    b"cluster": at_once(cluster.cluster),
+    b"move": cluster.move,
     b"connections": connections.connections,
     b"disconnect": connections.disconnect,
     b"tracker": at_once(tracker.tracker),
@@ -248,7 +250,10 @@ class ZbusRequest:
         return None if self._stray in RESERVED else self._dialect.open_codec
 
     def place(self) -> Place:
-        return None if self._stray else place_of(self._params)
+        if self._stray:
+            return None
+        running = self._dialect.settings.running
+        return place_of(self._params, running is not None and running.cluster is not None)
 
     def replies(self) -> Replies:
         params = self._params

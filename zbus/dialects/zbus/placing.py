@@ -14,8 +14,9 @@ from zbus.dialects.zbus.documents.merging import (
 from zbus.dialects.zbus.request.event_stream import wants_events
 from zbus.dialects.zbus.request.header_lines import text_of
 from zbus.dialects.zbus.request.params import Params
-from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, Place
+from zbus.edge.places import MAKER_DIGITS, Apart, AtMaker, AtTopic, Everywhere, Place
 from zbus.protocol.places import place_name
+from zbus.wire.numbers import parse_number
 
 _OF_ALL: Final[dict[bytes, Merge]] = {
     b"server": merge_documents,
@@ -25,6 +26,8 @@ _OF_ALL: Final[dict[bytes, Merge]] = {
     b"metrics": merge_metrics,
     b"connections": merge_pages,
 }
+_PARTIAL: Final = frozenset((b"stats", b"metrics"))
+"""To be told of the others is what an operator needs while a worker is missing."""
 _OF_FIRST: Final = frozenset((b"track_pub", b"ssl"))
 """About servers that report to this one: one worker knows them, and all are asked for trackers."""
 
@@ -35,21 +38,26 @@ _LEAVES_NOTHING: Final = frozenset(
 """Of a client: when it is answered, its connection is as it was before."""
 
 
-def place_of(params: Params) -> Place:
-    """Of a request: where its topic is, or where its session was made; or everywhere."""
+def place_of(params: Params, in_cluster: bool) -> Place:
+    """Of a request: where its topic is, or where its session was made; or everywhere. A node is
+    asked for its own health: that of a cluster would take all of its nodes out of service."""
     cmd = params.cmd
     if cmd == b"route":
         return AtMaker(params.fields.get(b"recver", b""))
     if cmd == b"disconnect":
         return AtMaker(params.fields.get(b"session", b""))
+    if cmd == b"move":
+        shard = parse_number(params.fields.get(b"shard", b""), 0xFFFF)
+        return None if shard is None else AtMaker(b"%0*x" % (MAKER_DIGITS, shard))
     if cmd in _OF_ALL:
         if cmd == b"stats" and wants_events(params):
             if params.head.contained or params.head.method == b"HEAD":
                 return None  # there are no events, in the answer of any
-            return Everywhere(merge_documents, part="topics")
-        return Everywhere(_OF_ALL[cmd], follows=cmd == b"track_sub" and params.multiplexed)
+            return Everywhere(merge_documents, part="topics", partial=True)
+        follows = cmd == b"track_sub" and params.multiplexed
+        return Everywhere(_OF_ALL[cmd], follows=follows, partial=cmd in _PARTIAL)
     if cmd == b"health" and b"live" not in (params.fields.get(b"check"), *params.segments):
-        return Everywhere(merge_documents)
+        return None if in_cluster else Everywhere(merge_documents)
     if cmd == b"query" and not params.topic:
         return Everywhere(merge_names if params.flag(b"names") else merge_documents)
     if cmd in _OF_FIRST:

@@ -315,3 +315,13 @@ class CallReply(NativeReply):
         super().drop()
         self.peer.open_waits -= 1
         self.peer.open_tickets -= 1
+
+
+def sees_everything(reply: NativeReply) -> bool:
+    """Whether the client sees everything; else it is told so."""
+    grant = reply.peer.grant
+    if grant is None or grant.sees_everything:
+        return True
+    text = forbidden_text(reply.params.cmd.decode(), "")
+    reply.respond(403, body=f"{text}: it is for all groups of all topics".encode())
+    return False

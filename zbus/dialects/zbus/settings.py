@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import attrs
 
 from zbus.core.api import Histogram
 from zbus.edge.connection import Connection
 from zbus.option import ADDRESSES, listed, number, option
+from zbus.protocol.documents import ClusterInfo
 
 _HOUR_MS = 3_600_000
 
@@ -117,6 +118,13 @@ class Timings:
     replies: dict[str, Histogram] = attrs.field(factory=dict)  # samples, by command
 
 
+class Refused(NamedTuple):
+    """Why something is not done."""
+
+    status: int
+    text: str
+
+
 @attrs.frozen
 class Traffic:
     """What has gone over a connection."""
@@ -126,8 +134,26 @@ class Traffic:
     age_ms: int  # since it was made
 
 
+class Cluster(Protocol):
+    """The nodes that this server is one of."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether it hears of the others."""
+
+    def document(self) -> ClusterInfo:
+        """What is known of all."""
+
+    def move(self, shard: int, node: str) -> Refused | None:
+        """Give the shard of this process to a node, once what is open is answered; or why not."""
+
+
 class Running(Protocol):
     """The server around the broker."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """None: messages are not replicated."""
 
     def figures(self) -> dict[str, Any]:
         """What is known of the process and the machine, as `stats` tells it."""

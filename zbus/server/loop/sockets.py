@@ -215,3 +215,10 @@ def peer_address(sock: socket.socket, address: object) -> str:
         return "unix:"
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return f"unix:pid={pid},uid={uid}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; port 0 if it is not of that form."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return host.strip("[]"), int(port) if is_number else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from zbus.config import Config
 from zbus.core.api import Topic, recover
@@ -26,6 +26,9 @@ from zbus.storage.local.files import Files, OsFiles, reason
 from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Journal, JournalError
+
+if TYPE_CHECKING:
+    from zbus.server.process.nodes import Nodes
 
 _PROGRESS_EVERY_S: Final = 2.0
 _WARMERS: Final = 8
@@ -48,6 +51,10 @@ class Engine(Protocol):
     """What the levels `disk` and `os` are worth here; empty: what they say."""
     where: str
     """Where the data is, for people."""
+
+    @property
+    def nodes(self) -> Nodes | None:
+        """The cluster that this process is of; None: there is none."""
 
     def open(self, fail: Fail, observe_sync: Callable[[float], None]) -> Journal:
         """Raises CannotStart."""
@@ -94,7 +101,7 @@ class Progress:
 class FileEngine:
     """A data directory."""
 
-    ownership = None
+    ownership = nodes = None
     durability = ""
 
     def __init__(
@@ -187,6 +194,7 @@ class NoEngine:
     ownership = None
     durability = ""
     where = ""
+    nodes: Nodes | None = None
 
     def __init__(self) -> None:
         self.mailbox = Mailbox()

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,6 +24,7 @@ from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
 from zbus.server.process.engines import Fail, NoEngine
+from zbus.server.process.nodes import Nodes
 from zbus.server.watch.system_stats import Space
 from zbus.storage.jetstream.client import Access, NatsClient
 from zbus.storage.jetstream.committer import Failure
@@ -61,18 +63,21 @@ class ReplicatedEngine:
         self.where = config.engine
         self._client = NatsClient(access, mailbox.post)
         self._answers: list[Claimed | JournalError] = []
+        node = node_name(config)
         self.standby = Standby(
             self._client,
             partial(NatsStream, self._client),
             Cluster(name, config.engine_replicas, config.engine_bytes_max, config.shards),
-            config.node or socket.gethostname(),
+            node,
             address,
             config.engine_timeout_ms,
             self._answers.append,
             avoid=avoid,
             known=known,
             relay=config.relay_listen,
+            alike=Alike(config).digests,
         )
+        self.nodes = Nodes(self.standby.membership, node)
         self._journal: JetStreamJournal | None = None
 
     @property
@@ -108,6 +113,7 @@ class ReplicatedEngine:
         claimed = self._answers[0]
         assert isinstance(claimed, Claimed)
         shard = self.standby.shard
+        self.nodes.shard = shard.number
         self._journal = journal = JetStreamJournal(
             shard.stream,
             shard.subjects,
@@ -166,8 +172,8 @@ class ReplicatedEngine:
     def upkeep(self, now_ms: int) -> None:
         assert self._journal is not None
         self._journal.upkeep(now_ms)
-        if self._journal.is_certain:
-            self.standby.confirm(self._journal.sequence)
+        if self._journal.failure is None:
+            self.standby.confirm(self._journal.sequence, self._journal.unconfirmed_ms)
 
     def exit_code(self) -> int:
         failure = None if self._journal is None else self._journal.failure
@@ -189,8 +195,9 @@ class ReplicatedEngine:
     def _left(self, released: bool) -> None:
         """The shard is not this broker's any more, whether the servers have confirmed it or not."""
         if released:
-            self.standby.leave()
-            log.info("ownership given up", extra={"engine": self.where})
+            self.standby.leave(self.nodes.heir)
+            told = {"to": self.nodes.heir} if self.nodes.heir else {}
+            log.info("ownership given up", extra={"engine": self.where, **told})
         else:
             why = f"no confirmation within {_LEAVE_S:g} s: a standby waits until it has expired"
             log.warning("ownership not given up", extra={"engine": self.where, "why": why})
@@ -208,9 +215,42 @@ class Watcher(NoEngine):
         cluster = Cluster(name, shards=config.shards)
         self.membership = Membership(self._client, cluster, stream.now_ms)
         self.membership.listen()
+        self.nodes = Nodes(self.membership, node_name(config))
 
     def close(self) -> None:
         self._client.close()
+
+
+def node_name(config: Config) -> str:
+    """What this machine is called in the cluster."""
+    return config.node or socket.gethostname()
+
+
+class Alike:
+    """Files that should be the same on all nodes, and digests of what they contain now."""
+
+    def __init__(self, config: Config) -> None:
+        self._paths = {
+            name: Path(path)
+            for name in ("token_file", "relay_ca_file")
+            if (path := getattr(config, name))
+        }
+        self._read: dict[str, tuple[tuple[int, int], str]] = {}
+
+    def digests(self) -> dict[str, str]:
+        """By the names of their options."""
+        return {name: self._digest(name, path) for name, path in self._paths.items()}
+
+    def _digest(self, name: str, path: Path) -> str:
+        try:
+            found = path.stat()
+            state = found.st_mtime_ns, found.st_size
+            if name not in self._read or self._read[name][0] != state:
+                digest = blake2b(path.read_bytes(), digest_size=8).hexdigest()
+                self._read[name] = state, digest
+        except OSError:
+            return "unreadable"
+        return self._read[name][1]
 
 
 def read_access(config: Config) -> tuple[Access, str]:

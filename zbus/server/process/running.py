@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import Any
 
-from zbus.dialects.zbus.settings import Timings, Traffic
+from zbus.dialects.zbus.settings import Cluster, Timings, Traffic
 from zbus.edge.connection import Connection
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
@@ -43,6 +43,11 @@ class RunningServer:
         self.engine: Engine | None = None
         self.pressure: Pressure | None = None
         self.visitors: dict[bytes, bytes] = {}
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes that this server is one of."""
+        return None if self.engine is None else self.engine.nodes
 
     def look(self) -> None:
         """Called about once a second."""

@@ -11,6 +11,7 @@ import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -258,6 +259,8 @@ class Server:
         )
         if self.engine.ownership is not None:
             self.loop.silence = Silence(self.engine.ownership)
+        if self.engine.nodes is not None:
+            self.engine.nodes.give_up = partial(self.mailbox.post, self.leave)
         self.running.loop, self.running.engine = self.loop, self.engine
         self.pushing = Pushing(
             self.broker, self.mailbox.post, self._courier, config.push_connections_max
@@ -404,6 +407,8 @@ class Server:
                 nursery.start_soon(self._reload_pages)
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
+                if self.engine.nodes is not None:
+                    self.engine.nodes.leaves = False  # it does not come back as a standby
                 self.supervisor.stopping()
                 self.mailbox.post(self.stop_serving)
 
@@ -411,6 +416,12 @@ class Server:
         """Answer what is open, and end."""
         self.loop.stop()
         self.pushing.stop()
+
+    def leave(self) -> None:
+        """Answer what is open, and give the shard up."""
+        assert self.engine.nodes is not None
+        self.engine.nodes.leaves = True
+        self.stop_serving()
 
     async def _reload_pages(self) -> None:
         """Beside all else: they may be many, and on a disk that does not answer."""
@@ -519,6 +530,8 @@ def serve(config: Config, start: Start) -> int:
     if server.loop.is_over:  # it was late
         where = {"engine": server.engine.where}
         log.error("the engine does not answer; starting again, as a standby", extra=where)
+        return server.start_again()
+    if server.engine.nodes is not None and server.engine.nodes.leaves:
         return server.start_again()
     log.info("stopped")
     return EXIT_OK

@@ -47,10 +47,8 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     random: str = ""
     left: bool = False  # it stopped; whoever comes need not wait
     copying: str = ""  # the data of which a copy is not complete: no broker serves it
-    sequence: int = 0  # of the newest message that is confirmed; only heartbeats say it
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
     shard: int = 0
-    relay: str = ""  # where other nodes reach its node
 
     def encode(self, subjects: Subjects) -> Outgoing:
         return make_document(subjects.owner, self.epoch, msgspec.json.encode(self))

@@ -20,7 +20,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from zbus import __version__
 from zbus.documents import NOT_JSON
+from zbus.protocol.places import NODE_PROTOCOL, speaks_with
 from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.ownership import Claim, Claimed, Owner
 from zbus.storage.jetstream.settings import Cluster, find_problems, make_settings
@@ -30,6 +32,8 @@ from zbus.storage.port import JournalError
 
 BEAT_MS: Final = 500
 GONE_MS: Final = 2_000
+AGAIN_MS: Final = 1_000
+"""What a heartbeat says is put together anew so often."""
 LOOK_MS: Final = 100
 TURN_MS: Final = 1_500
 """A node waits so long for each node that comes before it, and again whenever one of these has
@@ -38,6 +42,10 @@ RETURN_MS: Final = 60_000
 """A shard goes to a node that comes before its owner's when that one has lived for so long."""
 APART_MS: Final = 10_000
 """And has claimed no other one for so long."""
+HEIR_MS: Final = 10_000
+"""A shard that is moved by hand waits for its new node so long, at most."""
+TWINS_MS, TWINS_TIMES = 10_000, 5
+"""A node that was at two places in turn so often within this time is two."""
 _FORGET_MS: Final = 60 * GONE_MS
 _NUMBERS: Final = 1 << 53
 _ECHO_MS: Final = 1_000
@@ -51,43 +59,92 @@ def order_of(node: str, shard: int) -> bytes:
     return blake2b(b"%d/%b" % (shard, node.encode()), digest_size=8).digest()
 
 
+class Heartbeat(Owner, frozen=True, omit_defaults=True):
+    """What a process says of itself; without an epoch it is one that owns nothing."""
+
+    sequence: int = 0  # of the newest message that is confirmed
+    late_ms: int = 0  # since when it waits for the NATS servers to confirm something
+    process: str = ""  # also before it has claimed a shard
+    relay: str = ""  # where other nodes reach its node
+    version: str = ""  # of the program
+    protocol: int = 0  # that nodes speak with each other
+    # What should be the same on all nodes, and a digest of it.
+    alike: dict[str, str] = msgspec.field(default_factory=dict)
+    heir: str = ""  # the node for which it leaves
+    moved: bool = False  # it was put where it is by hand
+
+
+class Node(msgspec.Struct):
+    """What is known of one. Times are as in `Presence`."""
+
+    heard_ms: int
+    since_ms: int  # it has been heard without a gap
+    newest: Heartbeat
+    claimed_ms: int = 0  # when it was first heard to own one more shard
+    spares_ms: dict[str, int] = {}
+    """When each of its processes was heard that own nothing."""
+    relays: list[str] = []
+    """Where it said that it is reached, newest first: if these alternate, they are two nodes."""
+    alternated_ms: list[int] = []
+
+    def hear(self, heard: Heartbeat, now_ms: int) -> None:
+        if now_ms - self.heard_ms >= GONE_MS:
+            self.since_ms = now_ms
+        self.heard_ms, self.newest = now_ms, heard
+        if not heard.epoch:
+            self.spares_ms[heard.process] = now_ms
+        else:
+            self.spares_ms.pop(heard.process, None)
+        relays = [heard.relay, *(other for other in self.relays if other != heard.relay)]
+        if len(relays) > 1 and relays != self.relays:
+            self.alternated_ms = [now_ms, *self.alternated_ms[: TWINS_TIMES - 1]]
+        self.relays = relays[:2]
+
+    def spares(self, now_ms: int) -> int:
+        """How many of its processes wait to claim a shard."""
+        return sum(now_ms - heard_ms < GONE_MS for heard_ms in self.spares_ms.values())
+
+    def has_twin(self, now_ms: int) -> bool:
+        """Whether two nodes have this name."""
+        times = self.alternated_ms
+        return len(times) == TWINS_TIMES and now_ms - times[-1] < TWINS_MS
+
+
 class Presence(msgspec.Struct):
     """Who is there: heartbeats of all brokers of a cluster. Times are of this machine's clock,
     which all of its processes share."""
 
     heard_ms: dict[str, int] = {}
     """When one was heard last, by its random id."""
-    nodes_ms: dict[str, int] = {}
-    since_ms: dict[str, int] = {}
-    """Since when a node has been heard without a gap."""
-    idle_ms: dict[str, int] = {}
-    """When a process of a node was heard that owns nothing."""
-    claims_ms: dict[str, int] = {}
-    """When a node was first heard to own one more shard."""
-    owners: dict[int, Owner] = {}
+    nodes: dict[str, Node] = {}
+    owners: dict[int, Heartbeat] = {}
     """The newest owner of each shard that was heard of."""
     left: set[str] = set()
     """Random ids of those that said that they left, or whose end their parent has seen."""
+    heirs: dict[int, tuple[str, int]] = {}
+    """The node for which the owner of a shard has left, and until when that one comes first."""
     known_ms: int = -1 << 60
     """All live ones were heard up to this time."""
 
-    def hear(self, owner: Owner, now_ms: int) -> None:
-        known = self.owners.get(owner.shard)
-        if owner.left:
-            self.left.add(owner.random)
+    def hear(self, heard: Heartbeat, now_ms: int) -> None:
+        known = self.owners.get(heard.shard)
+        if heard.left:
+            self.left.add(heard.random)
+            if heard.heir and known is not None and known.random == heard.random:
+                self.heirs[heard.shard] = heard.heir, now_ms + HEIR_MS
         else:
-            if now_ms - self.nodes_ms.get(owner.node, 0) >= GONE_MS:
-                self.since_ms[owner.node] = now_ms
-            self.heard_ms[owner.random] = self.nodes_ms[owner.node] = now_ms
-            if not owner.epoch:
-                self.idle_ms[owner.node] = now_ms
-        if not owner.epoch or (known is not None and known.epoch > owner.epoch):
+            self.heard_ms[heard.random] = now_ms
+            node = self.nodes.setdefault(heard.node, Node(now_ms, now_ms, heard))
+            node.hear(heard, now_ms)
+        if not heard.epoch or (known is not None and known.epoch > heard.epoch):
             return
-        if known is None or known.epoch < owner.epoch:
-            self.claims_ms[owner.node] = now_ms
-        elif known.sequence > owner.sequence:
-            owner = known
-        self.owners[owner.shard] = owner
+        if known is None or known.epoch < heard.epoch:
+            if heard.node in self.nodes:
+                self.nodes[heard.node].claimed_ms = now_ms
+            self.heirs.pop(heard.shard, None)
+        elif known.sequence > heard.sequence:
+            heard = known
+        self.owners[heard.shard] = heard
 
     def has_left(self, owner: Owner) -> bool:
         return owner.left or owner.random in self.left
@@ -101,39 +158,51 @@ class Presence(msgspec.Struct):
         """For how long nothing was heard; one that was never heard begins to be watched now."""
         return now_ms - self.heard_ms.setdefault(random, now_ms)
 
+    def is_live(self, node: str, now_ms: int) -> bool:
+        return node in self.nodes and now_ms - self.nodes[node].heard_ms < GONE_MS
+
+    def heir(self, shard: int, now_ms: int) -> str:
+        """The node for which the shard was given up; "" = it was not, or that was long ago."""
+        node, until_ms = self.heirs.get(shard, ("", 0))
+        return node if now_ms < until_ms else ""
+
     def before(self, node: str, shard: int, now_ms: int) -> list[str]:
         """Live nodes that come to the shard before this one."""
-        mine = order_of(node, shard)
+        mine, heir = order_of(node, shard), self.heir(shard, now_ms)
         return [
             other
-            for other, heard_ms in self.nodes_ms.items()
-            if now_ms - heard_ms < GONE_MS and other != node and order_of(other, shard) < mine
+            for other in self.nodes
+            if other != node != heir
+            and self.is_live(other, now_ms)
+            and (other == heir or order_of(other, shard) < mine)
         ]
 
-    def heir(self, node: str, shard: int, now_ms: int) -> str:
+    def better(self, node: str, shard: int, now_ms: int) -> str:
         """To which node this one should give its shard; "" = to none."""
         found = [
             other
             for other in self.before(node, shard, now_ms)
-            if now_ms - self.since_ms.get(other, now_ms) >= RETURN_MS
-            and now_ms - self.idle_ms.get(other, 0) < GONE_MS
-            and now_ms - self.claims_ms.get(other, 0) >= APART_MS
+            if now_ms - self.nodes[other].since_ms >= RETURN_MS
+            and self.nodes[other].spares(now_ms)
+            and now_ms - self.nodes[other].claimed_ms >= APART_MS
         ]
         return min(found, key=lambda other: order_of(other, shard), default="")
 
     def claimed_ms(self, nodes: list[str]) -> int:
         """When one of these nodes claimed a shard last; 0 = none has."""
-        return max((self.claims_ms.get(node, 0) for node in nodes), default=0)
+        return max((self.nodes[node].claimed_ms for node in nodes), default=0)
 
     def forget(self, now_ms: int) -> None:
-        """Those that are gone for long."""
-        for known in (self.heard_ms, self.nodes_ms, self.idle_ms, self.claims_ms):
-            for name, heard_ms in list(known.items()):
-                if now_ms - heard_ms > _FORGET_MS:
-                    del known[name]
-        for node in self.since_ms.keys() - self.nodes_ms.keys():
-            del self.since_ms[node]
-        self.left &= self.heard_ms.keys() | {owner.random for owner in self.owners.values()}
+        """Those that are gone for long, but owners that nobody has replaced."""
+        owners = {owner.random for owner in self.owners.values()}
+        nodes = [(name, node.heard_ms, self.nodes) for name, node in self.nodes.items()]
+        heard = [(name, at_ms, self.heard_ms) for name, at_ms in self.heard_ms.items()]
+        for node in self.nodes.values():
+            heard += [(name, at_ms, node.spares_ms) for name, at_ms in node.spares_ms.items()]
+        for name, heard_ms, known in (*nodes, *heard):
+            if now_ms - heard_ms > _FORGET_MS and name not in owners:
+                known.pop(name, None)  # type: ignore[attr-defined]
+        self.left &= self.heard_ms.keys() | owners
 
 
 class Bus(Protocol):
@@ -144,6 +213,40 @@ class Bus(Protocol):
     def subscribe(self, pattern: str, received: Callable[[bytes], None]) -> None: ...
 
     def beat(self, subject: str, body: bytes, every_ms: int) -> None: ...
+
+
+class Voice:
+    """What a process says of itself to all others."""
+
+    def __init__(
+        self, bus: Bus, cluster: str, me: Heartbeat, alike: Callable[[], dict[str, str]]
+    ) -> None:
+        self.said = me
+        self._bus = bus
+        self._subjects = Subjects(cluster)
+        self._alike = alike
+        self._next_ms = 0
+
+    def look(self, now_ms: int) -> None:
+        """Called again and again: what is told is put together anew."""
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + AGAIN_MS
+            self.say()
+
+    def say(self, **changes: Any) -> None:  # noqa: ANN401 - fields of a heartbeat
+        """From now on, again and again, with these fields changed."""
+        self.said = msgspec.structs.replace(self.said, alike=self._alike(), **changes)
+        subject = self._subjects.heartbeat(self.said.process)
+        self._bus.beat(subject, msgspec.json.encode(self.said), BEAT_MS)
+
+    def say_of(self, other: Heartbeat, **changes: Any) -> None:  # noqa: ANN401 - likewise
+        """Once, of another one that cannot say it any more."""
+        said = msgspec.structs.replace(other, **changes)
+        self._bus.publish(self._subjects.heartbeat(said.random), msgspec.json.encode(said))
+
+    def leave(self, heir: str) -> None:
+        """It has given its shard up, for this node if one is named."""
+        self.say_of(self.said, left=True, heir=heir)
 
 
 class Membership:
@@ -157,23 +260,23 @@ class Membership:
         self.changed: Callable[[int], None] = lambda shard: None
         """Called with the number of a shard that has another owner."""
         self._bus = bus
-        self._cluster = cluster
-        self._now_ms = now_ms
+        self.cluster = cluster
+        self.now_ms = now_ms
         self._heard_ms = self._forgot_ms = 0
         self.owned_ms: int | None = None
-        """Since when this process owns its shard."""
+        """Since when this process owns its shard, if it was not put here by hand."""
 
     def listen(self) -> None:
-        self._bus.subscribe(Subjects(self._cluster.name).heartbeat("*"), self._heard)
+        self._bus.subscribe(Subjects(self.cluster.name).heartbeat("*"), self._heard)
 
     def _heard(self, body: bytes) -> None:
         try:
-            heard = msgspec.json.decode(body, type=Owner)
+            heard = msgspec.json.decode(body, type=Heartbeat)
         except NOT_JSON:
             return
         is_sound = 0 <= heard.epoch < _NUMBERS and 0 <= heard.sequence < _NUMBERS
-        if is_sound and 0 <= heard.shard < self._cluster.shards:
-            self._heard_ms = self._now_ms()
+        if is_sound and 0 <= heard.shard < self.cluster.shards:
+            self._heard_ms = self.now_ms()
             if self._heard_ms - self._forgot_ms > _FORGET_MS:
                 self._forgot_ms = self._heard_ms
                 self.presence.forget(self._heard_ms)
@@ -183,24 +286,29 @@ class Membership:
             if after is not None and (before is None or before.random != after.random):
                 self.changed(heard.shard)
 
-    def heir(self, node: str, shard: int) -> str:
+    def better(self, node: str, shard: int) -> str:
         """To which node this process should give its shard; "" = to none. It has had it for a
         while, or it would be given to and fro if that one cannot serve it. Each shard has its time,
         so that not all are given at once."""
-        now_ms = self._now_ms()
-        is_turn = now_ms // APART_MS % self._cluster.shards == shard
+        now_ms = self.now_ms()
+        is_turn = now_ms // APART_MS % self.cluster.shards == shard
         if not is_turn or self.owned_ms is None or now_ms - self.owned_ms < RETURN_MS:
             return ""
-        return self.presence.heir(node, shard, now_ms)
+        return self.presence.better(node, shard, now_ms)
 
-    def owner(self, shard: int) -> Owner | None:
+    @property
+    def hears(self) -> bool:
+        """Whether heartbeats arrive."""
+        return self.now_ms() - self._heard_ms < _ECHO_MS
+
+    def owner(self, shard: int) -> Heartbeat | None:
         """Who owns it and is there, as far as this process knows."""
         owner = self.presence.owners.get(shard)
         if owner is None or self.presence.has_left(owner):
             return None
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         silent_ms = self.presence.silent_ms(owner.random, now_ms)
-        is_gone = silent_ms >= GONE_MS and now_ms - self._heard_ms < _ECHO_MS
+        is_gone = silent_ms >= GONE_MS and self.hears
         return None if is_gone else owner
 
 
@@ -232,16 +340,28 @@ class Standby:
         avoid: Mapping[int, float] = MappingProxyType({}),
         known: bytes = b"",
         relay: str = "",
+        alike: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`connect` opens a stream of a name; `node`, `address` and `relay` are told to others.
-        Shards are not claimed before the times of `avoid`, of the monotonic clock in seconds.
-        `known` is what another standby of this machine knew just before (`tell`)."""
+        """`connect` opens a stream of a name; `node`, `address`, `relay` and what `alike` gives are
+        told to others. Shards are not claimed before the times of `avoid`, of the monotonic clock
+        in seconds. `known` is what another standby of this machine knew just before (`tell`)."""
         self._avoid = dict(avoid)
         self._copying = copying
-        self._bus = bus
         self._cluster = cluster
         self.shards = [Shard(number, cluster, connect) for number in range(cluster.shards)]
-        self._me = self._owned = Owner(0, node, address, os.urandom(8).hex(), relay=relay)
+        random = os.urandom(8).hex()
+        self._me = Heartbeat(
+            0,
+            node,
+            address,
+            random,
+            process=random,
+            relay=relay,
+            version=__version__,
+            protocol=NODE_PROTOCOL,
+        )
+        self._voice = Voice(bus, cluster.name, self._me, alike)
+        self._is_first = not known
         self._timeout_ms = timeout_ms
         self._done = done
         self._claim: Claim | None = None
@@ -278,21 +398,21 @@ class Standby:
         """An owner's process on this machine has ended: nobody need wait for it."""
         owner = self._presence.owners.get(shard)
         if owner is not None and (owner.epoch, owner.node) == (epoch, self._me.node):
-            left = msgspec.structs.replace(owner, left=True)
-            self._bus.publish(self._heartbeat(owner.random), msgspec.json.encode(left))
+            self._voice.say_of(owner, left=True)
 
-    def leave(self) -> None:
-        """The shard was given up: whoever waits for it need not wait longer."""
-        left = msgspec.structs.replace(self._owned, left=True)
-        self._bus.publish(self._heartbeat(self._me.random), msgspec.json.encode(left))
+    def leave(self, heir: str = "") -> None:
+        """The shard was given up, for this node if one is named: whoever waits for it need not wait
+        longer."""
+        self._voice.leave(heir)
 
-    def confirm(self, sequence: int) -> None:
-        """Let the others know how much is confirmed, so that none of them owns less."""
-        self._beat(msgspec.structs.replace(self._owned, sequence=sequence))
+    def confirm(self, sequence: int, late_ms: int) -> None:
+        """Let the others know how much is confirmed, so that none of them owns less, and for how
+        long it waits that more is."""
+        self._voice.say(sequence=sequence, late_ms=late_ms)
 
     def start(self) -> None:
         self.membership.listen()
-        self._beat(self._me)
+        self._voice.look(self._now_ms())
         if len(self.shards) == 1:
             self._look()
         else:
@@ -308,19 +428,18 @@ class Standby:
     def _later(self, ms: int, call: Callable[[], None]) -> None:
         self.shards[0].stream.later(ms, call)
 
-    def _heartbeat(self, random: str) -> str:
-        return Subjects(self._cluster.name).heartbeat(random)
-
-    def _beat(self, owner: Owner) -> None:
-        subject = self._heartbeat(self._me.random)
-        self._bus.beat(subject, msgspec.json.encode(owner), BEAT_MS)
-
     # -- which one ----------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Try the shard that has been free for longest, once it is this node's turn."""
         now_ms = self._now_ms()
         self._presence.forget(now_ms)
+        self._voice.look(now_ms)
+        if self._is_first and self._is_acquainted(now_ms):
+            self._is_first = False
+            if problem := self._stranger(now_ms):
+                self._done(JournalError(problem))
+                return
         found = [shard for shard in self.shards if self._is_turn(shard, now_ms)]
         if found:
             self._trying = min(found, key=lambda shard: shard.free_ms or 0)
@@ -328,6 +447,18 @@ class Standby:
             self._find_stream()
         else:
             self._later(LOOK_MS, self._look)
+
+    def _stranger(self, now_ms: int) -> str:
+        """Why this node cannot be one of those that are there already; "" = it can."""
+        for name, node in self._presence.nodes.items():
+            newest = node.newest
+            if self._presence.is_live(name, now_ms) and not speaks_with(newest.protocol):
+                return (
+                    f"node {name} is of version {newest.version} and speaks protocol"
+                    f" {newest.protocol}, this one is of version {__version__} and speaks"
+                    f" {NODE_PROTOCOL}: go from one version to the next, and leave none out"
+                )
+        return ""
 
     def _is_turn(self, shard: Shard, now_ms: int) -> bool:
         owner = self._owner_of(shard)
@@ -337,7 +468,7 @@ class Standby:
         if shard.free_ms is None:
             shard.free_ms = now_ms
         if len(self.shards) == 1:  # whoever comes first
-            return True
+            return self._presence.heir(0, now_ms) in ("", self._me.node)
         not_before_ms = 1_000 * self._avoid.get(shard.number, 0)
         is_told = self._begun_ms - self._presence.known_ms < _ECHO_MS
         if now_ms < not_before_ms or not (is_told or self._is_acquainted(now_ms)):
@@ -436,9 +567,12 @@ class Standby:
         if isinstance(answer, JournalError):
             self._done(answer)
         elif isinstance(answer, Claimed):
-            self._owned = msgspec.structs.replace(answer.owner, relay=self._me.relay)
-            self.membership.owned_ms = self._now_ms()
-            self._beat(self._owned)
+            owner, now_ms = answer.owner, self._now_ms()
+            moved = self._presence.heir(owner.shard, now_ms) == owner.node
+            if not moved:
+                self.membership.owned_ms = now_ms
+            claimed = {name: getattr(owner, name) for name in Owner.__struct_fields__}
+            self._voice.say(**claimed, moved=moved)
             self._done(answer)
         else:
             self._trying.read = answer

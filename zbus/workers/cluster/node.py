@@ -30,7 +30,7 @@ from zbus.server.exits import (
     CannotStart,
 )
 from zbus.server.process.banner import Where
-from zbus.server.process.replicated import Watcher
+from zbus.server.process.replicated import Watcher, node_name
 from zbus.storage.jetstream.standby import Membership
 from zbus.workers import parent
 from zbus.workers.cluster.member import AVOID, ENDED, IDLE, Doors, claim
@@ -91,7 +91,7 @@ class Node(Parent):
 
     def _routes(self, membership: Membership) -> ClusterRoutes:
         config = self.config
-        node = config.node or socket.gethostname()
+        node = node_name(config)
         return ClusterRoutes(node, self.shared.paths, membership, self._relay, config.hold_ms)
 
     def heard(self, process: Process, said: bytes) -> None:

@@ -18,7 +18,7 @@ import attrs
 
 from zbus.config import Config
 from zbus.server.exits import CannotStart
-from zbus.server.loop.sockets import Address, Listening
+from zbus.server.loop.sockets import Address, Listening, split_address
 from zbus.storage.jetstream.standby import Membership
 from zbus.wire.tls import TlsStream
 from zbus.workers.routes import Way
@@ -42,7 +42,7 @@ class Relay:
         """None: this node is alone. Raises CannotStart for options that do not fit."""
         if not config.relay_listen:
             return None
-        host, port = split(config.relay_listen)
+        host, port = split_address(config.relay_listen)
         if not is_reachable(host) or not 0 < port <= _PORT_MAX - config.shards:
             text = "it must be an IP address that others reach, with a port for each shard"
             raise CannotStart(f"relay_listen {config.relay_listen}: {text}")
@@ -82,13 +82,6 @@ def _context(kind: int, config: Config) -> ssl.SSLContext:
     return context
 
 
-def split(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; port 0 if it is not of that form."""
-    host, _, port = address.rpartition(":")
-    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
-    return host.strip("[]"), int(port) if is_number else 0
-
-
 def is_reachable(host: str) -> bool:
     """It is an address, and of one machine. A name would have to be looked up in a turn of the
     loop."""
@@ -112,6 +105,10 @@ class ClusterRoutes:
     def count(self) -> int:
         return len(self.paths)
 
+    @property
+    def cluster(self) -> str:
+        return self.membership.cluster.name
+
     def when_moved(self, call: Callable[[int], None]) -> None:
         self.membership.changed = call
 
@@ -119,8 +116,8 @@ class ClusterRoutes:
         owner = self.membership.owner(shard)
         return owner is not None and owner.node == self.node
 
-    def heir(self, shard: int) -> str:
-        return self.membership.heir(self.node, shard)
+    def better(self, shard: int) -> str:
+        return self.membership.better(self.node, shard)
 
     def open(self, shard: int) -> Way:
         owner = self.membership.owner(shard)
@@ -128,7 +125,7 @@ class ClusterRoutes:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"shard {shard} has no owner just now")
         if owner.node == self.node:
             return Way(connect(self.paths[shard]))
-        host, port = split(owner.relay)
+        host, port = split_address(owner.relay)
         is_known = is_reachable(host) and 0 < port <= _PORT_MAX - shard
         if self.relay is None or not is_known:
             text = f"node {owner.node} owns shard {shard}, and one of the two has no relay_listen"

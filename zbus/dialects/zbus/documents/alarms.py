@@ -128,9 +128,11 @@ def _failing(group: Group, who: str, waiting: int, now_ms: int) -> Warned | None
     return Warned("webhook", text, waiting, group.topic.name, group.name)
 
 
-def server_warnings(figures: dict[str, Any], refusing: str | None) -> list[Warned]:
-    """Of the whole broker."""
-    found = []
+def server_warnings(
+    figures: dict[str, Any], refusing: str | None, cluster: list[str]
+) -> list[Warned]:
+    """Of the whole broker, with those of the cluster that it is of."""
+    found = [Warned("cluster", text, 1 << 62) for text in cluster]
     if refusing is not None:
         found.append(Warned("refusing", f"The broker refuses messages: {refusing}.", 1 << 62))
     free, least = figures.get("diskFreeBytes"), figures.get("diskFreeMinBytes")

@@ -22,7 +22,9 @@ _LARGEST: Final = frozenset(
         "diskFreeBytes",
         "diskFreeMinBytes",
         "diskTotalBytes",
+        "freeShards",
         "infoVersion",
+        "liveNodes",
         "maxFiles",
         "memoryTotalBytes",
         "p50",
@@ -39,6 +41,8 @@ def merge_documents(responses: Sequence[Response]) -> Merged:
     """Objects: what they have in common is added up, the rest is there as it was."""
     merged: Any = None
     for response in responses:
+        if not response.body:  # a worker that is left out
+            continue
         found = _decode(response.body)
         merged = found if merged is None else _merge("", merged, found)
     return b"", msgspec.json.encode(merged, order="sorted")
@@ -93,7 +97,7 @@ def merge_metrics(responses: Sequence[Response]) -> Merged:
 _OF_PROCESS: Final = re.compile(rb"^(process_\w+) ", re.MULTILINE)
 """Its samples, of which none has labels of its own."""
 
-_SHARED: Final = ("build", "disk_", "draining", "refusing", "engine_")
+_SHARED: Final = ("build", "cluster_", "disk_", "draining", "refusing", "engine_")
 
 
 def _fold_of(family: str) -> Fold:

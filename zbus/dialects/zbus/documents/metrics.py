@@ -56,6 +56,8 @@ ENGINE = {
     ),
     "inDoubt": _family("engine_in_doubt", "gauge", "1 while the result of a write is not known."),
 }
+NODES = _family("cluster_nodes", "gauge", "Nodes that are heard.")
+FREE_SHARDS = _family("cluster_free_shards", "gauge", "Shards without an owner.")
 HELD = _family("held_bytes", "gauge", "Memory that is held, by kind.", "kind", unit="bytes")
 PROCESS_CPU = Family(
     "process_cpu_seconds", "counter", "Processor time, user and system.", unit="seconds"
@@ -114,6 +116,8 @@ FAMILIES = (
     *FIGURES.values(),
     STANDBY,
     *ENGINE.values(),
+    NODES,
+    FREE_SHARDS,
     HELD,
     PROCESS_CPU,
     *PROCESS.values(),
@@ -162,6 +166,9 @@ def respond_server(text: Text, document: dict[str, Any], timings: Timings | None
         text.one(STANDBY, 0)
         for name, family in ENGINE.items():
             text.one(family, document["engine"][name])
+    if "cluster" in document:
+        text.one(NODES, document["cluster"].live_nodes)
+        text.one(FREE_SHARDS, document["cluster"].free_shards)
     for kind, size in document.get("heldBytes", {}).items():
         text.one(HELD, size, kind)
     if "cpuMs" in document:

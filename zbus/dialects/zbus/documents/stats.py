@@ -23,7 +23,7 @@ from zbus.dialects.zbus.documents.alarms import (
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
-from zbus.protocol.documents import GroupStats, TopicStats
+from zbus.protocol.documents import ClusterStats, GroupStats, TopicStats
 
 _encode = msgspec.json.Encoder().encode
 
@@ -170,15 +170,23 @@ def server_stats(
         "topicCount": len(rows.table()),
     }
     figures: dict[str, Any] = {}
+    cluster: list[str] = []
     if grant is None or grant.sees_everything:
         document["connectionCount"] = settings.connections(broker.sessions)
         if settings.running is not None:
             figures = settings.running.figures()
             document.update(figures)
+            if settings.running.cluster is not None:
+                found = settings.running.cluster.document()
+                cluster = found.warnings
+                document["cluster"] = ClusterStats(
+                    live_nodes=sum(node.live for node in found.nodes),
+                    free_shards=sum(not shard.node for shard in found.shards),
+                )
     refusing = broker.refusing()
     if refusing is not None:
         document["refusing"] = refusing.text
-    warned = server_warnings(figures, None if refusing is None else refusing.text)
+    warned = server_warnings(figures, None if refusing is None else refusing.text, cluster)
     warned += rows.warnings()
     document["warnings"] = [one.document() for one in warned[:WARNINGS_MAX]]
     document["warningCount"] = len(warned)

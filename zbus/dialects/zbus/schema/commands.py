@@ -19,7 +19,7 @@ from zbus.protocol.parameters import REQUIRED, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
-STATS, CONNECTIONS, RIGHTS = "/_stats", "/_connections", "/_rights"
+STATS, CONNECTIONS, RIGHTS, CLUSTER = "/_stats", "/_connections", "/_rights", "/_cluster"
 METRICS, HEALTH = "/_metrics", "/_health/{check}"
 """The paths."""
 
@@ -284,6 +284,21 @@ COMMANDS: dict[str, Command] = {
         "server", _ROOT, "disconnect", Groups.NONE,
         {**_timed("It ends."), 404: Answer("No connection has this id.")},
         (), takes.DISCONNECT),
+    "cluster": Command(
+        "Who owns the shards of a cluster, for who may see everything.",
+        "server", (CLUSTER, SERVER), "server", Groups.NONE,
+        {**_answer("As the node that was asked knows it.", "ClusterInfo"),
+         404: Answer("This server is not one of a cluster.")},
+        (), (), reads=True),
+    "move": Command(
+        "Give a shard to another node, and let it stay there.",
+        "server", _ROOT, "move", Groups.NONE,
+        {**_timed("Its owner answers what is open, and gives it up."),
+         404: Answer("There is no such shard or node, or this server is not one of a cluster."),
+         409: Answer("It is there already, or on its way."),
+         503: Answer("It has no owner just now, or the node has no process to spare.",
+                     ("retry-after",))},
+        (), takes.MOVE),
     "metrics": Command(
         "The same for monitoring systems that collect figures from time to time.",
         "server", (METRICS, SERVER), "server", Groups.NONE,

@@ -49,7 +49,11 @@ def _live(reply: NativeReply) -> None:
 
 
 def _ready(reply: NativeReply) -> None:
-    _tell(reply, unready(reply.dialect.broker))
+    reasons = unready(reply.dialect.broker)
+    running = reply.dialect.settings.running
+    if running is not None and running.cluster is not None and not running.cluster.hears:
+        reasons.append("this node hears of no other process of its cluster")
+    _tell(reply, reasons)
 
 
 def _tell(reply: NativeReply, reasons: list[str]) -> None:

@@ -19,6 +19,7 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, TEXTS, Answered, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.commands import (
+    CLUSTER,
     COMMANDS,
     CONNECTIONS,
     DESCRIPTION,
@@ -71,6 +72,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (RIGHTS, "get"): ("rights", "The rights of the caller"),
     (STATS, "get"): ("stats", "How the broker does"),
     (CONNECTIONS, "get"): ("connections", "Who is connected"),
+    (CLUSTER, "get"): ("cluster", "Who owns the shards"),
     (METRICS, "get"): ("metrics", "Figures for a monitoring system"),
     (HEALTH, "get"): ("health", "Whether the broker lives, or is ready"),
     (DESCRIPTION, "get"): ("description", "This description"),

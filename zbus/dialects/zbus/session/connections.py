@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from zbus.dialects.zbus.context import Context
-from zbus.dialects.zbus.replies import JSON, Answered, NativeReply, forbidden_text
+from zbus.dialects.zbus.replies import JSON, Answered, NativeReply, sees_everything
 from zbus.dialects.zbus.request.params import Params
 from zbus.dialects.zbus.settings import Running
 from zbus.edge.connection import Connection
@@ -32,7 +32,7 @@ def connections(dialect: Context, params: Params) -> Answered:
     after = params.fields.get(b"after", b"")
 
     def answer(reply: NativeReply) -> None:
-        if _may(reply):
+        if sees_everything(reply):
             reply.peer.begin(_list(reply, count, after))
 
     return Answered(answer, dialect, params)
@@ -73,7 +73,7 @@ def disconnect(dialect: Context, params: Params) -> Answered:
 
 
 def _end(id: bytes, reply: NativeReply) -> None:
-    if not _may(reply):
+    if not sees_everything(reply):
         return
     broker, running = reply.dialect.broker, reply.dialect.settings.running
     other = broker.sessions.get(id)
@@ -114,13 +114,3 @@ def describe(
         user="" if bearer is None else bearer.grant.name,
         reads=[documents.Reads(topic=each.topic.name, group=each.name) for each in groups],
     )
-
-
-def _may(reply: NativeReply) -> bool:
-    """Whether the client sees everything; else it is told so."""
-    grant = reply.peer.grant
-    if grant is None or grant.sees_everything:
-        return True
-    text = forbidden_text(reply.params.cmd.decode(), "")
-    reply.respond(403, body=f"{text}: it is for all groups of all topics".encode())
-    return False
