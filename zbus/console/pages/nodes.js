@@ -60,7 +60,7 @@ export function Nodes() {
     <p>Its owner answers what is open and gives it up; requests that come meanwhile wait. It stays where it is moved to until its process ends.</p>
     <${Field} label="To the node"><select name="to">${found.nodes
       .filter(each => each.live && each.node !== shard.node)
-      .map(each => html`<option key=${each.node}>${each.node}</option>`)}</select><//><//>`
+      .map(each => html`<option key=${each.node} value=${each.node}>${each.node}</option>`)}</select><//><//>`
   const shards = may("move")
     ? [...SHARDS, { key: "do", label: "", class: "do", show: row => html`<${Button} onClick=${() => open(move(row))}>Move<//>` }]
     : SHARDS
