@@ -30,11 +30,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., Node]]:
     nodes: list[Node] = []
 
-    def start(engine: str) -> Node:
-        nodes.append(Node(tmp_path, engine, "data"))
+    def start(engine: str, *options: str) -> Node:
+        nodes.append(Node(tmp_path, engine, "data", *options))
         return nodes[-1]
 
     yield start
@@ -120,6 +120,39 @@ def test_a_copy_that_is_killed_goes_on(
     assert (code, "complete: start the brokers" in text) == (0, True), text
     assert copy(engine, tmp_path / "back")[0] == 0
     assert in_logs(tmp_path / "back") == in_logs(data)
+
+
+def test_the_number_of_shards_changes(
+    cluster: NatsCluster, serve: Callable[..., Node], tmp_path: Path
+) -> None:
+    """One directory, a cluster of three shards, one of two, and a directory again."""
+    data, back = tmp_path / "data", tmp_path / "back"
+    names = [f"topic-{number}" for number in range(6)]
+    node = serve("files")
+    node.wait_for("/_health/ready", 200)
+    with zbus.connect(f"zbus://{node.address}") as client:
+        for name in names:
+            client.declare(name, "g", ack=True, partitions=2)
+            for number in range(4):
+                client.produce(name, str(number), key=str(number))
+    node.process.terminate()
+    node.ended()
+    three, two = cluster.engine(next(NAMES)), cluster.engine(next(NAMES))
+    code, text = copy(data, three, "--shards", 3)
+    assert (code, f"complete: start the brokers with --engine {three} --shards 3" in text) == (0, 1)
+    code, text = copy(data, three, "--shards", 2)
+    assert (code, "it was made with --shards 3, not 2" in text) == (3, True), text
+    assert copy(three, two, "--shards", 2)[0] == 0
+    assert copy(two, back)[0] == 0
+    assert in_logs(back) == in_logs(data)
+    node = serve(two, "--shards", "2")
+    node.wait_for("/?cmd=server", 200)
+    with zbus.connect(f"zbus://{node.address}", retries=20) as client:
+        for name in names:
+            with client.consume(name, "g", timeout_ms=0) as messages:
+                assert sorted(message.text for message in messages) == list("0123")
+    code, text = copy(two, tmp_path / "beside")
+    assert (code, "and what it takes from now on is missing" in text) == (0, True), text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import queue
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,16 @@ from zbus.cli.verify import Bar, storage_failures
 from zbus.cli.words import Cannot, counted
 from zbus.server.process.replicated import read_access
 from zbus.storage.copying.directories import DirectorySource, DirectoryTarget
-from zbus.storage.copying.lanes import Copied, Source, Target, compare, copy_lanes
-from zbus.storage.copying.streams import StreamSource, StreamTarget
+from zbus.storage.copying.lanes import (
+    Copied,
+    Shards,
+    ShardTargets,
+    Source,
+    Target,
+    compare,
+    copy_lanes,
+)
+from zbus.storage.copying.streams import Standing, StreamSource, StreamTarget
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.nats import Document, NatsStream
 from zbus.storage.jetstream.ownership import Claimed
@@ -29,7 +37,9 @@ from zbus.storage.jetstream.standby import Standby
 from zbus.storage.jetstream.stream import Unreachable
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.local.files import OsFiles
+from zbus.storage.local.shards import SHARDS_MAX
 from zbus.storage.port import JournalError
+from zbus.wire.numbers import parse_number
 
 ENGINE_SCHEME: Final = "nats://"
 _AGAIN: Final = "Stop it, and run this command again"
@@ -43,18 +53,29 @@ _TURN_S: Final = 0.2
 @click.argument("target", metavar="TO")
 @file_option
 @settings_option
-def copy(source: str, target: str, file: Path | None, settings: dict[str, str]) -> None:
+@click.option(
+    "--shards",
+    type=click.IntRange(1, SHARDS_MAX),
+    default=1,
+    show_default=True,
+    help="How many streams to divide the topics TO, if that is an engine.",
+)
+def copy(
+    source: str, target: str, file: Path | None, settings: dict[str, str], shards: int
+) -> None:
     """Copy all topics FROM a data directory TO the NATS servers of an engine, or back.
 
     An engine is written as for `zbus serve --engine`: nats://host:port,host:port,host:port/cluster.
-    Every batch stays what it is, and is read again and compared at the end. An interrupted copy
-    goes on where it ended. Of a broker that is running what is there is copied: stop it, and copy
-    again what came since.
+    A cluster may have another number of shards than what it is copied from, and a directory is
+    that of one process. Every batch stays what it is, and is read again and compared at the end. An
+    interrupted copy goes on where it ended. Of a broker that is running what is there is copied:
+    stop it, and copy again what came since.
     """
 
     def load(engine: str) -> config.Config:
         try:
-            return config.load(file, os.environ, {"engine": engine}, settings)
+            options = {"engine": engine, "shards": str(shards if engine == target else 1)}
+            return config.load(file, os.environ, options, settings)
         except config.ConfigError as error:
             raise click.UsageError(str(error)) from None
 
@@ -76,33 +97,52 @@ def _from_directory(directory: Path, loaded: config.Config) -> str:
     try:
         is_stopped = source.lock()
         with _connected(loaded) as servers:
-            stream = servers.claim(source.identity())
-            _copy(source, stream, compared=is_stopped)
-            stream.finish(is_complete=is_stopped)
+            streams = servers.claim(source.identity())
+            _copy(source, ShardTargets(streams), compared=is_stopped)
+            _finish(streams, is_complete=is_stopped)
     finally:
         source.close()
     if not is_stopped:
         raise Cannot(f"not complete: a broker uses {directory}. {_AGAIN}")
-    return f"complete: start the brokers with --engine {loaded.engine}"
+    return _complete(loaded)
+
+
+def _complete(loaded: config.Config) -> str:
+    shards = f" --shards {loaded.shards}" if loaded.shards > 1 else ""
+    return f"complete: start the brokers with --engine {loaded.engine}{shards}"
+
+
+def _finish(streams: Sequence[StreamTarget], *, is_complete: bool) -> None:
+    for stream in streams:
+        stream.finish(is_complete=is_complete)
+
+
+def _standings(sources: Sequence[StreamSource]) -> list[Standing]:
+    return [source.standing() for source in sources]
 
 
 def _from_engine(servers: _Servers, load: Callable[[str], config.Config], target: str) -> str:
-    source = servers.source()
-    began = source.standing()
-    name = servers.subjects.stream
-    if began.owner is None:
-        raise JournalError(f"the stream {name} is empty")
-    if began.owner.copying:
-        raise JournalError(f"{name} holds an unfinished copy of {began.owner.copying} itself")
+    sources = servers.sources()
+    began = _standings(sources)
+    for number, standing in enumerate(began):
+        name = servers.subjects(number).stream
+        if standing.owner is None:
+            raise JournalError(f"the stream {name} is empty")
+        if standing.owner.copying:
+            raise JournalError(
+                f"{name} holds an unfinished copy of {standing.owner.copying} itself"
+            )
+    name = servers.subjects(0).stream
+    source, is_still = Shards(sources), all(standing.is_still for standing in began)
     if target.startswith(ENGINE_SCHEME):
         with _connected(load(target)) as others:
-            stream = others.claim(name)
-            _copy(source, stream, compared=began.is_still)
-            is_complete = began.is_still and source.standing() == began
-            stream.finish(is_complete=is_complete)
+            streams = others.claim(name)
+            _copy(source, ShardTargets(streams), compared=is_still)
+            is_complete = is_still and _standings(sources) == began
+            _finish(streams, is_complete=is_complete)
         if not is_complete:
             raise Cannot(f"not complete: a broker serves {name}. {_AGAIN}")
-        return f"complete: start the brokers with --engine {target}"
+        return _complete(load(target))
     directory = DirectoryTarget(OsFiles(), Path(target))
     try:
         _copy(source, directory, compared=True)
@@ -110,7 +150,7 @@ def _from_engine(servers: _Servers, load: Callable[[str], config.Config], target
     finally:
         directory.close()
     text = f"complete: start a broker with --data-dir {target}"
-    if not began.is_still or source.standing() != began:
+    if not is_still or _standings(sources) != began:
         text += f"; a broker serves {name}, and what it takes from now on is missing"
     return text
 
@@ -136,47 +176,56 @@ def _report(copied: Copied) -> None:
 
 
 class _Servers:
-    """A connection to the NATS servers, and the stream of a cluster."""
+    """A connection to the NATS servers, and the streams of a cluster."""
 
     def __init__(self, loaded: config.Config) -> None:
-        access, cluster = read_access(loaded)
+        access, self._name = read_access(loaded)
         self._loaded = loaded
-        self._cluster = Cluster(cluster, loaded.engine_replicas, loaded.engine_bytes_max)
-        self.subjects = Subjects(cluster)
         self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._client = NatsClient(access, self._posted.put)
-        self._stream = NatsStream(self._client, self.subjects.stream)
 
     def close(self) -> None:
         self._client.close()
 
-    def source(self) -> StreamSource:
-        """Raises JournalError for a cluster of several shards."""
+    def subjects(self, shard: int) -> Subjects:
+        """Of this shard."""
+        return Subjects(self._name, shard)
+
+    def sources(self) -> list[StreamSource]:
+        """Its shards, as many as there are."""
         answers: list[Document | Unreachable] = []
-        self._stream.ask(f"STREAM.INFO.{self.subjects.stream}", {}, answers.append)
+        name = self.subjects(0).stream
+        NatsStream(self._client, name).ask(f"STREAM.INFO.{name}", {}, answers.append)
         while not answers:
             self._run()
-        if isinstance(answers[0], Document):
-            shards = (answers[0].config.get("metadata") or {}).get("zbus-shards", "1")
-            if shards != "1":
-                text = "it has messages in others, and only clusters of one shard can be copied"
-                raise JournalError(f"{self.subjects.stream} is one of {shards} shards: {text}")
+        found = answers[0].config if isinstance(answers[0], Document) else {}
+        text = (found.get("metadata") or {}).get("zbus-shards", "1")
+        shards = parse_number(text.encode(), SHARDS_MAX) or 1
         timeout_ms = self._loaded.engine_timeout_ms
-        return StreamSource(self._stream, self.subjects, self._run, timeout_ms)
+        return [
+            StreamSource(NatsStream(self._client, one.stream), one, self._run, timeout_ms)
+            for one in map(self.subjects, range(shards))
+        ]
 
-    def claim(self, copying: str) -> StreamTarget:
-        """Own the stream, made if it is missing, to fill it with a copy of this data."""
+    def claim(self, copying: str) -> list[StreamTarget]:
+        """Own the streams, made if they are missing, to fill them with a copy of this data."""
+        return [self._claim(shard, copying) for shard in range(self._loaded.shards)]
+
+    def _claim(self, shard: int, copying: str) -> StreamTarget:
         answers: list[Claimed | JournalError] = []
-        node, timeout_ms = f"zbus copy on {socket.gethostname()}", self._loaded.engine_timeout_ms
+        loaded, subjects = self._loaded, self.subjects(shard)
+        node, timeout_ms = f"zbus copy on {socket.gethostname()}", loaded.engine_timeout_ms
+        stream = NatsStream(self._client, subjects.stream)
         standby = Standby(
             self._client,
-            lambda name: self._stream,
-            self._cluster,
+            lambda name: stream,
+            Cluster(self._name, loaded.engine_replicas, loaded.engine_bytes_max, loaded.shards),
             node,
             "",
             timeout_ms,
             answers.append,
             copying,
+            only=shard,
         )
         standby.start()
         began_s, owned_s = time.monotonic(), 0.0
@@ -186,15 +235,15 @@ class _Servers:
             if owner is not None and now_s - owned_s > _CLAIM_S:
                 where = f"{owner.node} {owner.address}".rstrip()
                 raise JournalError(
-                    f"{where} owns {self.subjects.stream}: stop all brokers of this cluster first"
+                    f"{where} owns {subjects.stream}: stop all brokers of this cluster first"
                 )
             if now_s - began_s > timeout_ms / 1_000 + 2 * _CLAIM_S:
-                raise JournalError(f"cannot own {self.subjects.stream}: {standby.problem}")
+                raise JournalError(f"cannot own {subjects.stream}: {standby.problem}")
             self._run()
         claimed = answers[0]
         if isinstance(claimed, JournalError):
             raise claimed
-        return StreamTarget(self._stream, self.subjects, claimed, self._run, timeout_ms)
+        return StreamTarget(stream, subjects, claimed, self._run, timeout_ms)
 
     def _run(self) -> None:
         try:

@@ -22,7 +22,7 @@ NODE_PROTOCOL: Final = 1
 
 def speaks_with(protocol: int) -> bool:
     """Whether a node that speaks this and this one understand each other."""
-    return abs(protocol - NODE_PROTOCOL) <= 1
+    return protocol > 0 and abs(protocol - NODE_PROTOCOL) <= 1
 
 
 def place_name(topic: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.storage.jetstream.cluster import Faults, SimulatedCluster, SimulatedStream
+from zbus.protocol.places import NODE_PROTOCOL
 from zbus.storage.jetstream.nats import Document, NatsStream, _Error
 from zbus.storage.jetstream.ownership import QUIET_MS, Claimed, Owner
 from zbus.storage.jetstream.settings import Cluster
@@ -19,6 +20,7 @@ from zbus.storage.jetstream.standby import (
     GONE_MS,
     RETURN_MS,
     TURN_MS,
+    Heartbeat,
     Standby,
     order_of,
 )
@@ -27,6 +29,8 @@ from zbus.storage.port import JournalError
 CLUSTER = "test"
 NODES = ("a", "b", "c")
 SHARDS = 6
+STRANGER = Heartbeat(0, "b", "b:1", "x", process="x", protocol=NODE_PROTOCOL)
+"""A process of a node that says nothing else."""
 START_MS = 300
 """What a process needs to start, at most."""
 
@@ -322,7 +326,7 @@ def test_a_shard_is_not_given_to_and_fro() -> None:
     world = World(1, Faults.none(), ("a",))
     world.run(20_000)
     bus = Bus(world.servers)
-    bus.beat("zb.test.live.x", msgspec.json.encode(Owner(0, "b", "b:1", "x")), 500)
+    bus.beat("zb.test.live.x", msgspec.json.encode(STRANGER), 500)
     before = len(world.nodes["a"].claims)
     world.run(5 * RETURN_MS)
     given = len(world.nodes["a"].claims) - before
@@ -378,7 +382,7 @@ def test_one_that_comes_first_and_cannot_start_is_waited_for_once() -> None:
     world = World(1, Faults.none(), ("a",))
     world.run(100)
     bus = Bus(world.servers)
-    bus.beat("zb.test.live.x", msgspec.json.encode(Owner(0, "b", "b:1", "x")), 500)
+    bus.beat("zb.test.live.x", msgspec.json.encode(STRANGER), 500)
     world.run(60_000)
     assert set(world.owners()) == set(range(SHARDS))
     mine = [at_ms for shard, at_ms in world.nodes["a"].claims if first_of(shard, "a", "b") == "b"]

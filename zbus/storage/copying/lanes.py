@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import attrs
 
+from zbus.protocol.places import shard_of
 from zbus.storage.format.batch import Batch, BatchHeader, Kind
 from zbus.storage.port import JournalDamage, Lane
 
@@ -56,6 +57,51 @@ class Target(Source, Protocol):
 
     def flush(self) -> None:
         """Make durable what was written."""
+
+
+class Shards:
+    """Logs of several shards, each of which has the lanes of its topics."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self._parts = parts
+
+    def _part(self, lane: Lane) -> Source:
+        return self._parts[shard_of(lane[0], len(self._parts))]
+
+    def lanes(self) -> Mapping[Lane, Position]:
+        """Raises JournalDamage for a topic in the wrong shard: it would be read from another."""
+        found: dict[Lane, Position] = {}
+        for part in self._parts:
+            for lane, end in part.lanes().items():
+                if self._part(lane) is not part:
+                    raise JournalDamage(f"{_name(lane)} is in a shard of other topics")
+                found[lane] = end
+        return found
+
+    def batches(self, lane: Lane, base: int) -> Iterator[Batch]:
+        return self._part(lane).batches(lane, base)
+
+
+class ShardTargets(Shards):
+    """The same, to be written."""
+
+    def __init__(self, parts: Sequence[Target]) -> None:
+        super().__init__(parts)
+        self._targets = parts
+
+    def _target(self, lane: Lane) -> Target:
+        return self._targets[shard_of(lane[0], len(self._targets))]
+
+    def remove(self, lanes: Collection[Lane]) -> None:
+        for lane in lanes:
+            self._target(lane).remove([lane])
+
+    def append(self, lane: Lane, batches: Sequence[Batch]) -> None:
+        self._target(lane).append(lane, batches)
+
+    def flush(self) -> None:
+        for target in self._targets:
+            target.flush()
 
 
 @attrs.define

@@ -341,14 +341,17 @@ class Standby:
         known: bytes = b"",
         relay: str = "",
         alike: Callable[[], dict[str, str]] = dict,
+        only: int | None = None,
     ) -> None:
         """`connect` opens a stream of a name; `node`, `address`, `relay` and what `alike` gives are
         told to others. Shards are not claimed before the times of `avoid`, of the monotonic clock
-        in seconds. `known` is what another standby of this machine knew just before (`tell`)."""
+        in seconds. `known` is what another standby of this machine knew just before (`tell`).
+        `only` is the one shard that is to be claimed."""
         self._avoid = dict(avoid)
         self._copying = copying
         self._cluster = cluster
-        self.shards = [Shard(number, cluster, connect) for number in range(cluster.shards)]
+        wanted = range(cluster.shards) if only is None else [only]
+        self.shards = [Shard(number, cluster, connect) for number in wanted]
         random = os.urandom(8).hex()
         self._me = Heartbeat(
             0,
@@ -468,7 +471,7 @@ class Standby:
         if shard.free_ms is None:
             shard.free_ms = now_ms
         if len(self.shards) == 1:  # whoever comes first
-            return self._presence.heir(0, now_ms) in ("", self._me.node)
+            return self._presence.heir(shard.number, now_ms) in ("", self._me.node)
         not_before_ms = 1_000 * self._avoid.get(shard.number, 0)
         is_told = self._begun_ms - self._presence.known_ms < _ECHO_MS
         if now_ms < not_before_ms or not (is_told or self._is_acquainted(now_ms)):
