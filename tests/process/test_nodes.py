@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -19,14 +20,14 @@ from random import Random
 import pytest
 import trustme
 
+import zbus
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import run_serve
 from tests.process.nats import NatsCluster, find_program
 from tests.process.test_standby import Node
-from zbus import __version__
 from zbus.config import load
-from zbus.protocol.places import shard_of
+from zbus.protocol.places import NODE_PROTOCOL, shard_of
 from zbus.server.doctor import engine as doctor
 
 pytestmark = pytest.mark.skipif(
@@ -48,6 +49,12 @@ class Member(Node):
     def children(self) -> list[int]:
         found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True)
         return [int(pid) for pid in found.stdout.split()]
+
+    def start_in(self, tree: Path) -> None:
+        """With another program."""
+        command, self._command = self._command, ["env", "-C", str(tree), *self._command]
+        self.start()
+        self._command = command
 
     def kill(self) -> None:
         """All at the same moment, as a machine without power."""
@@ -268,6 +275,66 @@ def test_a_shard_is_moved_by_hand(make: Make) -> None:
         assert (target, reply.status) == (target, status)
 
 
+def version(folder: Path, number: int) -> Path:
+    """A tree of this program that is of another version, and speaks its protocol."""
+    tree = folder / f"v{number}"
+    package = Path(zbus.__file__).parent
+    shutil.copytree(package, tree / "zbus", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, before, after in (
+        ("protocol/places.py", f"NODE_PROTOCOL: Final = {NODE_PROTOCOL}", f"{number}"),
+        ("__init__.py", f'__version__ = "{zbus.__version__}"', f'"{number}.0.0"'),
+    ):
+        path = tree / "zbus" / name
+        text = path.read_text()
+        assert before in text
+        path.write_text(text.replace(before, f"{before.rpartition(' ')[0]} {after}"))
+    return tree
+
+
+def test_an_upgrade_without_a_stop(make: Make, tmp_path: Path) -> None:
+    """One node after the other becomes one of the next version, and nothing fails meanwhile. One of
+    the version behind that cannot come to them."""
+    nodes = [make(name) for name in "ab"]
+    for node in nodes:
+        node.wait_for("/?cmd=server", 200)
+    a, b = nodes
+    for topic in TOPICS:
+        a.wait_for(f"/{topic}?cmd=declare", 200)
+    stored: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+
+    def put(*through: Member) -> None:
+        for topic in TOPICS:
+            for node in through:
+                stored[topic].append(b"%d" % len(stored[topic]))
+                node.put(topic, stored[topic][-1])
+
+    def warnings() -> list[str]:
+        found = json.loads(a.wait_for("/_cluster", 200).body)["warnings"]
+        assert isinstance(found, list)
+        return found
+
+    put(a, b)
+    following = version(tmp_path, NODE_PROTOCOL + 1)
+    for node, told in ((a, ["Nodes differ in version: a / b."]), (b, [])):
+        node.process.send_signal(signal.SIGTERM)
+        assert node.ended() == 0
+        put(*(other for other in nodes if other is not node))
+        node.start_in(following)
+        node.wait_for("/?cmd=server", 200)
+        put(a, b)
+        deadline_s = time.monotonic() + WAIT_S
+        while warnings() != told:
+            assert time.monotonic() < deadline_s, warnings()
+    for topic in TOPICS:
+        assert b.take_all(topic) == stored[topic]
+    c = make("c")
+    c.wait_for("/?cmd=server", 200)
+    c.kill()
+    c.start_in(version(tmp_path, NODE_PROTOCOL + 3))
+    assert c.ended() == 3
+    assert f"and speaks protocol {NODE_PROTOCOL + 1}, this one is of" in c.log
+
+
 def test_dead_letters_go_from_node_to_node(make: Make) -> None:
     """Each topic's to the next one, so that some pairs are of two nodes."""
     nodes = [make(name) for name in "ab"]
@@ -445,4 +512,4 @@ def test_another_number_of_shards_is_refused(make: Make, tmp_path: Path) -> None
     assert [levels.count("problem") for levels in found] == [0, 4]
     told = [each for each in doctor(load(options={"engine": engine, "shards": f"{SHARDS}"}), 1)]
     (known,) = [each.text for each in told if each.check == "node"]
-    assert known.startswith(f"a {__version__} at {node.address}, shards [0, 1, 2, 3, 4, 5]")
+    assert known.startswith(f"a {zbus.__version__} at {node.address}, shards [0, 1, 2, 3, 4, 5]")

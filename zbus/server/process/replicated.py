@@ -81,9 +81,9 @@ class ReplicatedEngine:
         self._journal: JetStreamJournal | None = None
 
     @property
-    def is_connected(self) -> bool:
-        """Whether a server has let this process in."""
-        return not self._client.problem
+    def is_waiting(self) -> bool:
+        """Whether a server has let this process in, and it could claim a shard."""
+        return not self._client.problem and self.standby.is_admitted
 
     @property
     def epoch(self) -> int:

@@ -364,7 +364,8 @@ class Standby:
             protocol=NODE_PROTOCOL,
         )
         self._voice = Voice(bus, cluster.name, self._me, alike)
-        self._is_first = not known
+        self.is_admitted = bool(known)
+        """It is known that this node can be one of those that are there."""
         self._timeout_ms = timeout_ms
         self._done = done
         self._claim: Claim | None = None
@@ -438,8 +439,8 @@ class Standby:
         now_ms = self._now_ms()
         self._presence.forget(now_ms)
         self._voice.look(now_ms)
-        if self._is_first and self._is_acquainted(now_ms):
-            self._is_first = False
+        if not self.is_admitted and self._is_acquainted(now_ms):
+            self.is_admitted = True
             if problem := self._stranger(now_ms):
                 self._done(JournalError(problem))
                 return

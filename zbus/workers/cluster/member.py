@@ -101,7 +101,7 @@ def _wait(engine: ReplicatedEngine, life: socket.socket, status: int) -> bool:
         if status in ready:
             _hear(engine, os.read(status, 64 << 10))
         engine.mailbox.run()
-        _tell(status, IDLE if engine.is_connected else TURNS)
+        _tell(status, IDLE if engine.is_waiting else TURNS)
     engine.check()
     return True
 
