@@ -14,6 +14,7 @@ from zbus.dialects.zbus.documents.merging import (
 from zbus.dialects.zbus.request.event_stream import wants_events
 from zbus.dialects.zbus.request.header_lines import text_of
 from zbus.dialects.zbus.request.params import Params
+from zbus.dialects.zbus.server.monitoring import check_of
 from zbus.edge.places import Apart, AtMaker, AtTopic, Everywhere, Place
 from zbus.protocol.places import place_name
 
@@ -48,7 +49,7 @@ def place_of(params: Params) -> Place:
                 return None  # there are no events, in the answer of any
             return Everywhere(merge_documents, part="topics")
         return Everywhere(_OF_ALL[cmd], follows=cmd == b"track_sub" and params.multiplexed)
-    if cmd == b"health" and b"live" not in (params.fields.get(b"check"), *params.segments):
+    if cmd == b"health" and check_of(params) != "live":
         return Everywhere(merge_documents)
     if cmd == b"query" and not params.topic:
         return Everywhere(merge_names if params.flag(b"names") else merge_documents)
