@@ -6,7 +6,9 @@
 set -eu
 umask 077
 if [ ! -e ca.key ]; then
-    openssl req -x509 -newkey ed25519 -nodes -days 3650 -subj "/CN=nodes of zbus" -keyout ca.key -out ca.pem
+    # Two authorities in one file, while one replaces the other, must not have the same name.
+    name="nodes of zbus $(openssl rand -hex 4)"
+    openssl req -x509 -newkey ed25519 -nodes -days 3650 -subj "/CN=$name" -keyout ca.key -out ca.pem
 fi
 for name; do
     [ ! -e "$name.pem" ] || continue

@@ -22,6 +22,7 @@ from zbus.cli.broker_options import SINGLE_OPTIONS
 from zbus.cli.serve import serve
 from zbus.config import Config
 from zbus.server.process.replicated import read_access
+from zbus.wire.tls import TlsStream
 from zbus.workers.cluster.relay import Relay, split
 
 SCRIPT = FOLDER.parent / "certificates.sh"
@@ -239,6 +240,13 @@ def test_the_nats_servers_of_compose_are_those_of_replicated_messages() -> None:
         assert volumes[1] in COMPOSE["volumes"]
 
 
+def make_certificates(folder: Path, *names: str) -> dict[str, bytes]:
+    """All files that are in the folder then."""
+    command = ["sh", str(SCRIPT), *names]
+    subprocess.run(command, cwd=folder, capture_output=True, timeout=WAIT_S, check=True)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @needs_openssl
 def test_certificates(tmp_path: Path) -> None:
     """Each node has one, and what is there stays when more are made."""
@@ -247,13 +255,8 @@ def test_certificates(tmp_path: Path) -> None:
     assert made is not None
     assert made[1].split() == NODES
 
-    def run(*names: str) -> dict[str, bytes]:
-        command = ["sh", str(SCRIPT), *names]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=WAIT_S, check=True)
-        return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    before = run(*NODES[:2])
-    after = run(*NODES)
+    before = make_certificates(tmp_path, *NODES[:2])
+    after = make_certificates(tmp_path, *NODES)
     assert after.items() > before.items()
     files = [f"{name}.{kind}" for name in ("ca", *NODES) for kind in ("key", "pem")]
     assert sorted(after) == sorted(files)
@@ -261,3 +264,27 @@ def test_certificates(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0
     for name in NODES:
         assert Relay.of(load(name, str(tmp_path))) is not None
+
+
+@needs_openssl
+def test_one_authority_replaces_another(tmp_path: Path) -> None:
+    """Nodes that believe both believe each other."""
+    authorities = []
+    for name in NODES[:2]:
+        folder = tmp_path / name
+        folder.mkdir()
+        authorities.append(make_certificates(folder, name)["ca.pem"])
+    nodes: list[Relay] = []
+    for name in NODES[:2]:
+        (tmp_path / name / "ca.pem").write_bytes(b"".join(authorities))
+        relay = Relay.of(load(name, str(tmp_path / name)))
+        assert relay is not None
+        nodes.append(relay)
+    for one, other in (nodes, nodes[::-1]):
+        server, client = TlsStream(one.server), TlsStream(other.client, client=True)
+        for _ in range(3):
+            server.receive(client.encrypt(b""))
+            client.receive(server.encrypt(b""))
+        assert (server.error, client.error) == ("", "")
+        assert server.established
+        assert client.established
