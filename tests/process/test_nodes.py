@@ -10,10 +10,12 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from random import Random
 
@@ -190,6 +192,41 @@ def test_one_server_whichever_node_ends(make: Make) -> None:
     for topic in TOPICS:
         assert c.take_all(topic) == stored[topic]
     assert "Traceback" not in a.log + b.log + c.log
+
+
+def test_nodes_are_replaced_one_after_another(make: Make) -> None:
+    """As in an upgrade: each is stopped when all shards have owners, and clients go on."""
+    nodes = [make(name) for name in "abc"]
+    for node in nodes:
+        node.wait_for("/_health/all", 200)
+    for topic in TOPICS:
+        nodes[0].wait_for(f"/{topic}?cmd=declare", 200)
+    url = "zbus://" + ",".join(node.address for node in nodes)
+    stored: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
+    ended = threading.Event()
+
+    def produce() -> None:
+        with zbus.connect(url, retries=30) as client:
+            for number, topic in zip(count(), cycle(TOPICS)):
+                client.produce(topic, f"{number}")
+                stored[topic].append(f"{number}".encode())
+                if ended.is_set():
+                    return
+
+    with ThreadPoolExecutor(1) as pool:
+        client = pool.submit(produce)
+        for node in nodes:
+            node.process.send_signal(signal.SIGTERM)
+            assert node.ended() == 0
+            for other in set(nodes) - {node}:
+                other.wait_for("/_health/all", 200)
+            node.start()
+            node.wait_for("/_health/all", 200)
+        ended.set()
+        client.result(WAIT_S)
+    for topic in TOPICS:
+        assert nodes[0].take_all(topic) == stored[topic]
+    assert "Traceback" not in "".join(node.log for node in nodes)
 
 
 def test_an_owner_that_ends_is_replaced_at_once(make: Make) -> None:

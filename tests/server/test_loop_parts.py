@@ -9,7 +9,7 @@ import pytest
 
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
-from zbus.server.loop.readiness import Events
+from zbus.server.loop.readiness import READ, Events
 from zbus.testing.disk import Disk
 from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualClock
 
@@ -168,3 +168,22 @@ def test_a_signal_that_comes_after_its_call_was_run() -> None:
     assert ran == [1, 2]
     assert not mailbox.signalled
     mailbox.close()
+
+
+def test_an_acceptor_that_was_closed_in_this_turn_is_not_asked() -> None:
+    """Its socket is closed, and the next one with its number may be another's."""
+    loop = Process(Disk(), VirtualClock(EPOCH_MS), Options(), "p", Random(1)).loop
+
+    class Acceptor:
+        accepted = 0
+
+        def accept(self) -> None:
+            self.accepted += 1
+            loop.stop()
+
+        def close(self) -> None: ...
+
+    acceptors = [Acceptor(), Acceptor()]
+    loop._acceptors.extend(acceptors)
+    loop._gather([(acceptor, READ) for acceptor in acceptors])
+    assert [acceptor.accepted for acceptor in acceptors] == [1, 0]

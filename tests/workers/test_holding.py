@@ -139,6 +139,23 @@ def test_nothing_waits_where_that_is_not_wanted() -> None:
     assert held.statuses() == [503, 200]
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/_health/live", 200),
+        ("/_health/live/", 200),
+        ("/?cmd=health&check=live", 200),
+        ("/_health/ready", 503),
+        ("/_health/all", 503),
+        ("/?cmd=health", 503),
+        ("/_health/other", 404),
+    ],
+)
+def test_a_process_lives_while_a_shard_has_no_owner(target: str, status: int) -> None:
+    """Whoever watches over it must not end it for that."""
+    assert Held().client.request(http(target)).status == status
+
+
 def test_a_client_that_waits_and_leaves() -> None:
     held = Held()
     held.ask(put(THERE))

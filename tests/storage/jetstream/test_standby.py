@@ -74,8 +74,11 @@ class StreamServers(SimulatedCluster):
 class Servers(SimulatedCluster):
     """Streams by their names, and messages to all that listen."""
 
-    def __init__(self, seed: int, faults: Faults) -> None:
+    published = 0
+
+    def __init__(self, seed: int, faults: Faults, shards: int) -> None:
         super().__init__(Random(seed), faults)
+        self.shards = shards
         self.streams: dict[str, StreamServers] = {}
         self.configs: dict[str, dict[str, Any]] = {}
         self.buses: list[Bus] = []
@@ -93,6 +96,7 @@ class Bus:
         servers.buses.append(self)
 
     def publish(self, subject: str, body: bytes) -> None:
+        self._servers.published += 1
         for bus in self._servers.buses:
             self._servers.after(self._servers.random.randrange(5), partial(bus.receive, body))
 
@@ -126,7 +130,7 @@ class Process:
         self._streams: list[Stream] = []
         self._bus = Bus(node.servers)
         self.claimed: Claimed | None = None
-        cluster = Cluster(CLUSTER, shards=SHARDS)
+        cluster = Cluster(CLUSTER, shards=node.servers.shards)
         self.standby = Standby(
             self._bus,
             self._connect,
@@ -211,8 +215,9 @@ class World:
         faults: Faults,
         nodes: tuple[str, ...] = NODES,
         start_ms: int = START_MS,
+        shards: int = SHARDS,
     ) -> None:
-        self.servers = Servers(seed, faults)
+        self.servers = Servers(seed, faults, shards)
         self._start_ms = start_ms
         self.nodes: dict[str, Node] = {}
         for name in nodes:

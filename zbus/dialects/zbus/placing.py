@@ -14,6 +14,7 @@ from zbus.dialects.zbus.documents.merging import (
 from zbus.dialects.zbus.request.event_stream import wants_events
 from zbus.dialects.zbus.request.header_lines import text_of
 from zbus.dialects.zbus.request.params import Params
+from zbus.dialects.zbus.server.monitoring import check_of
 from zbus.edge.places import MAKER_DIGITS, Apart, AtMaker, AtTopic, Everywhere, Place
 from zbus.protocol.places import place_name
 from zbus.wire.numbers import parse_number
@@ -56,8 +57,8 @@ def place_of(params: Params, in_cluster: bool) -> Place:
             return Everywhere(merge_documents, part="topics", partial=True)
         follows = cmd == b"track_sub" and params.multiplexed
         return Everywhere(_OF_ALL[cmd], follows=follows, partial=cmd in _PARTIAL)
-    if cmd == b"health" and b"live" not in (params.fields.get(b"check"), *params.segments):
-        return None if in_cluster else Everywhere(merge_documents)
+    if cmd == b"health" and (check := check_of(params)) != "live":
+        return None if in_cluster and check != "all" else Everywhere(merge_documents)
     if cmd == b"query" and not params.topic:
         return Everywhere(merge_names if params.flag(b"names") else merge_documents)
     if cmd in _OF_FIRST:

@@ -274,6 +274,8 @@ class Loop:
             gc.collect(0)
 
     def _accept(self, acceptor: Acceptor) -> None:
+        if acceptor not in self._acceptors:  # closed since it was found ready
+            return
         try:
             acceptor.accept()
         except Exception:

@@ -47,8 +47,6 @@ class Listener:
         self._open = True
 
     def accept(self) -> None:
-        if not self._open:  # closed since it was found ready
-            return
         for _ in range(_ACCEPTS_PER_TURN):
             if self._limits.full:
                 self._pause("connections_max is reached")

@@ -32,12 +32,18 @@ from zbus.protocol.parameters import STATS_INTERVAL_MS_MIN
 from zbus.wire.target import split_target
 
 
-def health(dialect: Context, params: Params) -> Answered:
-    """The plan of a check."""
+def check_of(params: Params) -> str:
+    """Which check is asked for, by its name."""
     check = params.text(b"check")
     if check is None:
         segments = split_target(params.head.target)[0]
         check = segments[1].decode("utf-8", "replace") if len(segments) > 1 else "ready"
+    return check
+
+
+def health(dialect: Context, params: Params) -> Answered:
+    """The plan of a check."""
+    check = check_of(params)
     if check not in HEALTH_CHECKS:
         known = " or ".join(f"/_health/{name}" for name in HEALTH_CHECKS)
         raise BadRequest(404, f"404: unknown health check; use {known}")
