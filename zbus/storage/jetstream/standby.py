@@ -228,10 +228,11 @@ class Voice:
         self._next_ms = 0
 
     def look(self, now_ms: int) -> None:
-        """Called again and again: what is told is put together anew."""
+        """Called again and again: what is told is put together anew, if something has changed."""
         if now_ms >= self._next_ms:
-            self._next_ms = now_ms + AGAIN_MS
-            self.say()
+            is_first, self._next_ms = not self._next_ms, now_ms + AGAIN_MS
+            if is_first or self._alike() != self.said.alike:
+                self.say()
 
     def say(self, **changes: Any) -> None:  # noqa: ANN401 - fields of a heartbeat
         """From now on, again and again, with these fields changed."""
