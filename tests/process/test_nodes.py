@@ -23,6 +23,7 @@ from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import run_serve
 from tests.process.nats import NatsCluster, find_program
+from tests.process.networks import HERE, Machine
 from tests.process.test_standby import Node
 from zbus.config import load
 from zbus.protocol.places import shard_of
@@ -113,7 +114,12 @@ def ports_for(shards: int) -> int:
 
 
 def start_node(
-    folder: Path, engine: str, name: str, authority: trustme.CA, *options: str
+    folder: Path,
+    engine: str,
+    name: str,
+    authority: trustme.CA,
+    *options: str,
+    machine: Machine = HERE,
 ) -> Member:
     """It believes others whose certificates the first authority signed that is in the folder."""
     if not (folder / "ca.pem").exists():
@@ -121,11 +127,11 @@ def start_node(
     certificate, port = folder / f"{name}.pem", ports_for(SHARDS)
     authority.issue_cert(f"{name}.test").private_key_and_cert_chain_pem.write_to_path(certificate)
     options = (
-        *("--shards", str(SHARDS), "--set", f"relay_listen=127.0.0.1:{port}"),
+        *("--shards", str(SHARDS), "--set", f"relay_listen={machine.relay_host}:{port}"),
         *("--set", f"relay_ca_file={folder}/ca.pem", "--set", f"relay_cert_file={certificate}"),
         *options,
     )
-    node = Member(folder, engine, name, *options)
+    node = Member(folder, engine, name, *options, machine=machine)
     node.relay_port = port
     return node
 
