@@ -153,10 +153,11 @@ class Namespaces(ThisMachine):
         _ip(f"netns add {space}")
         _ip(f"-n {space} link set lo up")
         for link in Link:
-            port, end = self._port(name, link), f"to{link.value}"
-            _ip(f"link add {port} type veth peer name {end} netns {space}")
+            port, end, number = self._port(name, link), f"to{link.value}", self._numbers[name]
+            card = f"02:00:00:00:00:{number:02x}"  # the same one, which its neighbours know
+            _ip(f"link add {port} type veth peer name {end} address {card} netns {space}")
             _ip(f"link set {port} master {self._prefix}{link.value} up")
-            address = self._address(link, self._numbers[name])
+            address = self._address(link, number)
             _ip(f"-n {space} address add {address}/24 dev {end}")
             _ip(f"-n {space} link set {end} up")
 
