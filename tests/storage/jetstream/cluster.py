@@ -47,6 +47,7 @@ class Faults:
     behind: float = 0.2  # a replica that lacks the newest messages answers
     damaged: float = 0.02  # a replica answers, and a bit of what it has is wrong
     late_ms: int = 5_000  # how much later a copy may arrive
+    slow_ms: int = 0  # how long each append takes
 
     @classmethod
     def none(cls) -> Faults:
@@ -160,7 +161,7 @@ class SimulatedStream:
             cluster.after(late_ms, partial(cluster.store, messages, last))
             self._answer(partial(done, unknown))
         else:
-            cluster.after(cluster.random.randrange(3), arrive)
+            cluster.after(faults.slow_ms + cluster.random.randrange(3), arrive)
 
     def state(self, done: Callable[[StreamState | Unreachable], None]) -> None:
         def ask() -> None:

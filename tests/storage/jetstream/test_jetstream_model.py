@@ -422,3 +422,17 @@ def test_an_owner_stays_certain_without_messages_and_loses_it_with_the_stream() 
     bench.run_for(TIMEOUT_MS)
     assert owner.journal.is_late
     assert answers == [{LANE: Verdict.LOST}]
+
+
+def test_an_owner_that_is_never_certain_because_all_is_slow_gives_up() -> None:
+    """Each append is confirmed, and too late to be certain by it."""
+    bench = ClusterBench(6, Faults.none())
+    owner = Broker(bench, [])
+    owner.open()
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, slow_ms=CERTAIN_MS + 1_000)
+    bench.run_for(2 * CERTAIN_MS)
+    assert not owner.journal.is_certain
+    assert not owner.journal.is_late
+    bench.run_for(TIMEOUT_MS)
+    assert owner.journal.unconfirmed_ms < TIMEOUT_MS
+    assert owner.journal.is_late

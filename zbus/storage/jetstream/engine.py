@@ -156,7 +156,8 @@ class JetStreamJournal:
         )
         self.failure: Failure | None = None
         self.is_late = False
-        """Nothing is confirmed for so long that what waits has failed."""
+        """It was not certain for so long that what waits has failed."""
+        self._certain_ms = stream.now_ms()  # when it was so last, as far as was looked
         stream.later(LOOK_MS, self._look)
 
     # -- writing ------------------------------------------------------------------------------
@@ -427,7 +428,11 @@ class JetStreamJournal:
             return
         self._stream.later(LOOK_MS, self._look)
         committer, unconfirmed_ms = self._committer, self.unconfirmed_ms
-        self.is_late = unconfirmed_ms >= self._timeout_ms
+        if self.is_certain:
+            self._certain_ms = self._stream.now_ms()
+        # Servers may confirm all, and each message too late to be certain.
+        uncertain_ms = self._stream.now_ms() - self._certain_ms
+        self.is_late = max(unconfirmed_ms, uncertain_ms) >= self._timeout_ms
         if self.is_late:
             self._give_up(committer.outstanding(), Verdict.LOST)
             for barrier in list(self._barriers):  # who hears of it may commit
