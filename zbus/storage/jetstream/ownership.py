@@ -51,6 +51,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
     shard: int = 0
     relay: str = ""  # where other nodes reach its node
+    opening: bool = False  # it reads what is there, and serves nobody; only heartbeats say it
 
     def encode(self, subjects: Subjects) -> Outgoing:
         return make_document(subjects.owner, self.epoch, msgspec.json.encode(self))

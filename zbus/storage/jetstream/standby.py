@@ -155,7 +155,7 @@ class Membership:
         """`known` is what another process of this machine knew just before."""
         self.presence = msgspec.json.decode(known, type=Presence) if known else Presence()
         self.changed: Callable[[int], None] = lambda shard: None
-        """Called with the number of a shard that has another owner."""
+        """Called with the number of a shard that has another owner, or whose owner serves now."""
         self._bus = bus
         self._cluster = cluster
         self._now_ms = now_ms
@@ -180,7 +180,7 @@ class Membership:
             before = self.presence.owners.get(heard.shard)
             self.presence.hear(heard, self._heard_ms)
             after = self.presence.owners.get(heard.shard)
-            if after is not None and (before is None or before.random != after.random):
+            if after is not None and (before is None or _state(before) != _state(after)):
                 self.changed(heard.shard)
 
     def heir(self, node: str, shard: int) -> str:
@@ -194,14 +194,19 @@ class Membership:
         return self.presence.heir(node, shard, now_ms)
 
     def owner(self, shard: int) -> Owner | None:
-        """Who owns it and is there, as far as this process knows."""
+        """Who owns it and serves it, as far as this process knows."""
         owner = self.presence.owners.get(shard)
-        if owner is None or self.presence.has_left(owner):
+        if owner is None or owner.opening or self.presence.has_left(owner):
             return None
         now_ms = self._now_ms()
         silent_ms = self.presence.silent_ms(owner.random, now_ms)
         is_gone = silent_ms >= GONE_MS and now_ms - self._heard_ms < _ECHO_MS
         return None if is_gone else owner
+
+
+def _state(owner: Owner) -> tuple[str, bool]:
+    """What routes depend on."""
+    return owner.random, owner.opening
 
 
 class Shard:
@@ -285,6 +290,10 @@ class Standby:
         """The shard was given up: whoever waits for it need not wait longer."""
         left = msgspec.structs.replace(self._owned, left=True)
         self._bus.publish(self._heartbeat(self._me.random), msgspec.json.encode(left))
+
+    def opened(self) -> None:
+        """The shard is read: requests may come."""
+        self._beat(self._owned)
 
     def confirm(self, sequence: int) -> None:
         """Let the others know how much is confirmed, so that none of them owns less."""
@@ -438,7 +447,7 @@ class Standby:
         elif isinstance(answer, Claimed):
             self._owned = msgspec.structs.replace(answer.owner, relay=self._me.relay)
             self.membership.owned_ms = self._now_ms()
-            self._beat(self._owned)
+            self._beat(msgspec.structs.replace(self._owned, opening=True))
             self._done(answer)
         else:
             self._trying.read = answer
