@@ -15,6 +15,7 @@ faults that need them are left out, and the campaign says which.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -30,7 +31,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -105,12 +105,13 @@ class Cluster:
         """Until all topics take a message through each of these nodes; how long that took."""
         begun_s = time.monotonic()
 
-        def probe(node: Member) -> None:
-            for topic in TOPICS:
-                node.wait_for(f"/{topic}?cmd=produce", 200, b"probe")
+        def probe(way: tuple[Member, str]) -> None:
+            node, topic = way
+            node.wait_for(f"/{topic}?cmd=produce", 200, b"probe")
 
-        with ThreadPoolExecutor(len(NODES)) as pool:
-            list(pool.map(probe, nodes))
+        ways = list(itertools.product(nodes, TOPICS))
+        with ThreadPoolExecutor(len(ways)) as pool:
+            list(pool.map(probe, ways))
         return time.monotonic() - begun_s
 
     def _one(self) -> tuple[Member, set[Member]]:
@@ -228,8 +229,12 @@ class Cluster:
             if self._network.links or name not in NEED_LINKS
         }
 
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
     def end(self) -> list[str]:
-        """The logs."""
+        """Stop all; the logs."""
         for node in self.nodes:
             if node.process.poll() is None:
                 node.process.send_signal(signal.SIGTERM)
@@ -325,7 +330,7 @@ def judge(cluster: Cluster, book: Book) -> dict[str, object]:
         "acknowledged": len(book.acked),
         "lost": len(book.put - set(stored)),
         "twice": len(stored) - len(set(stored)),
-        "out of order": sum(a >= b for line in lines.values() for a, b in pairwise(line)),
+        "out of order": sum(a >= b for line in lines.values() for a, b in itertools.pairwise(line)),
         "again after a confirmed ack": len(again),
         "in two hands": len(book.twice),
         "refused or unknown": dict(book.refused),
@@ -355,37 +360,16 @@ class Campaign:
     only: str
 
     def run(self, folder: Path, network: ThisMachine) -> dict[str, object]:
-        rnd, book, over = random.Random(self.seed), Book(), threading.Event()
+        rnd, book = random.Random(self.seed), Book()
         times: dict[str, list[float]] = defaultdict(list)
         with FaultyCluster(folder / "nats", NODES, "kills", rnd, network.host) as servers:
             cluster = Cluster(folder, network, servers, rnd)
-            for topic in TOPICS:
-                for words in ("group=all", GROUP):
-                    cluster.nodes[0].wait_for(f"/{topic}?cmd=declare&{words}", 200)
-            for node in cluster.nodes:
-                node.wait_for("/_health", 200)
-            jobs = [(produce, n) for n in range(PRODUCERS)]
-            jobs += [(consume, n) for n in range(CONSUMERS)]
-            threads = [
-                threading.Thread(target=job, args=(name, Client(cluster, book), book, over))
-                for job, name in jobs
-            ]
-            for thread in threads:
-                thread.start()
-            faults = [name for name in cluster.possible if self.only in name]
-            for number in range(self.rounds):
-                time.sleep(rnd.uniform(0.5, 3))
-                name = rnd.choice(faults)
-                found_s = self._round(cluster, FAULTS[name], rnd)
-                for when, time_s in found_s.items():
-                    times[f"{name}, {when}"].append(time_s)
-                told = ", ".join([f"{when} {time_s:.2f} s" for when, time_s in found_s.items()])
-                print(f"{number + 1}: {name}: {told}", time.strftime("%H:%M:%S"), file=sys.stderr)
-            over.set()
-            for thread in threads:
-                thread.join()
-            found = judge(cluster, book)
-            logs = "".join(cluster.end())
+            try:
+                self._load(cluster, book, times)
+                found = judge(cluster, book)
+                logs = "".join(cluster.end())
+            finally:
+                cluster.kill()
             if book.refused["TimeoutError"]:
                 print(logs, file=sys.stderr)
         found["tracebacks"] = logs.count("Traceback")
@@ -396,6 +380,36 @@ class Campaign:
         found["all topics served, up to s"] = [*BOUNDS_S, "more"]
         found["times"] = {name: histogram(some) for name, some in sorted(times.items())}
         return found
+
+    def _load(self, cluster: Cluster, book: Book, times: dict[str, list[float]]) -> None:
+        """Faults under the load of clients; how long topics were not served after each kind."""
+        rnd, over = random.Random(self.seed), threading.Event()
+        for topic in TOPICS:
+            for words in ("group=all", GROUP):
+                cluster.nodes[0].wait_for(f"/{topic}?cmd=declare&{words}", 200)
+        for node in cluster.nodes:
+            node.wait_for("/_health", 200)
+        faults = [name for name in cluster.possible if self.only in name]
+        with ThreadPoolExecutor(PRODUCERS + CONSUMERS) as pool:
+            clients = [
+                pool.submit(job, client, Client(cluster, book), book, over)
+                for job, count in ((produce, PRODUCERS), (consume, CONSUMERS))
+                for client in range(count)
+            ]
+            try:
+                for number in range(self.rounds):
+                    time.sleep(rnd.uniform(0.5, 3))
+                    name = rnd.choice(faults)
+                    found_s = self._round(cluster, FAULTS[name], rnd)
+                    for when, time_s in found_s.items():
+                        times[f"{name}, {when}"].append(time_s)
+                    told = ", ".join([f"{when} {time_s:.2f} s" for when, time_s in found_s.items()])
+                    at = time.strftime("%H:%M:%S")
+                    print(f"{number + 1}: {name}: {told}, {at}", file=sys.stderr)
+            finally:
+                over.set()
+            for client in clients:
+                client.result()
 
     def _round(self, cluster: Cluster, fault: Fault, rnd: random.Random) -> dict[str, float]:
         """Make a fault, and end it. Returns how long it took until all topics were served while it
