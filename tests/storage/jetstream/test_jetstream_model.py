@@ -436,3 +436,22 @@ def test_an_owner_that_is_never_certain_because_all_is_slow_gives_up() -> None:
     bench.run_for(TIMEOUT_MS)
     assert owner.journal.unconfirmed_ms < TIMEOUT_MS
     assert owner.journal.is_late
+
+
+def test_reading_ends_while_more_is_put_all_the_time() -> None:
+    """Each commit takes longer than it takes until more is put."""
+    bench = ClusterBench(7, Faults.none())
+    owner = Broker(bench, [])
+    owner.open()
+    owner.put(b"first")
+    owner.wait_for(1)
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, slow_ms=500)
+    answers: list[bytes | JournalError] = []
+    for number in range(40):
+        owner.put(b"%d" % number)
+        bench.run_for(100)
+        if number == 9:
+            owner.journal.read(LANE, 0, 1 << 20, answers.append)
+    assert answers, "it waits for what is put later"
+    assert isinstance(answers[0], bytes)
+    assert bodies(answers[0])[:11] == [b"first", *[b"%d" % number for number in range(10)]]

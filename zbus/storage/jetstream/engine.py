@@ -277,15 +277,17 @@ class JetStreamJournal:
             done(JournalError(f"there is no {lane} to read"))
             return
         self._committer.push()
-        self._committer.when_settled(partial(self._read, known, offset, bytes_max, done))
+        # What is appended later is not waited for: with each commit there would be more of it.
+        part = known, offset, known.end, bytes_max
+        self._committer.when_settled(partial(self._read, *part, done))
 
-    def _read(self, lane: JetLane, offset: int, bytes_max: int, done: ReadDone) -> None:
+    def _read(self, lane: JetLane, offset: int, end: int, bytes_max: int, done: ReadDone) -> None:
         offset = max(offset, lane.first)
-        if offset >= lane.end:
+        if offset >= end:
             done(b"")
             return
         subject = self._subjects.lane(lane.name, DATA)
-        Reading(self._stream, lane, subject, offset, bytes_max, done).ask()
+        Reading(self._stream, lane, subject, offset, end, bytes_max, done).ask()
 
     def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         self._committer.push()

@@ -53,7 +53,7 @@ PORTION_MESSAGES: Final = 1_000
 
 
 class Reading:
-    """DATA batches of a lane from an offset on."""
+    """DATA batches of a lane from an offset on, to `end` at least, if they are not too many."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Reading:
         lane: JetLane,
         subject: str,
         offset: int,
+        end: int,
         bytes_max: int,
         done: ReadDone,
     ) -> None:
@@ -68,6 +69,7 @@ class Reading:
         self._lane = lane
         self._subject = subject
         self._offset = offset
+        self._until = end
         self._bytes_max = bytes_max
         self._done = done
         self._attempts = 0
@@ -87,7 +89,7 @@ class Reading:
             self._again(got.text)
         elif problem := self._pieces.take(got.found, self._take):
             self._again(problem)
-        elif self._is_full or self._end >= self._lane.end:
+        elif self._is_full or self._end >= self._until:
             self._done(b"".join(self._batches))
         elif got.found:
             self._attempts = 0
