@@ -65,6 +65,7 @@ class SimulatedCluster:
         self.log: list[Stored] = []  # all that was ever stored
         self.purged: set[int] = set()
         self.bytes_max = 0
+        self.reads = 0
         self._events: list[tuple[int, Callable[[], object]]] = []  # when at the earliest, and what
 
     def connect(self) -> SimulatedStream:
@@ -201,6 +202,7 @@ class SimulatedStream:
         self, subject: str, sequence: int, count: int, size: int, done: Callable[[Got], None]
     ) -> None:
         def ask() -> None:
+            self._cluster.reads += 1
             found: list[Stored] = []
             left = size
             for one in self._cluster.present(self._cluster.replica()):

@@ -455,3 +455,26 @@ def test_reading_ends_while_more_is_put_all_the_time() -> None:
     assert answers, "it waits for what is put later"
     assert isinstance(answers[0], bytes)
     assert bodies(answers[0])[:11] == [b"first", *[b"%d" % number for number in range(10)]]
+
+
+def test_a_new_owner_reads_one_message_with_few_requests() -> None:
+    """It does not know where in its segment the message is, and is asked for no more than that."""
+    bench = ClusterBench(8, Faults.none())
+    owner = Broker(bench, [])
+    owner.open()
+    for number in range(300):
+        owner.put(b"%d" % number)
+        owner.wait_for(number + 1)
+        owner.count = 0  # all in one segment
+    owner.count = 4  # and the last one in another
+    owner.put(b"last")
+    owner.wait_for(301)
+    owner = Broker(bench, [])
+    owner.open()
+    answers: list[bytes | JournalError] = []
+    before = bench.cluster.reads
+    owner.journal.read(LANE, 250, 1, answers.append)
+    owner.wait(lambda: answers)
+    assert isinstance(answers[0], bytes)
+    assert bodies(answers[0]) == [b"250"]
+    assert bench.cluster.reads - before <= 3

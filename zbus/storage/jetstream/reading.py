@@ -75,12 +75,13 @@ class Reading:
         self._attempts = 0
         self._batches: list[bytes] = []
         self._size = 0
+        self._skip_bytes = 0  # what is wanted may be far behind the first answer
         self._is_full = False
         self._pieces = Pieces(lane.place(offset))
         self._end = offset  # the offset behind what was found
 
     def ask(self) -> None:
-        size = min(max(self._bytes_max - self._size, 1), PORTION_BYTES)
+        size = min(max(self._bytes_max - self._size, self._skip_bytes, 1), PORTION_BYTES)
         place = self._subject, self._pieces.sequence
         self._stream.read(*place, PORTION_MESSAGES, size, self._got)
 
@@ -93,6 +94,7 @@ class Reading:
             self._done(b"".join(self._batches))
         elif got.found:
             self._attempts = 0
+            self._skip_bytes = 0 if self._batches else PORTION_BYTES
             self.ask()
         else:
             self._again("a replica does not have it yet")
