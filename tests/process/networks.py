@@ -47,7 +47,7 @@ HERE: Final = Machine()
 class ThisMachine:
     """All nodes are on it, and no link can be cut."""
 
-    name = "this machine, without network namespaces"
+    name = "this machine, and TCP proxies"
     links: frozenset[Link] = frozenset()
     host = LOOPBACK  # where machines reach this one over their links to the servers
     machines: Mapping[str, Machine]
