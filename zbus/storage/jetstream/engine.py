@@ -155,8 +155,6 @@ class JetStreamJournal:
             stream, claimed.sequence, claimed.sent_ms, self._refused, self._failed, observe_commit
         )
         self.failure: Failure | None = None
-        self.is_late = False
-        """It was not certain for so long that what waits has failed."""
         self._certain_ms = stream.now_ms()  # when it was so last, as far as was looked
         stream.later(LOOK_MS, self._look)
 
@@ -405,6 +403,13 @@ class JetStreamJournal:
         return alive and self.unconfirmed_ms < CERTAIN_MS
 
     @property
+    def is_late(self) -> bool:
+        """It was not certain for so long that what waits has failed. Servers may confirm all, and
+        each append too late to be certain by it."""
+        uncertain_ms = self._stream.now_ms() - self._certain_ms
+        return max(self.unconfirmed_ms, uncertain_ms) >= self._timeout_ms
+
+    @property
     def is_quiet(self) -> bool:
         """The former owner may still deliver messages: this one must not."""
         return self._stream.now_ms() < self._claimed.quiet_until_ms
@@ -432,9 +437,6 @@ class JetStreamJournal:
         committer, unconfirmed_ms = self._committer, self.unconfirmed_ms
         if self.is_certain:
             self._certain_ms = self._stream.now_ms()
-        # Servers may confirm all, and each message too late to be certain.
-        uncertain_ms = self._stream.now_ms() - self._certain_ms
-        self.is_late = max(unconfirmed_ms, uncertain_ms) >= self._timeout_ms
         if self.is_late:
             self._give_up(committer.outstanding(), Verdict.LOST)
             for barrier in list(self._barriers):  # who hears of it may commit
