@@ -172,7 +172,7 @@ crash-workers: $(VENV)/test.stamp ## kill -9 workers of a server, and their pare
 	$(BIN)/python -m tests.process.worker_kills --seconds $(SECONDS) $(ARGS)
 
 crash-nodes: ROUNDS ?= 100
-crash-nodes: $(VENV)/test.stamp ## Faults of three nodes and their NATS servers, ROUNDS=100 of them: 20 minutes
+crash-nodes: $(VENV)/test.stamp ## Faults of three nodes, their network (as root) and their NATS servers, ROUNDS=100 of them: 25 minutes
 	$(BIN)/python -m tests.process.node_kills --rounds $(ROUNDS) $(ARGS)
 
 check-workers: WORKERS ?= 3

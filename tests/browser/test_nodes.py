@@ -26,7 +26,7 @@ def nodes(tmp_path: Path) -> Iterator[list[Member]]:
         made = [start_node(tmp_path, engine, name, authority) for name in "ab"]
         try:
             for node in made:
-                node.wait_for("/?cmd=server", 200)
+                node.wait_for("/_health/all", 200)
             yield made
         finally:
             for node in made:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.process.nats import NatsCluster
+from tests.process.networks import LOOPBACK
 from tests.process.tcp_proxies import TcpProxies
 from zbus.storage.jetstream.client import NatsClient
 from zbus.storage.jetstream.nats import NatsStream
@@ -30,9 +31,17 @@ _PORTION: Final = 1_000, 4 << 20
 
 
 class FaultyCluster(NatsCluster):
-    """Three servers, of which `cut`, `silent` and `delay` (`tcp_proxies`) can be asked."""
+    """Three servers, of which `cut`, `silent` and `delay` (`tcp_proxies`) can be asked. `host` is
+    where brokers reach this machine."""
 
-    def __init__(self, folder: Path, brokers: Sequence[str], cluster: str, chance: Random) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: Sequence[str],
+        cluster: str,
+        chance: Random,
+        host: str = LOOPBACK,
+    ) -> None:
         super().__init__(folder)
         self.brokers = brokers
         self.subjects = Subjects(cluster)
@@ -41,7 +50,7 @@ class FaultyCluster(NatsCluster):
         for one in SERVERS:
             others = [other for other in SERVERS if other != one]
             targets |= {f"{one}-{other}": self.routes[one][other] for other in others}
-        self.proxies = TcpProxies(targets)
+        self.proxies = TcpProxies(targets, host)
         for one in SERVERS:
             ports = self.proxies.ports
             self.routes[one] = [ports[name] for name in ports if name.startswith(f"{one}-")]

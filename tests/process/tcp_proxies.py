@@ -20,6 +20,7 @@ import trio
 
 from tests import forked
 from tests.process.nats import free_ports
+from tests.process.networks import LOOPBACK
 
 DELAY_S: Final = 0.2
 HOW: Final = ("pass", "delay", "silent", "cut")
@@ -31,11 +32,12 @@ _CHUNKS_MAX: Final = 1_000
 
 
 class TcpProxies:
-    """See above. `targets` are ports of this machine, by name."""
+    """See above. `targets` are ports of this machine, by name. `host` is another address of it at
+    which the proxies listen, too."""
 
-    def __init__(self, targets: Mapping[str, int]) -> None:
+    def __init__(self, targets: Mapping[str, int], host: str = LOOPBACK) -> None:
         self.ports = dict(zip(targets, free_ports(len(targets)), strict=True))
-        command = [sys.executable, "-m", "tests.process.tcp_proxies"]
+        command = [sys.executable, "-m", "tests.process.tcp_proxies", host]
         command += [f"{name}:{self.ports[name]}:{target}" for name, target in targets.items()]
         pipe = subprocess.PIPE
         self._process = forked.Popen[bytes](command, stdin=pipe, stdout=pipe)
@@ -87,7 +89,7 @@ class _Proxy:
         with trio.CancelScope() as scope:
             self._connections.add(scope)
             try:
-                server = await trio.open_tcp_stream("127.0.0.1", self._target)
+                server = await trio.open_tcp_stream(LOOPBACK, self._target)
                 async with server, trio.open_nursery() as nursery:
                     for source, sink in ((client, server), (server, client)):
                         send, receive = trio.open_memory_channel[tuple[float, bytes]](_CHUNKS_MAX)
@@ -128,14 +130,16 @@ class _Proxy:
             scope.cancel()
 
 
-async def _serve(descriptions: Iterable[str]) -> None:
+async def _serve(*words: str) -> None:
+    host, *descriptions = words
     proxies: dict[str, _Proxy] = {}
     async with trio.open_nursery() as nursery:
         for description in descriptions:
             name, port, target = description.split(":")
             proxies[name] = _Proxy(int(target))
-            listen = functools.partial(trio.serve_tcp, host="127.0.0.1")
-            await nursery.start(listen, proxies[name].serve, int(port))
+            for address in {LOOPBACK, host}:
+                listen = functools.partial(trio.serve_tcp, host=address)
+                await nursery.start(listen, proxies[name].serve, int(port))
         print("ready", flush=True)
         left = b""
         async with trio.lowlevel.FdStream(sys.stdin.fileno()) as commands:
@@ -149,4 +153,4 @@ async def _serve(descriptions: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(_serve, sys.argv[1:])
+    trio.run(_serve, *sys.argv[1:])

@@ -146,7 +146,7 @@ def test_the_number_of_shards_changes(
     assert copy(two, back)[0] == 0
     assert in_logs(back) == in_logs(data)
     node = serve(two, "--shards", "2")
-    node.wait_for("/?cmd=server", 200)
+    node.wait_for("/_health/all", 200)
     with zbus.connect(f"zbus://{node.address}", retries=20) as client:
         for name in names:
             with client.consume(name, "g", timeout_ms=0) as messages:

@@ -20,6 +20,7 @@ import zbus
 from tests import forked
 from tests.limits import WAIT_S
 from tests.process.nats import NatsCluster, find_program, free_ports
+from tests.process.networks import HERE, Machine
 from zbus.storage.jetstream.settings import Cluster, make_settings
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.jetstream.wire import encode_publish
@@ -41,12 +42,16 @@ class Reply(NamedTuple):
 class Node:
     """A broker on the engine; it may be a standby."""
 
-    def __init__(self, folder: Path, engine: str, name: str, *options: str) -> None:
+    def __init__(
+        self, folder: Path, engine: str, name: str, *options: str, machine: Machine = HERE
+    ) -> None:
         self.name = name
+        self.machine = machine
         self.engine = engine
         (self.port,) = free_ports(1)
         self.log_path = folder / f"{name}.log"
-        self._command = [sys.executable, "-m", "zbus", "serve", "--port", str(self.port)]
+        self._command = [*machine.within, sys.executable, "-m", "zbus", "serve"]
+        self._command += ["--host", machine.host, "--port", str(self.port)]
         self._command += ["--engine", engine, "--data-dir", str(folder / name), *options]
         self._command += ["--set", f"node={name}"]
         self.start()
@@ -57,11 +62,11 @@ class Node:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.machine.host}:{self.port}"
 
     def ask(self, target: str, body: bytes | None = None) -> Reply | None:
         """None: no connection, or no reply."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_S)
+        connection = http.client.HTTPConnection(self.address, timeout=REQUEST_S)
         try:
             connection.request("GET" if body is None else "POST", target, body)
             reply = connection.getresponse()

@@ -48,7 +48,7 @@ class Reached(Protocol):
     """What clients connect to."""
 
     @property
-    def port(self) -> int: ...
+    def address(self) -> str: ...
 
 
 class Client:
@@ -64,24 +64,28 @@ class Client:
         began = time.monotonic()
         try:
             if self._wire is None:
-                self._wire = http.client.HTTPConnection(
-                    "127.0.0.1", self._server.port, timeout=TIMEOUT_S
-                )
+                self._wire = http.client.HTTPConnection(self._server.address, timeout=TIMEOUT_S)
             self._wire.request("POST" if body is not None else "GET", target, body)
             answer = self._wire.getresponse()
             found = answer.status, answer.headers, answer.read().decode()
         except FAILED as error:
-            if isinstance(error, TimeoutError) and self._wire is not None:
-                told = f"no answer at port {self._wire.port} for {TIMEOUT_S} s: {target}"
-                print(told, file=sys.stderr)
+            found = 0, http.client.HTTPMessage(), self._name(error, target, began)
             self._wire = None
-            found = 0, http.client.HTTPMessage(), type(error).__name__
             time.sleep(0.02)
         with self._book.lock:
             if found[0] not in (200, 204):
                 self._book.refused[str(found[0] or found[2])] += 1
             self._book.slow_s.append(time.monotonic() - began)
         return found
+
+    def _name(self, error: Exception, target: str, began_s: float) -> str:
+        """What the book calls it."""
+        if isinstance(error, TimeoutError) and self._wire is not None:
+            at = f"{self._wire.host}:{self._wire.port}"
+            now = time.strftime("%H:%M:%S")
+            told = f"{now} no answer at {at} after {time.monotonic() - began_s:.0f} s: {target}"
+            print(told, file=sys.stderr)
+        return type(error).__name__
 
 
 class Server:
@@ -92,6 +96,7 @@ class Server:
         self._data_dir = data_dir
         self._broker = BrokerProcess(data_dir, *self._options)
         self.port = self._broker.port
+        self.address = f"127.0.0.1:{self.port}"
         self.kills = Counter[str]()
 
     def workers(self) -> list[int]:

@@ -33,7 +33,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
         made = [start_node(folder, engine, name, authority) for name in "ab"]
         try:
             for node in made:
-                node.wait_for("/?cmd=server", 200)
+                node.wait_for("/_health/all", 200)
             with connect(made[0].address) as bus:
                 for topic in TOPICS[:3]:
                     bus.declare(topic, partitions=2)

@@ -89,6 +89,16 @@ def test_the_way_to_an_owner(ways: Ways) -> None:
     assert ways.moved == [1, 1, 0]
 
 
+def test_an_owner_that_reads_its_shard_gets_no_requests_yet(ways: Ways) -> None:
+    """They would wait in its socket, for longer than they may wait for an owner."""
+    ways.hear(1, "a", shard=1, opening=True)
+    assert ways.open(1) == "shard 1 has no owner just now"
+    ways.hear(1, "a", shard=1)
+    assert ways.open(1) == "Unix"
+    ways.hear(1, "a", shard=1, sequence=7)
+    assert ways.moved == [1, 1]
+
+
 def test_an_owner_that_is_gone(ways: Ways) -> None:
     """It left, or is silent while others are heard; with all of them silent, nothing is known."""
     ways.hear(1, "b", shard=1, relay="127.0.0.1:9")

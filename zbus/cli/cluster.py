@@ -90,6 +90,8 @@ def _node_row(node: NodeInfo) -> list[str]:
 
 def _shard_row(shard: ShardInfo) -> list[str]:
     notes = [f"on its way to {shard.heir}"] if shard.heir else []
+    if shard.opening:
+        notes.append(f"{shard.opening} reads it")
     if shard.moved:
         notes.append("moved by hand")
     if shard.late_ms:

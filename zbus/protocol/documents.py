@@ -379,6 +379,7 @@ class ShardInfo(Document, frozen=True, kw_only=True):
     ] = 0
     moved: Annotated[bool, about("It was moved there by hand.")] = False
     heir: Annotated[str, about("The node that it is being moved to.")] = ""
+    opening: Annotated[str, about("The node that has claimed it and reads what is there.")] = ""
 
 
 class NodeInfo(Document, frozen=True, kw_only=True):

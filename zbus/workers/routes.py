@@ -44,7 +44,8 @@ class Routes(Protocol):
         """Raises OSError if its owner is not known, or cannot be reached."""
 
     def when_moved(self, call: Callable[[int], None]) -> None:
-        """Call this with the number of a shard that has another owner."""
+        """Call this with the number of a shard that has another owner, or whose owner serves
+        now."""
 
 
 @attrs.frozen

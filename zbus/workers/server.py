@@ -91,6 +91,8 @@ class Worker(Server):
         self._forwarder = forwarder
         end = _End(self._life, loop, forwarder, self.stop_serving)
         loop.open_acceptor(end, self._life)
+        for listening in self._listening:  # others of this port served clients until now
+            listening.listen()
         super()._accept(assembly, limits)
 
     def _keeps(self, topic: str) -> bool:

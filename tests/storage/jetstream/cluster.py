@@ -47,6 +47,7 @@ class Faults:
     behind: float = 0.2  # a replica that lacks the newest messages answers
     damaged: float = 0.02  # a replica answers, and a bit of what it has is wrong
     late_ms: int = 5_000  # how much later a copy may arrive
+    slow_ms: int = 0  # how long each append takes
 
     @classmethod
     def none(cls) -> Faults:
@@ -64,6 +65,7 @@ class SimulatedCluster:
         self.log: list[Stored] = []  # all that was ever stored
         self.purged: set[int] = set()
         self.bytes_max = 0
+        self.reads = 0
         self._events: list[tuple[int, Callable[[], object]]] = []  # when at the earliest, and what
 
     def connect(self) -> SimulatedStream:
@@ -160,7 +162,7 @@ class SimulatedStream:
             cluster.after(late_ms, partial(cluster.store, messages, last))
             self._answer(partial(done, unknown))
         else:
-            cluster.after(cluster.random.randrange(3), arrive)
+            cluster.after(faults.slow_ms + cluster.random.randrange(3), arrive)
 
     def state(self, done: Callable[[StreamState | Unreachable], None]) -> None:
         def ask() -> None:
@@ -200,6 +202,7 @@ class SimulatedStream:
         self, subject: str, sequence: int, count: int, size: int, done: Callable[[Got], None]
     ) -> None:
         def ask() -> None:
+            self._cluster.reads += 1
             found: list[Stored] = []
             left = size
             for one in self._cluster.present(self._cluster.replica()):

@@ -422,3 +422,59 @@ def test_an_owner_stays_certain_without_messages_and_loses_it_with_the_stream() 
     bench.run_for(TIMEOUT_MS)
     assert owner.journal.is_late
     assert answers == [{LANE: Verdict.LOST}]
+
+
+def test_an_owner_that_is_never_certain_because_all_is_slow_gives_up() -> None:
+    """Each append is confirmed, and too late to be certain by it."""
+    bench = ClusterBench(6, Faults.none())
+    owner = Broker(bench, [])
+    owner.open()
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, slow_ms=CERTAIN_MS + 1_000)
+    bench.run_for(2 * CERTAIN_MS)
+    assert not owner.journal.is_certain
+    assert not owner.journal.is_late
+    bench.run_for(TIMEOUT_MS)
+    assert owner.journal.unconfirmed_ms < TIMEOUT_MS
+    assert owner.journal.is_late
+
+
+def test_reading_ends_while_more_is_put_all_the_time() -> None:
+    """Each commit takes longer than it takes until more is put."""
+    bench = ClusterBench(7, Faults.none())
+    owner = Broker(bench, [])
+    owner.open()
+    owner.put(b"first")
+    owner.wait_for(1)
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, slow_ms=500)
+    answers: list[bytes | JournalError] = []
+    for number in range(40):
+        owner.put(b"%d" % number)
+        bench.run_for(100)
+        if number == 9:
+            owner.journal.read(LANE, 0, 1 << 20, answers.append)
+    assert answers, "it waits for what is put later"
+    assert isinstance(answers[0], bytes)
+    assert bodies(answers[0])[:11] == [b"first", *[b"%d" % number for number in range(10)]]
+
+
+def test_a_new_owner_reads_one_message_with_few_requests() -> None:
+    """It does not know where in its segment the message is, and is asked for no more than that."""
+    bench = ClusterBench(8, Faults.none())
+    owner = Broker(bench, [])
+    owner.open()
+    for number in range(300):
+        owner.put(b"%d" % number)
+        owner.wait_for(number + 1)
+        owner.count = 0  # all in one segment
+    owner.count = 4  # and the last one in another
+    owner.put(b"last")
+    owner.wait_for(301)
+    owner = Broker(bench, [])
+    owner.open()
+    answers: list[bytes | JournalError] = []
+    before = bench.cluster.reads
+    owner.journal.read(LANE, 250, 1, answers.append)
+    owner.wait(lambda: answers)
+    assert isinstance(answers[0], bytes)
+    assert bodies(answers[0]) == [b"250"]
+    assert bench.cluster.reads - before <= 3

@@ -124,10 +124,16 @@ class Listening:
     """A socket that listens at an address. A Unix socket's file goes when it is closed."""
 
     def __init__(
-        self, address: Address, unix_socket_mode: int = 0o600, *, shared: bool = False
+        self,
+        address: Address,
+        unix_socket_mode: int = 0o600,
+        *,
+        shared: bool = False,
+        later: bool = False,
     ) -> None:
         """OSError if the address cannot be had. A socket file without a listener is replaced.
-        `shared`: others of this process listen at the same port, too."""
+        `shared`: others of this process listen at the same port, too. `later`: nobody can connect
+        before `listen` is called."""
         self._file: tuple[int, int] | None = None
         if address.kind == "unix":
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -148,11 +154,15 @@ class Listening:
                 self._notice_the_dead()
                 self.sock.bind((address.host, address.port))
                 self.address = attrs.evolve(address, port=self.sock.getsockname()[1])
-            self.sock.listen(_BACKLOG)
+            if not later:
+                self.listen()
         except OSError:
             self.sock.close()
             raise
         self.sock.setblocking(False)
+
+    def listen(self) -> None:
+        self.sock.listen(_BACKLOG)
 
     @classmethod
     def inherited(cls, address: Address, sock: socket.socket) -> Listening:

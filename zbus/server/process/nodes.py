@@ -78,7 +78,10 @@ class Nodes:
         if number == self.shard:
             heir = self.heir
         if owner is None:
-            return ShardInfo(shard=number, heir=heir)
+            claimed = membership.presence.owners.get(number)
+            is_there = claimed is not None and not membership.presence.has_left(claimed)
+            opening = claimed.node if claimed is not None and claimed.opening and is_there else ""
+            return ShardInfo(shard=number, heir=heir, opening=opening)
         return ShardInfo(
             shard=number,
             node=owner.node,

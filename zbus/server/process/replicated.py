@@ -130,10 +130,12 @@ class ReplicatedEngine:
     def recover(self) -> tuple[list[Topic], int]:
         assert self._journal is not None
         try:
-            return recover(self._journal, self._run_posted)
+            found = recover(self._journal, self._run_posted)
         except JournalError as error:
             self._client.close()
             raise CannotStart(str(error)) from None
+        self.standby.opened()
+        return found
 
     def _run_posted(self) -> None:
         self._wait(None)

@@ -155,8 +155,7 @@ class JetStreamJournal:
             stream, claimed.sequence, claimed.sent_ms, self._refused, self._failed, observe_commit
         )
         self.failure: Failure | None = None
-        self.is_late = False
-        """Nothing is confirmed for so long that what waits has failed."""
+        self._certain_ms = stream.now_ms()  # when it was so last, as far as was looked
         stream.later(LOOK_MS, self._look)
 
     # -- writing ------------------------------------------------------------------------------
@@ -276,15 +275,17 @@ class JetStreamJournal:
             done(JournalError(f"there is no {lane} to read"))
             return
         self._committer.push()
-        self._committer.when_settled(partial(self._read, known, offset, bytes_max, done))
+        # What is appended later is not waited for: with each commit there would be more of it.
+        part = known, offset, known.end, bytes_max
+        self._committer.when_settled(partial(self._read, *part, done))
 
-    def _read(self, lane: JetLane, offset: int, bytes_max: int, done: ReadDone) -> None:
+    def _read(self, lane: JetLane, offset: int, end: int, bytes_max: int, done: ReadDone) -> None:
         offset = max(offset, lane.first)
-        if offset >= lane.end:
+        if offset >= end:
             done(b"")
             return
         subject = self._subjects.lane(lane.name, DATA)
-        Reading(self._stream, lane, subject, offset, bytes_max, done).ask()
+        Reading(self._stream, lane, subject, offset, end, bytes_max, done).ask()
 
     def open(self, lanes: Collection[Lane] | None, found: Found, done: OpenDone) -> None:
         self._committer.push()
@@ -402,6 +403,13 @@ class JetStreamJournal:
         return alive and self.unconfirmed_ms < CERTAIN_MS
 
     @property
+    def is_late(self) -> bool:
+        """It was not certain for so long that what waits has failed. Servers may confirm all, and
+        each append too late to be certain by it."""
+        uncertain_ms = self._stream.now_ms() - self._certain_ms
+        return max(self.unconfirmed_ms, uncertain_ms) >= self._timeout_ms
+
+    @property
     def is_quiet(self) -> bool:
         """The former owner may still deliver messages: this one must not."""
         return self._stream.now_ms() < self._claimed.quiet_until_ms
@@ -427,7 +435,8 @@ class JetStreamJournal:
             return
         self._stream.later(LOOK_MS, self._look)
         committer, unconfirmed_ms = self._committer, self.unconfirmed_ms
-        self.is_late = unconfirmed_ms >= self._timeout_ms
+        if self.is_certain:
+            self._certain_ms = self._stream.now_ms()
         if self.is_late:
             self._give_up(committer.outstanding(), Verdict.LOST)
             for barrier in list(self._barriers):  # who hears of it may commit

@@ -53,7 +53,7 @@ PORTION_MESSAGES: Final = 1_000
 
 
 class Reading:
-    """DATA batches of a lane from an offset on."""
+    """DATA batches of a lane from an offset on, to `end` at least, if they are not too many."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Reading:
         lane: JetLane,
         subject: str,
         offset: int,
+        end: int,
         bytes_max: int,
         done: ReadDone,
     ) -> None:
@@ -68,17 +69,19 @@ class Reading:
         self._lane = lane
         self._subject = subject
         self._offset = offset
+        self._until = end
         self._bytes_max = bytes_max
         self._done = done
         self._attempts = 0
         self._batches: list[bytes] = []
         self._size = 0
+        self._skip_bytes = 0  # what is wanted may be far behind the first answer
         self._is_full = False
         self._pieces = Pieces(lane.place(offset))
         self._end = offset  # the offset behind what was found
 
     def ask(self) -> None:
-        size = min(max(self._bytes_max - self._size, 1), PORTION_BYTES)
+        size = min(max(self._bytes_max - self._size, self._skip_bytes, 1), PORTION_BYTES)
         place = self._subject, self._pieces.sequence
         self._stream.read(*place, PORTION_MESSAGES, size, self._got)
 
@@ -87,10 +90,11 @@ class Reading:
             self._again(got.text)
         elif problem := self._pieces.take(got.found, self._take):
             self._again(problem)
-        elif self._is_full or self._end >= self._lane.end:
+        elif self._is_full or self._end >= self._until:
             self._done(b"".join(self._batches))
         elif got.found:
             self._attempts = 0
+            self._skip_bytes = 0 if self._batches else PORTION_BYTES
             self.ask()
         else:
             self._again("a replica does not have it yet")

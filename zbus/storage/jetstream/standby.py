@@ -72,6 +72,7 @@ class Heartbeat(Owner, frozen=True, omit_defaults=True):
     alike: dict[str, str] = msgspec.field(default_factory=dict)
     heir: str = ""  # the node for which it leaves
     moved: bool = False  # it was put where it is by hand
+    opening: bool = False  # it reads what is there, and serves nobody
 
 
 class Node(msgspec.Struct):
@@ -259,7 +260,7 @@ class Membership:
         """`known` is what another process of this machine knew just before."""
         self.presence = msgspec.json.decode(known, type=Presence) if known else Presence()
         self.changed: Callable[[int], None] = lambda shard: None
-        """Called with the number of a shard that has another owner."""
+        """Called with the number of a shard that has another owner, or whose owner serves now."""
         self._bus = bus
         self.cluster = cluster
         self.now_ms = now_ms
@@ -284,7 +285,7 @@ class Membership:
             before = self.presence.owners.get(heard.shard)
             self.presence.hear(heard, self._heard_ms)
             after = self.presence.owners.get(heard.shard)
-            if after is not None and (before is None or before.random != after.random):
+            if after is not None and (before is None or _state(before) != _state(after)):
                 self.changed(heard.shard)
 
     def better(self, node: str, shard: int) -> str:
@@ -303,14 +304,19 @@ class Membership:
         return self.now_ms() - self._heard_ms < _ECHO_MS
 
     def owner(self, shard: int) -> Heartbeat | None:
-        """Who owns it and is there, as far as this process knows."""
+        """Who owns it and serves it, as far as this process knows."""
         owner = self.presence.owners.get(shard)
-        if owner is None or self.presence.has_left(owner):
+        if owner is None or owner.opening or self.presence.has_left(owner):
             return None
         now_ms = self.now_ms()
         silent_ms = self.presence.silent_ms(owner.random, now_ms)
         is_gone = silent_ms >= GONE_MS and self.hears
         return None if is_gone else owner
+
+
+def _state(owner: Heartbeat) -> tuple[str, bool]:
+    """What routes depend on."""
+    return owner.random, owner.opening
 
 
 class Shard:
@@ -409,6 +415,10 @@ class Standby:
         """The shard was given up, for this node if one is named: whoever waits for it need not wait
         longer."""
         self._voice.leave(heir)
+
+    def opened(self) -> None:
+        """The shard is read: requests may come."""
+        self._voice.say(opening=False)
 
     def confirm(self, sequence: int, late_ms: int) -> None:
         """Let the others know how much is confirmed, so that none of them owns less, and for how
@@ -577,7 +587,7 @@ class Standby:
             if not moved:
                 self.membership.owned_ms = now_ms
             claimed = {name: getattr(owner, name) for name in Owner.__struct_fields__}
-            self._voice.say(**claimed, moved=moved)
+            self._voice.say(**claimed, moved=moved, opening=True)
             self._done(answer)
         else:
             self._trying.read = answer

@@ -46,7 +46,7 @@ class Doors:
                 doors.append(sock.dup())
                 continue
             try:
-                doors.append(Listening(address, shared=True).sock)
+                doors.append(Listening(address, shared=True, later=True).sock)
             except OSError as error:
                 text = f"cannot listen on {address.authority}: {error.strerror or error}"
                 raise CannotStart(text) from None

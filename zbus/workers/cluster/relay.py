@@ -26,6 +26,9 @@ from zbus.workers.upstream import connect
 
 _PORT_MAX: Final = 65_535
 _BUSY_S: Final = 5.0
+_DEAD_S: Final = 5
+"""A node whose system confirms nothing for so long is cut off, or has no power: what was asked of
+it and is not answered is refused. Nobody else may own its shard, so there may be no other sign."""
 
 
 @attrs.frozen
@@ -91,6 +94,15 @@ def is_reachable(host: str) -> bool:
         return False
 
 
+def _notice_a_cut(sock: socket.socket) -> None:
+    """The connection ends soon when it leads nowhere: with what was sent and is not confirmed, and
+    while an answer is waited for."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1_000 * _DEAD_S)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+
+
 @attrs.frozen
 class ClusterRoutes:
     """Owners may be on any node, and move (`zbus.workers.routes.Routes`)."""
@@ -135,6 +147,7 @@ class ClusterRoutes:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _notice_a_cut(sock)
             sock.connect((host, port + shard))
         except BlockingIOError:
             pass  # under way
