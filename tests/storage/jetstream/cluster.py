@@ -47,6 +47,7 @@ class Faults:
     behind: float = 0.2  # a replica that lacks the newest messages answers
     damaged: float = 0.02  # a replica answers, and a bit of what it has is wrong
     late_ms: int = 5_000  # how much later a copy may arrive
+    slow_ms: int = 3  # a request, and its answer, takes less than this
 
     @classmethod
     def none(cls) -> Faults:
@@ -90,6 +91,10 @@ class SimulatedCluster:
 
     def after(self, ms: int, call: Callable[[], object]) -> None:
         self._events.append((self.now_ms + ms, call))
+
+    def delay(self) -> int:
+        """How long something takes."""
+        return self.random.randrange(self.faults.slow_ms)
 
     def happens(self, part: float) -> bool:
         return self.random.random() < part
@@ -160,7 +165,7 @@ class SimulatedStream:
             cluster.after(late_ms, partial(cluster.store, messages, last))
             self._answer(partial(done, unknown))
         else:
-            cluster.after(cluster.random.randrange(3), arrive)
+            cluster.after(cluster.delay(), arrive)
 
     def state(self, done: Callable[[StreamState | Unreachable], None]) -> None:
         def ask() -> None:
@@ -241,7 +246,7 @@ class SimulatedStream:
         self._closed = True
 
     def _answer(self, call: Callable[[], None]) -> None:
-        self._cluster.after(self._cluster.random.randrange(3), partial(self._call, call))
+        self._cluster.after(self._cluster.delay(), partial(self._call, call))
 
     def _call(self, call: Callable[[], None]) -> None:
         if not self._closed:
