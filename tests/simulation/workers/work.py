@@ -98,15 +98,23 @@ class Work:
     def expect(self, request: Request, reply: Reply, *statuses: int) -> bool:
         """Whether it is a good one. A worker may have been gone only where one was."""
         self._say(f"{request.words}: {reply.status} {reply.headers.get('offset', '')}")
-        if reply.status == 503 and b"worker" in reply.body:
-            faults = self._book.faults
-            owners = range(WORKERS) if request.owner is None else [request.owner]
-            failed = any(faults[owner] > request.moment for owner in owners)
-            right = failed or request.excused or self._limited or not request.caller.stays
+        if self.is_missing(reply):
+            right = self.may_be_missing(request) or not request.caller.stays
             self._book.check(right, f"{request.words}: no worker was gone, and {reply}")
             return False
         self._book.check(reply.status in statuses, f"{request.words}: unexpected {reply}")
         return reply.status == 200
+
+    def is_missing(self, reply: Reply) -> bool:
+        """A worker was gone."""
+        return reply.status == 503 and b"worker" in reply.body
+
+    def may_be_missing(self, request: Request) -> bool:
+        """Who is asked may have been gone."""
+        faults = self._book.faults
+        owners = range(WORKERS) if request.owner is None else [request.owner]
+        failed = any(faults[owner] > request.moment for owner in owners)
+        return failed or request.excused or self._limited
 
     # -- topics -------------------------------------------------------------------------------
 
