@@ -13,12 +13,19 @@ from tests.simulation.workers.sockets import End, Handle, System, Waiting
 from zbus.workers import visitors
 from zbus.workers.cluster import relay
 
-_HELLO: Final = b"a node's certificate\n"
+_HELLO: Final = b"a certificate"
+_LENGTH: Final = 2
+_RECORD_BYTES: Final = 16 << 10
+
+
+def _record(data: bytes) -> bytes:
+    """It is understood as a whole, like one of TLS."""
+    return len(data).to_bytes(_LENGTH) + data
 
 
 class PlainTls:
-    """`zbus.wire.tls.TlsStream`, without ciphers: nothing is said before both have shown who they
-    are."""
+    """`zbus.wire.tls.TlsStream` without ciphers: records, and nothing is said before both have
+    shown who they are."""
 
     ended = False
     principal = ""
@@ -28,7 +35,7 @@ class PlainTls:
         self.error = ""
         self.unsaid_bytes = 0
         self._is_client = client
-        self._outgoing = _HELLO if client else b""
+        self._outgoing = _record(_HELLO) if client else b""
         self._unsaid = b""
         self._incoming = b""
 
@@ -41,18 +48,26 @@ class PlainTls:
         return bool(self._outgoing) or bool(self._unsaid and self.established)
 
     def receive(self, data: bytes) -> bytes:
-        if self.established:
-            return data
-        self._incoming += data
-        if len(self._incoming) < len(_HELLO):
-            return b""
-        if not self._incoming.startswith(_HELLO):
+        came, found = self._incoming + data, b""
+        while len(came) >= _LENGTH and not self.error:
+            end = _LENGTH + int.from_bytes(came[:_LENGTH])
+            if len(came) < end:
+                break
+            record, came = came[_LENGTH:end], came[end:]
+            if self.established:
+                found += record
+            else:
+                self._shake(record)
+        self._incoming = came
+        return found
+
+    def _shake(self, record: bytes) -> None:
+        if record != _HELLO:
             self.error = "no certificate"
-            return b""
+            return
         self.established = True
         if not self._is_client:
-            self._outgoing = _HELLO
-        return self._incoming[len(_HELLO) :]
+            self._outgoing = _record(_HELLO)
 
     def encrypt(self, data: bytes) -> bytes:
         said, self._outgoing = self._outgoing, b""
@@ -61,7 +76,8 @@ class PlainTls:
             self.unsaid_bytes = len(self._unsaid)
             return said
         data, self._unsaid, self.unsaid_bytes = self._unsaid, b"", 0
-        return said + data
+        starts = range(0, len(data), _RECORD_BYTES)
+        return said + b"".join([_record(data[at : at + _RECORD_BYTES]) for at in starts])
 
     def close(self) -> bytes:
         return b""

@@ -99,7 +99,7 @@ class Node:
     """A worker, whether it runs or not, and what is there of it all the time."""
 
     def __init__(self, number: int, clock: VirtualClock, random: Random, system: System) -> None:
-        self.number = number
+        self.number = self.shard = number
         self.clock = clock
         self.random = random
         self.disk = Disk()
@@ -288,9 +288,10 @@ class Server:
     def left_over(self) -> list[str]:
         """What is there although all clients have left. A broker that has put something into topics
         of another worker keeps its connection to that."""
+        nodes = [node for node in self.nodes if node.process is not None]
         links = [
-            (node.number, other, link)
-            for node in self.nodes
+            (node.shard, other, link)
+            for node in nodes
             for other, link in enumerate(node.running.inner_puts._links)
         ]
         found = [f"{len(self.system.pipes)} sockets between workers"]
@@ -300,10 +301,10 @@ class Server:
             else []
         )
         found += [f"puts from {one} to {other}" for one, other, link in links if link.held_bytes]
-        for node in self.nodes:
-            process, number = node.running, node.number
+        for node in nodes:
+            process, number, shard = node.running, node.number, node.shard
             inner = sum(
-                (one == number) + (other == number) for one, other, link in links if link._upstream
+                (one == shard) + (other == shard) for one, other, link in links if link._upstream
             )
             memory = process.broker.memory_use()
             handles = [one for one in self.system.handles.values() if one.owner == number]
