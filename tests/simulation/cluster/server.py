@@ -43,7 +43,7 @@ START_MS: Final = 400
 
 _REMEMBER_MS: Final = 10_000
 _TURN_EVERY_MS: Final = 1_000
-_QUANTUM_MS: Final = 20
+_QUANTUM_MS: Final = 50
 """When nothing is asked, what happens within this time happens at its end."""
 _MESSAGE_BYTES: Final = 100 << 10
 _CLUSTER: Final = "worlds"

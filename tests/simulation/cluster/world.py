@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 
 from tests.simulation.cluster.server import MACHINES, SHARDS, ClusterServer, Member
+from tests.simulation.workers.book import LEASE_MS
 from tests.simulation.workers.caller import FORMS, Request
 from tests.simulation.workers.server import Node
 from tests.simulation.workers.work import Work
@@ -42,6 +43,8 @@ class ClusterWork(Work):
     """What clients ask. `troubled`: whether something may be refused that was asked at this
     moment."""
 
+    timeouts_ms = (0, 0, 10, 1_000, 4_000)
+    sizes = (0, 10, 10, 100, 700, 3_000, 9_000)
     troubled: Callable[[int], bool]
 
     def is_missing(self, reply: Reply) -> bool:
@@ -55,7 +58,7 @@ class ClusterSimulation(WorkersSimulation):
     """See the module."""
 
     dialect = "cluster"
-    stalled_ms = 25_000
+    stalled_ms = 6_000
     completed = 0.0
     server: ClusterServer
 
@@ -279,8 +282,9 @@ class ClusterSimulation(WorkersSimulation):
         self.server.nats.faults, usual = Faults.none(), self.server.nats.faults
         for machine in self.server.machines.values():
             machine.begin()
-        self._pass(SERVED_MS)
-        self._usual = usual
+        while len(self._newest) < SHARDS:
+            self._pass(500)
+            self.book.check(self.virtual_ms < SERVED_MS, "the shards have no owners")
         super().begin()
         self._set_faults(usual)
 
@@ -323,9 +327,16 @@ class ClusterSimulation(WorkersSimulation):
             self._serve_at(machine.name)
         self._settle_down()
         self._leave()
-        self._pass(20_000)
+        self._pass(LEASE_MS + 1_000)
         self._calm_ms = self.server.now_ms
         self._read_out()
+
+    def _check_left_over(self) -> None:
+        for pipe in self.server.system.pipes:
+            if pipe.silent:  # the system asks the other machine once a minute
+                pipe.cut()
+        self.server.settle()
+        super()._check_left_over()
 
     def _serve_at(self, name: str) -> None:
         """All shards, whoever has them."""

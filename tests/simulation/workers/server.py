@@ -255,7 +255,7 @@ class Server:
         """Whether there is something to do."""
         process = node.running
         loop = process.loop
-        asked = process.post.signalled or process.ready.wait(0, 1) or loop._is_due()
+        asked = process.post.signalled or process.ready.has_some() or loop._is_due()
         return bool(asked or loop.ready or loop._queue or loop._leaving) or process.works
 
     def next_due(self) -> int | None:

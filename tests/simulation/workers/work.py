@@ -21,13 +21,14 @@ AGAIN_MS: Final = 200_000
 """A key is remembered for longer than this."""
 
 _NAMES: Final = ("orders", "bills", "mail", "stock", "users", "logs", "{a}x", "{a}y", "jobs")
-_TIMEOUTS_MS: Final = (0, 0, 10, 1_000, 20_000)
-_SIZES: Final = (0, 10, 10, 100, 700, 3_000, 9_000, 30_000)
 
 
 class Work:
     """See the module. `unsettled` says of a worker whether it may be gone without that everybody
     has noticed."""
+
+    timeouts_ms: tuple[int, ...] = (0, 0, 10, 1_000, 20_000)
+    sizes: tuple[int, ...] = (0, 10, 10, 100, 700, 3_000, 9_000, 30_000)
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class Work:
     def _put(self, caller: Caller, topic: TopicBook | None = None) -> None:
         topic = topic or self._random.choice(self._book.topics)
         self._serial += 1
-        size = self._random.choice(_SIZES)
+        size = self._random.choice(self.sizes)
         sent = Sent(f"m{self._serial}" + "." * size, (caller.number, False))
         sent.began_ms = self._book.now_ms()
         if self._random.random() < 0.4:
@@ -213,7 +214,7 @@ class Work:
         random = self._random
         topic = random.choice(self._book.topics)
         group = random.choice(topic.groups)
-        timeout_ms = random.choice(_TIMEOUTS_MS)
+        timeout_ms = random.choice(self.timeouts_ms)
         headers |= {"consume_group": group.name, "timeout": str(timeout_ms)}
         credit = 1
         if caller.loose and "batch" not in headers and random.random() < 0.3:
@@ -303,7 +304,7 @@ class Work:
     def _call(self, caller: Caller) -> None:
         topic = self._random.choice(self._calls)
         if caller.loose and self._random.random() < 0.6:
-            timeout_ms = self._random.choice(_TIMEOUTS_MS)
+            timeout_ms = self._random.choice(self.timeouts_ms)
             headers = {"timeout": str(timeout_ms)}
             served = partial(self._served, caller)
             self._ask(caller, "consume", topic, headers, b"", served, wait_ms=timeout_ms)
