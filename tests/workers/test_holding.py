@@ -149,6 +149,22 @@ def test_a_client_that_waits_and_leaves() -> None:
     assert held.take().status == 204
 
 
+def test_a_client_that_leaves_before_the_owner_is_reached() -> None:
+    """Nothing is done for it any more, and nothing of it stays there."""
+    held = Held()
+    held.worker.wires.silent = True
+    held.worker.wires.down.clear()
+    held.worker.wires.refusing.add(1)
+    held.ask(put(THERE))
+    held.client.vanish()
+    held.forwarder.see_off(held.client._peers[0])
+    held.worker.wires.refusing.clear()
+    held.pass_time(1_000)
+    assert held.edges.workers[1].clients == []
+    held.client = held.connect()
+    assert held.take().status == 204
+
+
 def test_a_client_that_waits_and_sends_no_more() -> None:
     held = Held()
     held.ask(put(THERE))

@@ -280,7 +280,8 @@ class Visit:
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
-        if self._unsent and not upstream.is_connected and self._forwarder.hold(self):
+        may_wait = self._unsent and not (upstream.is_connected or self.peer.closed)
+        if may_wait and self._forwarder.hold(self):
             return
         self.give_up()
 
