@@ -102,6 +102,16 @@ def test_what_waits_for_too_long_is_refused() -> None:
     assert held.client.peer.held_bytes == 0
 
 
+def test_what_waits_is_refused_with_the_next_one_that_comes_too_late() -> None:
+    """The process has stood still, and reads its sockets before it looks at what waits."""
+    held = Held()
+    held.ask(put(THERE))
+    held.worker.lines.now_ms += HOLD_MS
+    held.ask(put(THERE), put(HERE))
+    assert held.statuses() == [503, 503, 200]
+    assert held.client.peer.held_bytes == 0
+
+
 @pytest.mark.parametrize("silent", [True, False])
 @pytest.mark.parametrize("waited", [True, False])
 def test_an_owner_that_cannot_be_reached_is_none(silent: bool, waited: bool) -> None:

@@ -241,10 +241,12 @@ class ClusterSimulation(WorkersSimulation):
 
     def _deafen(self) -> None:
         one, other = self.random.choices(MACHINES, k=2)
-        ms, _ = self._until(1_000, 3_000, 5_000)
+        others = self.random.choice(([other], MACHINES))
+        ms, _ = self._until(1_000, 4_000, 6_000)
         nats = self.server.nats
-        nats.deaf_until_ms[one, other] = nats.now_ms + ms
-        self._fault(ms, f"{other} does not hear {one} for {ms} ms")
+        for other in others:
+            nats.deaf_until_ms[one, other] = nats.now_ms + ms
+        self._fault(ms, f"{others} do not hear {one} for {ms} ms")
 
     def _elect(self) -> None:
         self.counts["elections"] += 1
