@@ -34,9 +34,9 @@ from zbus.testing.simulation.machine import Options
 from zbus.testing.world import Reply
 from zbus.workers.seats import NO_SHARD
 
-STEPS: Final = 120
+STEPS: Final = 100
 
-_PASSES_MS: Final = (0, 1, 5, 50, 50, 200, 500)
+_PASSES_MS: Final = (0, 1, 5, 50, 200, 500)
 
 
 class ClusterWork(Work):
@@ -59,6 +59,7 @@ class ClusterSimulation(WorkersSimulation):
 
     dialect = "cluster"
     stalled_ms = 6_000
+    asked = 0.6
     completed = 0.0
     server: ClusterServer
 
@@ -152,23 +153,23 @@ class ClusterSimulation(WorkersSimulation):
         self.server.clock.time_ms += self.random.choice(_PASSES_MS)
 
     def _happenings(self) -> dict[Callable[[], None], int]:
-        found = {self._wait: 6, self._slow: 10, self._settle_down: 1}
+        found = {self._wait: 15, self._slow: 4, self._settle_down: 1}
         if self._faulty:
             found |= {
                 self._kill: 10,
                 self._kill_machine: 4,
                 self._pause: 10,
-                self._cut: 5,
+                self._cut: 4,
                 self._partition: 6,
                 self._cut_off: 6,
-                self._deafen: 6,
+                self._deafen: 8,
                 self._elect: 8,
                 self._hamper: 10,
             }
         return found
 
     def _wait(self) -> None:
-        ms = self.random.choice((100, 500, 2_000))
+        ms = self.random.choice((500, 2_000, 4_000))
         self.say(f"{ms} ms pass")
         self._pass(ms)
 
@@ -242,7 +243,7 @@ class ClusterSimulation(WorkersSimulation):
     def _deafen(self) -> None:
         one, other = self.random.choices(MACHINES, k=2)
         others = self.random.choice(([other], MACHINES))
-        ms, _ = self._until(1_000, 4_000, 6_000)
+        ms, _ = self._until(1_000, 5_000, 8_000)
         nats = self.server.nats
         for other in others:
             nats.deaf_until_ms[one, other] = nats.now_ms + ms

@@ -47,6 +47,7 @@ class WorkersSimulation:
     dialect = "workers"  # as the command line has it
     stalled_ms = 60_000
     """Longer than anybody waits, and than it takes to notice one that takes nothing."""
+    asked = 0.85  # of all steps, those in which a client asks something
     completed = 0.15  # of what is asked, what concerns several workers
 
     def __init__(self, seed: int, steps: int = STEPS) -> None:
@@ -239,7 +240,7 @@ class WorkersSimulation:
             asking.append(caller)
         if len(self.followers) < 4 and random.random() < 0.02:
             self._follow()
-        if random.random() < 0.85:
+        if random.random() < self.asked:
             caller = random.choice(asking)
             for _ in range(random.choice((1, 1, 1, 2, 5, 12))):
                 completes = not self._limited and random.random() < self.completed
