@@ -8,7 +8,7 @@ from tests.limits import checked
 from tests.simulation.cluster.world import ClusterSimulation
 from tests.simulation.seeds import run_seed
 
-SEEDS = [*range(50), *checked(range(50, 200))]
+SEEDS = [*range(30), *checked(range(30, 200))]
 STEPS = 60
 
 

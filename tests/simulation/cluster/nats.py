@@ -47,8 +47,10 @@ class MachineClock:
 class Peer(Protocol):
     """A process, as its connection to the servers knows it."""
 
-    post: Mailbox
     paused_until_ms: int
+
+    @property
+    def post(self) -> Mailbox: ...
 
     @property
     def machine_name(self) -> str: ...

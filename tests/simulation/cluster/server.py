@@ -43,8 +43,6 @@ START_MS: Final = 400
 
 _REMEMBER_MS: Final = 10_000
 _TURN_EVERY_MS: Final = 1_000
-_QUANTUM_MS: Final = 50
-"""When nothing is asked, what happens within this time happens at its end."""
 _MESSAGE_BYTES: Final = 100 << 10
 _CLUSTER: Final = "worlds"
 
@@ -410,6 +408,8 @@ class ClusterServer(Server):
         faults: Faults,
     ) -> None:
         self.world = world
+        self.quantum_ms = 50
+        """When nothing is asked, what happens within this time happens at its end."""
         self._faults = faults
         self.links_max = links_max
         self.message_bytes_max = (64 << 10) + random.choice((1_000, _MESSAGE_BYTES, 1 << 20))
@@ -537,5 +537,5 @@ class ClusterServer(Server):
                 found.append(node.paused_until_ms)
             elif node.process is not None and (due := node.process.broker.next_due()) is not None:
                 found.append(due)
-        soon_ms = self.now_ms + _QUANTUM_MS
+        soon_ms = self.now_ms + self.quantum_ms
         return max(soon_ms, min([ms for ms in found if ms > self.now_ms], default=soon_ms))

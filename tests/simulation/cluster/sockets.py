@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from tests.simulation.workers.sockets import End, Handle, System, Waiting
+from zbus.wire.tls import TlsStream
 from zbus.workers import visitors
 from zbus.workers.cluster import relay
 
@@ -145,7 +146,6 @@ class ClusterSystem(System):
 
     @contextmanager
     def run(self, worker: int) -> Iterator[None]:
-        known = relay.TlsStream
         places: tuple[Any, ...] = (relay, visitors)
         for module in places:
             module.TlsStream = PlainTls
@@ -154,4 +154,4 @@ class ClusterSystem(System):
                 yield
         finally:
             for module in places:
-                module.TlsStream = known
+                module.TlsStream = TlsStream

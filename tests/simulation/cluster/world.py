@@ -97,7 +97,7 @@ class ClusterSimulation(WorkersSimulation):
             self.book.check(member.epoch >= newest, text)
 
     def gave_up(self, node: Node) -> None:
-        assert isinstance(node, Member)
+        self.counts["ended by themselves"] += 1
 
     def _check(self) -> None:
         super()._check()
@@ -141,9 +141,6 @@ class ClusterSimulation(WorkersSimulation):
 
     def _broke_since(self, owner: int, moment: int) -> bool:
         return self._unrest > moment
-
-    def _check_brokers(self) -> None:
-        super()._check_brokers()
 
     # -- actions ------------------------------------------------------------------------------
 
@@ -325,6 +322,7 @@ class ClusterSimulation(WorkersSimulation):
         self._set_faults(Faults.none())
         self._heal()
         self._pass(SERVED_MS)
+        self.server.quantum_ms = 100
         self._calm_ms = self.server.now_ms
         for machine in self.server.live:
             self._serve_at(machine.name)
