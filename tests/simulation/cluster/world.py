@@ -78,6 +78,9 @@ class ClusterSimulation(WorkersSimulation):
 
     def _make_work(self) -> Work:
         work = ClusterWork(self.random, self.book, self.say, self._unsettled, False)
+        for topic in self.book.topics:
+            for group in topic.groups:
+                group.lasting = group.dies  # a delivery that counts is stored first
         work.troubled = lambda moment: self._unrest > moment
         return work
 
