@@ -21,7 +21,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
-  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
+  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-cluster simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
   stock-clients stock-python upgrade clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
@@ -199,6 +199,9 @@ simulate-semq: $(VENV)/test.stamp ## Run endpoints and platform of SEMQ in SEEDS
 simulate-workers: $(VENV)/test.stamp ## Run a server of three workers in SEEDS=10000 simulated worlds
 	$(BIN)/python -m tests.simulation --dialect workers --seeds $(SEEDS) $(ARGS)
 
+simulate-cluster: $(VENV)/test.stamp ## Run three machines that share out shards in SEEDS=10000 simulated worlds
+	$(BIN)/python -m tests.simulation --dialect cluster --seeds $(SEEDS) $(ARGS)
+
 stock-clients: $(VENV)/test.stamp ## Bring the original's own clients, and run them against brokers
 	tests/process/stock/set_up.sh $(VENV)/stock
 	$(BIN)/python -m pytest tests/process/test_stock_clients.py $(ARGS)
@@ -217,7 +220,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, check-workers, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, simulate-cluster, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, check-workers, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
 	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -225,6 +228,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) simulate
 	$(MAKE) simulate-semq
 	$(MAKE) simulate-workers
+	$(MAKE) simulate-cluster
 	$(MAKE) disk-full
 	$(MAKE) crash
 	$(MAKE) crash-changes

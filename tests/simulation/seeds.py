@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from typing import Final, NamedTuple
 
+from tests.simulation.cluster.world import STEPS as CLUSTER_STEPS
+from tests.simulation.cluster.world import ClusterSimulation
 from tests.simulation.model import Violation
 from tests.simulation.semq import STEPS as SEMQ_STEPS
 from tests.simulation.semq import SemqSimulation
@@ -21,6 +23,7 @@ WORLDS: Final[dict[str, tuple[type[Simulation | SemqSimulation | WorkersSimulati
     "all": (Simulation, STEPS),
     "semq": (SemqSimulation, SEMQ_STEPS),
     "semq-wide": (WideSemqSimulation, SEMQ_STEPS),
+    "cluster": (ClusterSimulation, CLUSTER_STEPS),
     "workers": (WorkersSimulation, WORKERS_STEPS),
 }
 """What is simulated, and how many steps there are of each seed. SEMQ has endpoints that are real,

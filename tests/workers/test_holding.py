@@ -102,6 +102,16 @@ def test_what_waits_for_too_long_is_refused() -> None:
     assert held.client.peer.held_bytes == 0
 
 
+def test_what_waits_is_refused_with_the_next_one_that_comes_too_late() -> None:
+    """The process has stood still, and reads its sockets before it looks at what waits."""
+    held = Held()
+    held.ask(put(THERE))
+    held.worker.lines.now_ms += HOLD_MS
+    held.ask(put(THERE), put(HERE))
+    assert held.statuses() == [503, 503, 200]
+    assert held.client.peer.held_bytes == 0
+
+
 @pytest.mark.parametrize("silent", [True, False])
 @pytest.mark.parametrize("waited", [True, False])
 def test_an_owner_that_cannot_be_reached_is_none(silent: bool, waited: bool) -> None:
@@ -162,6 +172,22 @@ def test_a_client_that_waits_and_leaves() -> None:
     held.client.vanish()
     held.forwarder.see_off(held.client._peers[0])
     held.find()
+    held.client = held.connect()
+    assert held.take().status == 204
+
+
+def test_a_client_that_leaves_before_the_owner_is_reached() -> None:
+    """Nothing is done for it any more, and nothing of it stays there."""
+    held = Held()
+    held.worker.wires.silent = True
+    held.worker.wires.down.clear()
+    held.worker.wires.refusing.add(1)
+    held.ask(put(THERE))
+    held.client.vanish()
+    held.forwarder.see_off(held.client._peers[0])
+    held.worker.wires.refusing.clear()
+    held.pass_time(1_000)
+    assert held.edges.workers[1].clients == []
     held.client = held.connect()
     assert held.take().status == 204
 

@@ -153,16 +153,12 @@ class Visit:
     def ask(self, data: bytes, reply: Asking | None = None) -> None:
         """Pass a request on. Without a reply there may be none, or many."""
         upstream = self._upstream
-        if upstream is None and not self._forwarder.hold(self):
-            self._forwarder.forget(self)
-            if reply is None:
-                self._end_client()
-            else:
-                reply.send(_gone(reply.id))
-            return
         if reply is not None:
             replies = self._open if reply.ordered else self._by_id.setdefault(reply.id, deque())
             replies.append(reply)
+        if upstream is None and not self._forwarder.hold(self):
+            self.give_up()  # others may wait, and nobody has looked after them
+            return
         if upstream is None:
             self._unsent.append(data)
             self._hold_back(data)
@@ -280,7 +276,8 @@ class Visit:
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
-        if self._unsent and not upstream.is_connected and self._forwarder.hold(self):
+        may_wait = self._unsent and not (upstream.is_connected or self.peer.closed)
+        if may_wait and self._forwarder.hold(self):
             return
         self.give_up()
 

@@ -49,6 +49,7 @@ class GroupBook:
         self.name = name
         self.front = front
         self.dies = dies
+        self.lasting = False  # leases are stored before anybody has the message
         self.acking: set[Place] = set()
         self.acked: dict[Place, int] = {}  # by the moment at which it was known
         self.hands: dict[Place, Hand] = {}
@@ -92,7 +93,8 @@ class Book:
         self.faults[worker] = self.next()
         for topic in self.topics:
             for group in topic.groups:
-                if group.front or (died and topic.owner == worker):
+                forgotten = died and topic.owner == worker and not group.lasting
+                if group.front or forgotten:
                     group.hands.clear()
 
     # -- what clients are told ----------------------------------------------------------------

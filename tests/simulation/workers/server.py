@@ -25,12 +25,12 @@ from zbus.testing.simulation.machine import EPOCH_MS, Options, Process, VirtualC
 from zbus.testing.simulation.network import Connection
 from zbus.workers.forwarding import Forwarder
 from zbus.workers.inner_puts import InnerPuts
-from zbus.workers.routes import LocalRoutes
+from zbus.workers.routes import LocalRoutes, Routes
 from zbus.workers.seats import Seat, Shared
 from zbus.workers.server import open_sockets
 
 WORKERS: Final = 3
-_ADDRESS: Final = Address("tcp", "10.0.0.1", 15_555)
+ADDRESS: Final = Address("tcp", "10.0.0.1", 15_555)
 _TURNS_MAX: Final = 20_000
 
 
@@ -47,11 +47,9 @@ class WorkerProcess(Process):
 
     def _open(self) -> None:
         node, shared, options = self._node, self._shared, self._options
-        for sock in (node.door, node.relay, node.given):
-            self.ready.listen(sock)
         loop, assembly = self.loop, self._assembly
         serial = itertools.count(1)
-        maker = b"%0*x" % (MAKER_DIGITS, node.number)
+        maker = self._maker()
 
         def session_id() -> bytes:
             return b"%b-%d-%027d" % (maker, node.starts, next(serial))
@@ -62,14 +60,26 @@ class WorkerProcess(Process):
             loop.links,
             self._links_max,
         )
-        sockets: Any = (node.relay, node.given)  # all of a socket that is used
-        seat = Seat(node.number, (), *sockets)
-        routes = LocalRoutes(shared.paths)
+        seat, routes = self._seat(), self._routes()
         open_sockets(assembly, loop, shared, seat, routes, session_id, self.limits, self.visitors)
         door: Any = node.door
-        listening = Listening.inherited(_ADDRESS, door)
+        self.ready.listen(door)
+        listening = Listening.inherited(ADDRESS, door)
         self.listener = Listener(listening, assembly, loop, self.limits, session_id)
         loop.open_acceptor(self.listener, door)
+
+    def _maker(self) -> bytes:
+        """How the ids of its sessions begin."""
+        return b"%0*x" % (MAKER_DIGITS, self._node.number)
+
+    def _seat(self) -> Seat:
+        sockets: Any = (self._node.relay, self._node.given)  # all of a socket that is used
+        for sock in sockets:
+            self.ready.listen(sock)
+        return Seat(self._node.number, (), *sockets)
+
+    def _routes(self) -> Routes:
+        return LocalRoutes(self._shared.paths)
 
     def _upkeep(self) -> None:
         super()._upkeep()
@@ -89,7 +99,7 @@ class Node:
     """A worker, whether it runs or not, and what is there of it all the time."""
 
     def __init__(self, number: int, clock: VirtualClock, random: Random, system: System) -> None:
-        self.number = number
+        self.number = self.shard = number
         self.clock = clock
         self.random = random
         self.disk = Disk()
@@ -120,17 +130,26 @@ class Server:
         self.random = random
         self.options = options
         self.clock = VirtualClock(EPOCH_MS)
-        self.system = system = System()
+        self.system = self._make_system()
         self.ended = ended
         self._links_max = links_max
-        self.nodes = [Node(number, self.clock, random, system) for number in range(WORKERS)]
+        self._connected = 0
+        self.nodes: list[Node] = []
+        self._furnish()
+
+    def _furnish(self) -> None:
+        """All workers, and what they share."""
+        system = self.system
+        self.nodes = [Node(number, self.clock, self.random, system) for number in range(WORKERS)]
         paths = [f"/run/asked-{node.number}" for node in self.nodes]
         taker_paths = [f"/run/given-{node.number}" for node in self.nodes]
         system.listening = {paths[node.number]: node.relay for node in self.nodes}
         system.inboxes = {taker_paths[node.number]: node.given for node in self.nodes}
         reserves = SharedReserves.make(WORKERS)
-        self._shared = Shared([_ADDRESS], paths, taker_paths, b"secret", reserves)
-        self._connected = 0
+        self._shared = Shared([ADDRESS], paths, taker_paths, b"secret", reserves)
+
+    def _make_system(self) -> System:
+        return System()
 
     @property
     def now_ms(self) -> int:
@@ -189,6 +208,13 @@ class Server:
         (node or self.random.choice(self.nodes)).door.waiting.append(inner)
         return Connection(inner, f"connection {self._connected}")
 
+    def go_on(self, node: Node) -> None:
+        """Some of what it asked of its disk is done, then it has a turn."""
+        for worker in node.running.workers:
+            if worker.jobs and self.random.random() < 0.6:
+                worker.run(self.random.randint(1, len(worker.jobs)))
+        self.turn(node)
+
     def turn(self, node: Node) -> None:
         """One turn of a worker. If its journal failed in it, it has ended."""
         process = node.running
@@ -229,7 +255,7 @@ class Server:
         """Whether there is something to do."""
         process = node.running
         loop = process.loop
-        asked = process.post.signalled or process.ready.wait(0, 1) or loop._is_due()
+        asked = process.post.signalled or process.ready.has_some() or loop._is_due()
         return bool(asked or loop.ready or loop._queue or loop._leaving) or process.works
 
     def next_due(self) -> int | None:
@@ -262,9 +288,10 @@ class Server:
     def left_over(self) -> list[str]:
         """What is there although all clients have left. A broker that has put something into topics
         of another worker keeps its connection to that."""
+        nodes = [node for node in self.nodes if node.process is not None]
         links = [
-            (node.number, other, link)
-            for node in self.nodes
+            (node.shard, other, link)
+            for node in nodes
             for other, link in enumerate(node.running.inner_puts._links)
         ]
         found = [f"{len(self.system.pipes)} sockets between workers"]
@@ -274,10 +301,10 @@ class Server:
             else []
         )
         found += [f"puts from {one} to {other}" for one, other, link in links if link.held_bytes]
-        for node in self.nodes:
-            process, number = node.running, node.number
+        for node in nodes:
+            process, number, shard = node.running, node.number, node.shard
             inner = sum(
-                (one == number) + (other == number) for one, other, link in links if link._upstream
+                (one == shard) + (other == shard) for one, other, link in links if link._upstream
             )
             memory = process.broker.memory_use()
             handles = [one for one in self.system.handles.values() if one.owner == number]

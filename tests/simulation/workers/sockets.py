@@ -80,11 +80,13 @@ class Pipe:
         self.target = target
         self.ends = one, other
         self.slow_until_ms = 0
+        self.machines: tuple[str, str] = ("", "")  # where the two ends are
+        self.silent = False  # one of them is not there any more, and the other is not told
 
     def move(self, bytes_max: int) -> bool:
         """So many bytes arrive, at most; whether anything did."""
         moved = False
-        for source in self.ends:
+        for source in () if self.silent else self.ends:
             target = source.peer
             if not source.begun:  # the first word is small, and comes in one piece
                 bytes_max = max(bytes_max, source.outbound.find(b"\n") + 1)
@@ -104,6 +106,7 @@ class Pipe:
 
     def cut(self) -> None:
         """It breaks, and what was on its way is lost."""
+        self.silent = False
         for end in self.ends:
             end.broken = True
             end.inbound.clear()
@@ -137,7 +140,9 @@ class Handle:
         return bytes(self.inner.recv(count))
 
     def send(self, data: bytes) -> int:
-        return int(self.inner.send(data))
+        sent = int(self.inner.send(data))
+        self.system.sent_bytes += sent
+        return sent
 
     def setblocking(self, flag: bool) -> None:
         assert not flag
@@ -173,7 +178,10 @@ class Handle:
     def sendmsg(self, data: Sequence[bytes], rights: Rights, flags: int, path: str) -> None:
         """A datagram with descriptors."""
         given = [self.system.handles[file].inner for _, _, files in rights for file in files]
-        self.system.inboxes[path].put(b"".join(data), given)
+        inbox = self.system.inboxes.get(path)
+        if inbox is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody takes connections there")
+        inbox.put(b"".join(data), given)
 
 
 class Waiting:
@@ -239,6 +247,8 @@ class System:
     """All of them. While a worker runs it takes the place of the module `socket` for what workers
     do with each other."""
 
+    modules: tuple[Any, ...] = (upstream, handing_over)
+
     def __init__(self) -> None:
         self.running = -1  # the worker that has its turn
         self.handles: dict[int, Handle] = {}
@@ -246,6 +256,7 @@ class System:
         self.inboxes: dict[str, Inbox] = {}
         self.pipes: list[Pipe] = []
         self.refusing = False  # the other worker has too many that wait
+        self.sent_bytes = 0  # by all processes
         self._numbers = 0
 
     def next_number(self) -> int:
@@ -264,8 +275,10 @@ class System:
     def open_pipe(self, path: str) -> End:
         if self.refusing:
             raise BlockingIOError(errno.EAGAIN, "too many wait to be accepted")
+        listening = self.listening.get(path)
+        if listening is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
         one, other = End(self.next_number()), End(self.next_number())
-        listening = self.listening[path]
         self.pipes.append(Pipe(one, other, listening.worker))
         listening.waiting.append(other)
         return one
@@ -281,13 +294,12 @@ class System:
     @contextmanager
     def run(self, worker: int) -> Iterator[None]:
         """This worker does something."""
-        modules: tuple[Any, ...] = (upstream, handing_over)
         self.running = worker
-        for module in modules:
+        for module in self.modules:
             module.socket = self
         try:
             yield
         finally:
             self.running = -1
-            for module in modules:
+            for module in self.modules:
                 module.socket = socket

@@ -21,13 +21,14 @@ AGAIN_MS: Final = 200_000
 """A key is remembered for longer than this."""
 
 _NAMES: Final = ("orders", "bills", "mail", "stock", "users", "logs", "{a}x", "{a}y", "jobs")
-_TIMEOUTS_MS: Final = (0, 0, 10, 1_000, 20_000)
-_SIZES: Final = (0, 10, 10, 100, 700, 3_000, 9_000, 30_000)
 
 
 class Work:
     """See the module. `unsettled` says of a worker whether it may be gone without that everybody
     has noticed."""
+
+    timeouts_ms: tuple[int, ...] = (0, 0, 10, 1_000, 20_000)
+    sizes: tuple[int, ...] = (0, 10, 10, 100, 700, 3_000, 9_000, 30_000)
 
     def __init__(
         self,
@@ -98,15 +99,23 @@ class Work:
     def expect(self, request: Request, reply: Reply, *statuses: int) -> bool:
         """Whether it is a good one. A worker may have been gone only where one was."""
         self._say(f"{request.words}: {reply.status} {reply.headers.get('offset', '')}")
-        if reply.status == 503 and b"worker" in reply.body:
-            faults = self._book.faults
-            owners = range(WORKERS) if request.owner is None else [request.owner]
-            failed = any(faults[owner] > request.moment for owner in owners)
-            right = failed or request.excused or self._limited or not request.caller.stays
+        if self.is_missing(reply):
+            right = self.may_be_missing(request) or not request.caller.stays
             self._book.check(right, f"{request.words}: no worker was gone, and {reply}")
             return False
         self._book.check(reply.status in statuses, f"{request.words}: unexpected {reply}")
         return reply.status == 200
+
+    def is_missing(self, reply: Reply) -> bool:
+        """A worker was gone."""
+        return reply.status == 503 and b"worker" in reply.body
+
+    def may_be_missing(self, request: Request) -> bool:
+        """Who is asked may have been gone."""
+        faults = self._book.faults
+        owners = range(WORKERS) if request.owner is None else [request.owner]
+        failed = any(faults[owner] > request.moment for owner in owners)
+        return failed or request.excused or self._limited
 
     # -- topics -------------------------------------------------------------------------------
 
@@ -160,7 +169,7 @@ class Work:
     def _put(self, caller: Caller, topic: TopicBook | None = None) -> None:
         topic = topic or self._random.choice(self._book.topics)
         self._serial += 1
-        size = self._random.choice(_SIZES)
+        size = self._random.choice(self.sizes)
         sent = Sent(f"m{self._serial}" + "." * size, (caller.number, False))
         sent.began_ms = self._book.now_ms()
         if self._random.random() < 0.4:
@@ -205,7 +214,7 @@ class Work:
         random = self._random
         topic = random.choice(self._book.topics)
         group = random.choice(topic.groups)
-        timeout_ms = random.choice(_TIMEOUTS_MS)
+        timeout_ms = random.choice(self.timeouts_ms)
         headers |= {"consume_group": group.name, "timeout": str(timeout_ms)}
         credit = 1
         if caller.loose and "batch" not in headers and random.random() < 0.3:
@@ -295,7 +304,7 @@ class Work:
     def _call(self, caller: Caller) -> None:
         topic = self._random.choice(self._calls)
         if caller.loose and self._random.random() < 0.6:
-            timeout_ms = self._random.choice(_TIMEOUTS_MS)
+            timeout_ms = self._random.choice(self.timeouts_ms)
             headers = {"timeout": str(timeout_ms)}
             served = partial(self._served, caller)
             self._ask(caller, "consume", topic, headers, b"", served, wait_ms=timeout_ms)

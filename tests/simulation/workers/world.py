@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -28,6 +29,7 @@ from tests.simulation.workers.server import Node, Server, small
 from tests.simulation.workers.sockets import Pipe, Plain
 from tests.simulation.workers.work import Work
 from tests.wire.websocket_frames import close
+from zbus.testing.simulation.machine import Options
 from zbus.testing.simulation.network import ROOM_BYTES, Connection
 from zbus.workers import forwarding
 
@@ -38,18 +40,21 @@ CHECKED_EVERY: Final = 50
 SERVED_MS: Final = 10_000
 """After the last fault all shards serve again within this time."""
 
-_STALLED_MS: Final = 60_000
-"""Longer than anybody waits, and than it takes to notice one that takes nothing."""
-
 
 class WorkersSimulation:
     """See the module. `run` raises Violation, with what is needed to see it again."""
+
+    dialect = "workers"  # as the command line has it
+    stalled_ms = 60_000
+    """Longer than anybody waits, and than it takes to notice one that takes nothing."""
+    asked = 0.85  # of all steps, those in which a client asks something
+    completed = 0.15  # of what is asked, what concerns several workers
 
     def __init__(self, seed: int, steps: int = STEPS) -> None:
         self.seed = seed
         self.steps = steps
         self.step_number = 0
-        self.random = random = Random(f"workers {seed}")
+        self.random = random = Random(f"{self.dialect} {seed}")
         self.counts: Counter[str] = Counter()
         self.trace: list[str] = []
         self._digest = hashlib.sha256()
@@ -59,9 +64,9 @@ class WorkersSimulation:
         self._limited = self._limited or options.connections_per_address_max > 0
         self._row = random.choice((2, 5, 20, forwarding.ROW))
         self._faulty = random.random() < 0.8  # else nothing ends, and nothing is cut
-        self.server = Server(random, options, links_max, self._failed)
+        self.server = self._make_server(options, links_max)
         self.book = Book(lambda: self.server.now_ms)
-        self.work = Work(random, self.book, self.say, self._unsettled, self._limited)
+        self.work = self._make_work()
         self.completing = Completing(
             random, self.work, self.book, self._answer, self.server.advance
         )
@@ -70,6 +75,12 @@ class WorkersSimulation:
         self._faulted: list[tuple[int, Pipe]] = []  # whoever used it may not know yet
         self._connected = 0
         self._begin_ms = self.server.now_ms
+
+    def _make_server(self, options: Options, links_max: int) -> Server:
+        return Server(self.random, options, links_max, self._failed)
+
+    def _make_work(self) -> Work:
+        return Work(self.random, self.book, self.say, self._unsettled, self._limited)
 
     # -- telling ------------------------------------------------------------------------------
 
@@ -112,7 +123,7 @@ class WorkersSimulation:
 
     def _report(self, error: Exception) -> str:
         what = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
-        again = f"--dialect workers --seed {self.seed} --steps {self.steps}"
+        again = f"--dialect {self.dialect} --seed {self.seed} --steps {self.steps}"
         first = f"seed {self.seed}, step {self.step_number}: {what}"
         lines = self.trace[-TRACE_LINES:]
         return "\n".join([first, *lines, f"again: python -m tests.simulation {again}"])
@@ -155,10 +166,7 @@ class WorkersSimulation:
         for node in random.sample(server.nodes, len(server.nodes)):
             if not node.runs or random.random() < 0.2:
                 continue
-            for worker in node.running.workers:
-                if worker.jobs and random.random() < 0.6:
-                    worker.run(random.randint(1, len(worker.jobs)))
-            server.turn(node)
+            server.go_on(node)
         if random.random() < 0.7:
             server.clock.time_ms += random.choice((0, 0, 1, 5, 50))
 
@@ -190,7 +198,7 @@ class WorkersSimulation:
     def _follow_again(self, follower: Follower) -> None:
         """Its connection is over, and it goes on over another one."""
         follower.move(self.random, everything=True)
-        failed = self.book.faults[follower.topic.owner] > follower.asked or self._limited
+        failed = self._broke_since(follower.topic.owner, follower.asked) or self._limited
         right = failed or follower.killed or follower.slow or follower.excused
         self.book.check(right, f"{follower.name} was disconnected")
         if follower.refusals and self._limited:
@@ -202,13 +210,18 @@ class WorkersSimulation:
     def _excused(self, request: Request) -> bool:
         """Its worker may have ended before it answered. Who knows answers by id alone is sent away
         when any worker ends that it has used."""
-        faults, moment = self.book.faults, request.moment
+        moment = request.moment
         owners = [*range(len(self.server.nodes))]
         if request.caller.loose:
             moment = request.caller.began
         elif request.owner is not None:
             owners = [request.owner]
-        return any(faults[one] > moment for one in owners) or request.excused or self._limited
+        broke = any(self._broke_since(one, moment) for one in owners)
+        return broke or request.excused or self._limited
+
+    def _broke_since(self, owner: int, moment: int) -> bool:
+        """Something of this worker has."""
+        return self.book.faults[owner] > moment
 
     def _unsettled(self, owner: int | None) -> bool:
         """Something of this worker, or of any, broke, and who used it may not know yet."""
@@ -227,36 +240,33 @@ class WorkersSimulation:
             asking.append(caller)
         if len(self.followers) < 4 and random.random() < 0.02:
             self._follow()
-        if random.random() < 0.85:
+        if random.random() < self.asked:
             caller = random.choice(asking)
             for _ in range(random.choice((1, 1, 1, 2, 5, 12))):
-                completes = not self._limited and random.random() < 0.15
+                completes = not self._limited and random.random() < self.completed
                 (self.completing if completes else self.work).ask(caller)
             return
-        actions = {
-            self._stall: 8,
-            self._hang_up: 3,
-            self._reset: 6,
-            self._wait: 12,
-            self._pause: 8,
-            self._slow: 10,
-            self._settle_down: 4,
-        }
-        if self._faulty:
-            actions |= {self._kill: 8, self._cut_power: 2, self._cut: 5, self._refuse: 3}
+        actions = {self._stall: 8, self._hang_up: 3, self._reset: 6, **self._happenings()}
         random.choices([*actions], [*actions.values()])[0]()
 
-    def _connect(self, form: str, room_bytes: int = 0) -> Caller:
-        connection = self._connection(room_bytes)
+    def _happenings(self) -> dict[Callable[[], None], int]:
+        """What else may happen, and how often that is."""
+        found = {self._wait: 12, self._pause: 8, self._slow: 10, self._settle_down: 4}
+        if self._faulty:
+            found |= {self._kill: 8, self._cut_power: 2, self._cut: 5, self._refuse: 3}
+        return found
+
+    def _connect(self, form: str, room_bytes: int = 0, node: Node | None = None) -> Caller:
+        connection = self._connection(room_bytes, node)
         caller = Caller(connection, self._connected, form, self.book)
         self.callers.append(caller)
         self.say(f"{caller.name} connects")
         return caller
 
-    def _connection(self, room_bytes: int = 0) -> Connection:
+    def _connection(self, room_bytes: int = 0, node: Node | None = None) -> Connection:
         self._connected += 1
         usual = self.random.choice((500, 5_000, ROOM_BYTES, ROOM_BYTES))
-        return self.server.connect(room_bytes or usual)
+        return self.server.connect(room_bytes or usual, node)
 
     def _follow(self) -> None:
         topic, other = self.random.choices(self.book.topics, k=2)
@@ -398,7 +408,7 @@ class WorkersSimulation:
         while True:
             before = self._replies()
             self._deliver_all()
-            self.server.advance(_STALLED_MS)
+            self.server.advance(self.stalled_ms)
             self._deliver_all()
             overdue = [
                 request
@@ -463,12 +473,15 @@ class WorkersSimulation:
             self._ask_all_over()
         self._leave()
         self.server.advance(SERVED_MS)
-        self.book.check(not (left := self.server.left_over()), f"left over: {left}")
+        self._check_left_over()
         self.server.advance(2 * LEASE_MS)
         if not self._limited:
             self.completing.judge(self._connect("ids", 1 << 24))
             self._leave()
         self._read_out()
+
+    def _check_left_over(self) -> None:
+        self.book.check(not (found := self.server.left_over()), f"left over: {found}")
 
     def _serve_first(self) -> None:
         """Ten seconds after the last fault all is served."""
@@ -496,7 +509,7 @@ class WorkersSimulation:
             self.book.drained(topic, group, came)
             self.counts["acks"] += len(group.acked)
         self._leave()
-        self.book.check(not (found := self.server.left_over()), f"left over: {found}")
+        self._check_left_over()
         self.say(f"the end: {sorted(self.counts.items())}")
 
     def _read(self, caller: Caller, topic: TopicBook) -> dict[Place, str]:

@@ -47,7 +47,8 @@ class Faults:
     behind: float = 0.2  # a replica that lacks the newest messages answers
     damaged: float = 0.02  # a replica answers, and a bit of what it has is wrong
     late_ms: int = 5_000  # how much later a copy may arrive
-    slow_ms: int = 0  # how long each append takes
+    slow_ms: int = 3  # a request, and its answer, takes less than this
+    append_ms: int = 0  # how much longer each append takes
 
     @classmethod
     def none(cls) -> Faults:
@@ -92,6 +93,10 @@ class SimulatedCluster:
 
     def after(self, ms: int, call: Callable[[], object]) -> None:
         self._events.append((self.now_ms + ms, call))
+
+    def delay(self) -> int:
+        """How long something takes."""
+        return self.random.randrange(self.faults.slow_ms)
 
     def happens(self, part: float) -> bool:
         return self.random.random() < part
@@ -162,7 +167,7 @@ class SimulatedStream:
             cluster.after(late_ms, partial(cluster.store, messages, last))
             self._answer(partial(done, unknown))
         else:
-            cluster.after(faults.slow_ms + cluster.random.randrange(3), arrive)
+            cluster.after(faults.append_ms + cluster.delay(), arrive)
 
     def state(self, done: Callable[[StreamState | Unreachable], None]) -> None:
         def ask() -> None:
@@ -244,7 +249,7 @@ class SimulatedStream:
         self._closed = True
 
     def _answer(self, call: Callable[[], None]) -> None:
-        self._cluster.after(self._cluster.random.randrange(3), partial(self._call, call))
+        self._cluster.after(self._cluster.delay(), partial(self._call, call))
 
     def _call(self, call: Callable[[], None]) -> None:
         if not self._closed:

@@ -429,7 +429,7 @@ def test_an_owner_that_is_never_certain_because_all_is_slow_gives_up() -> None:
     bench = ClusterBench(6, Faults.none())
     owner = Broker(bench, [])
     owner.open()
-    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, slow_ms=CERTAIN_MS + 1_000)
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, append_ms=CERTAIN_MS + 1_000)
     bench.run_for(2 * CERTAIN_MS)
     assert not owner.journal.is_certain
     assert not owner.journal.is_late
@@ -445,7 +445,7 @@ def test_reading_ends_while_more_is_put_all_the_time() -> None:
     owner.open()
     owner.put(b"first")
     owner.wait_for(1)
-    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, slow_ms=500)
+    bench.cluster.faults = Faults(0, 0, 0, 0, 0, 0, append_ms=500)
     answers: list[bytes | JournalError] = []
     for number in range(40):
         owner.put(b"%d" % number)

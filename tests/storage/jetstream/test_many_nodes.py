@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.storage.jetstream.cluster import Faults
-from tests.storage.jetstream.test_standby import CLUSTER, Bus, World
+from tests.storage.jetstream.servers import Bus
+from tests.storage.jetstream.test_standby import CLUSTER, World
 from zbus.storage.jetstream.settings import Cluster
 from zbus.storage.jetstream.standby import BEAT_MS, GONE_MS, LOOK_MS, Membership, Standby
 
@@ -70,7 +71,7 @@ def test_heartbeats_grow_with_the_square(workers: int) -> None:
     assert heard == pytest.approx(published * listeners, rel=0.02)  # some are under way
     looks = large.nodes * LOOK_S * 1_000 // LOOK_MS
     assert calls[Standby._is_turn.__qualname__] == pytest.approx(looks * large.shards, rel=0.1)
-    assert sum(calls.values()) < 4 * heard + 14 * looks * large.shards
+    assert sum(calls.values()) < 6 * heard + 14 * looks * large.shards
 
 
 def test_a_lost_node_costs_its_shards_and_no_more() -> None:

@@ -16,7 +16,7 @@ from typing import cast
 import attrs
 
 from zbus.config import Config
-from zbus.core.api import Broker, recover
+from zbus.core.api import Broker, Topic, recover
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.dialects.zbus.settings import ZbusSettings
@@ -108,17 +108,8 @@ class Process:
         self.workers: list[Worker] = []
         self._name = name
         self.post = Post()
-        self.files = LocalJournal(
-            DATA_DIR,
-            self.post.post,
-            self._fail,
-            disk,
-            reserve_bytes=options.reserve_bytes,
-            worker=self._worker,
-        )
-        topics, time_ms = recover(self.files)
-        self.late = LateJournal(self.post.post, self.files) if options.late else None
-        self.journal: Journal = self.late or self.files
+        self.late: LateJournal | None = None
+        topics, time_ms = self._recover(disk, options)
         clock.time_ms = max(clock.time_ms, time_ms)
         serial = itertools.count(1)
         self.broker = make_broker(
@@ -146,11 +137,27 @@ class Process:
         self._open()
         restore(self.broker, topics, clock.time_ms)
 
+    def _recover(self, disk: Disk, options: Options) -> tuple[list[Topic], int]:
+        """Open the journal: all topics, and the latest time that they know of."""
+        self.files = LocalJournal(
+            DATA_DIR,
+            self.post.post,
+            self._fail,
+            disk,
+            reserve_bytes=options.reserve_bytes,
+            worker=self._worker,
+        )
+        found = recover(self.files)
+        if options.late:
+            self.late = LateJournal(self.post.post, self.files)
+        self.journal: Journal = self.late or self.files
+        return found
+
     def _open(self) -> None:
         """Make more ways into it, before it has its topics."""
 
     def _upkeep(self) -> None:
-        self.files.upkeep(self.clock.time_ms)
+        self.journal.upkeep(self.clock.time_ms)
 
     def work(self) -> None:
         """All that was asked of the disk is done."""

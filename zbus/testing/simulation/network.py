@@ -115,6 +115,10 @@ class Ready(Readiness):
         self.shuffle(found)
         return found[:events_max]
 
+    def has_some(self) -> bool:
+        """Whether any has something."""
+        return any([sock.ready() & events for sock, _, events in self._watched.values()])
+
     def close(self) -> None:
         self._watched.clear()
 

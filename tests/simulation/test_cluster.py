@@ -1,0 +1,24 @@
+"""Worlds of a cluster: what one server promises, several machines do, whatever happens to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.limits import checked
+from tests.simulation.cluster.world import ClusterSimulation
+from tests.simulation.seeds import run_seed
+
+SEEDS = [*range(30), *checked(range(30, 200))]
+STEPS = 60
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_promised_holds(seed: int) -> None:
+    assert run_seed(seed, STEPS, "cluster").problem == ""
+
+
+def test_a_seed_is_one_run() -> None:
+    runs = [ClusterSimulation(3, STEPS) for _ in range(2)]
+    for run in runs:
+        run.run()
+    assert runs[0].digest == runs[1].digest
