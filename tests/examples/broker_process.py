@@ -68,8 +68,10 @@ class Program:
 
     def kill(self) -> None:
         """`kill -9`: no chance to tidy up."""
+        others = forked.descendants(self.process.pid) if forked.SERVER != "zbus" else []
         self.process.kill()
         self._ended()
+        forked.kill(others)
 
     def _ended(self) -> int:
         code = self.process.wait(WAIT_S)
@@ -99,7 +101,7 @@ class BrokerProcess(Program):
     def __init__(self, data_dir: Path, port: int = 0, *options: str) -> None:
         super().__init__(
             "-m",
-            "zbus",
+            forked.SERVER,
             "serve",
             "--port",
             str(port),

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -24,7 +23,7 @@ WORKERS: Final = int(os.environ.get("ZBUS_WORKERS", "1"))
 
 
 def serve_command(
-    data_dir: Path, *options: str, port: int = 0, program: Sequence[str] = ("zbus",)
+    data_dir: Path, *options: str, port: int = 0, program: Sequence[str] = (forked.SERVER,)
 ) -> list[str]:
     """How a broker is started; `program` is a module, and arguments before `serve`."""
     return [
@@ -48,7 +47,7 @@ class BrokerProcess:
         data_dir: Path,
         *options: str,
         port: int = 0,
-        program: Sequence[str] = ("zbus",),
+        program: Sequence[str] = (forked.SERVER,),
         checkout: Path | None = None,
         start_timeout_s: float = WAIT_S,
     ) -> None:
@@ -113,15 +112,10 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """All of its processes, at about the same moment."""
-        workers = self.workers() if WORKERS > 1 and self.process.poll() is None else []
+        several = WORKERS > 1 or forked.SERVER != "zbus"
+        others = forked.descendants(self.process.pid) if several else []
         self.stop(signal.SIGKILL)
-        for pid in workers:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + WAIT_S
-        while any(Path(f"/proc/{pid}").exists() for pid in workers):
-            assert time.monotonic() < deadline, "a worker does not end"
-            time.sleep(0.001)
+        forked.kill(others)
 
     def __enter__(self) -> Self:
         return self

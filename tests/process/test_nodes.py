@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from random import Random
 
 import pytest
 import trustme
@@ -22,7 +21,7 @@ import trustme
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import run_serve
-from tests.process.nats import NatsCluster, find_program
+from tests.process.nats import NatsCluster, find_program, ports_in_a_row
 from tests.process.test_standby import Node
 from zbus.config import load
 from zbus.protocol.places import shard_of
@@ -95,30 +94,13 @@ class Member(Node):
 Make = Callable[..., Member]
 
 
-_RESERVED: set[int] = set()
-"""Ports that nodes of this run listen at, now or later."""
-
-
-def ports_for(shards: int) -> int:
-    """The first of as many free ports in a row, which no other node gets."""
-    while True:
-        first = Random(os.urandom(8)).randrange(20_000, 30_000)
-        ports = range(first, first + shards)
-        if _RESERVED.isdisjoint(ports):
-            with suppress(OSError):
-                for port in ports:
-                    socket.create_server(("127.0.0.1", port)).close()
-                _RESERVED.update(ports)
-                return first
-
-
 def start_node(
     folder: Path, engine: str, name: str, authority: trustme.CA, *options: str
 ) -> Member:
     """It believes others whose certificates the first authority signed that is in the folder."""
     if not (folder / "ca.pem").exists():
         authority.cert_pem.write_to_path(folder / "ca.pem")
-    certificate, port = folder / f"{name}.pem", ports_for(SHARDS)
+    certificate, port = folder / f"{name}.pem", ports_in_a_row(SHARDS)
     authority.issue_cert(f"{name}.test").private_key_and_cert_chain_pem.write_to_path(certificate)
     options = (
         *("--shards", str(SHARDS), "--set", f"relay_listen=127.0.0.1:{port}"),
