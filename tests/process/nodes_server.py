@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ ENGINE, FOLDER = "TESTED_ENGINE", "TESTED_NODES"
 """Variables: the NATS servers' address without a cluster, and a folder with certificates."""
 
 _PR_SET_PDEATHSIG: Final = 1
+_START_S: Final = WAIT_S / 2
 _CHUNK_BYTES: Final = 64 << 10
 _RESET: Final = struct.pack("ii", 1, 0)  # linger: not at all
 
@@ -49,6 +51,8 @@ def _start(run: Callable[[], int]) -> int:
     code = 70
     try:
         code = run()
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(code)
@@ -114,9 +118,10 @@ class Server:
         self._codes.append(os.waitstatus_to_exitcode(status))
 
     async def _open(self, port: int, nursery: trio.Nursery) -> None:
-        deadline_s = time.monotonic() + WAIT_S
+        deadline_s = time.monotonic() + _START_S
         for each in self._ports:
             while not await trio.to_thread.run_sync(_is_well, each, abandon_on_cancel=True):
+                assert not self._codes, f"a node has ended: {self._codes}"
                 assert time.monotonic() < deadline_s, "the nodes do not start"
                 await trio.sleep(0.05)
         [listener] = await trio.open_tcp_listeners(port, host="127.0.0.1")
