@@ -126,7 +126,7 @@ class Server:
                 await trio.sleep(0.05)
         [listener] = await trio.open_tcp_listeners(port, host="127.0.0.1")
         port = listener.socket.getsockname()[1]
-        print(f"three nodes serve http://127.0.0.1:{port}\ntry: it", flush=True)
+        print(f"zbus serves http://127.0.0.1:{port} with three nodes\ntry: it", flush=True)
         nursery.start_soon(trio.serve_listeners, self._pass_on, [listener])
 
     async def _pass_on(self, client: trio.SocketStream) -> None:

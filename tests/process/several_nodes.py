@@ -21,8 +21,40 @@ from tests.process.nats import NatsCluster
 
 os.environ["TESTED_SERVER"] = nodes_server.__name__  # before a test has imported tests.forked
 
+LISTENS: Final = "the port of the cluster has one address, and no TLS"
+STARTS: Final = "it starts nodes itself"
+ADDRESS: Final = "a client has another address behind the port of the cluster"
+UNORDERED: Final = "what clients ask through different nodes has no order"
+ONE_SERVER: Final = "its session expects one server in trackers; test_failover.py has one of nodes"
+LINES: Final = "it counts lines of the log, and each process writes them"
+KILLS: Final = "`make crash-nodes` kills nodes under load"
+
 SKIPPED: Final = {
     **several_workers.SKIPPED,
+    "test_nodes.py": STARTS,
+    "test_failover.py": STARTS,
+    "test_tls.py": LISTENS,
+    "test_client_secure.py": LISTENS,
+    "test_websocket.py::test_over_tls": LISTENS,
+    "test_forks.py::test_tls": LISTENS,
+    "test_access.py::test_open_to_others_on_purpose": LISTENS,
+    "test_access.py::test_a_changed_file_is_noticed": LINES,
+    "test_access.py::test_new_tables_under_load": LINES,
+    "test_abandoned_pulls.py::test_an_interrupted_wait_loses_nothing": UNORDERED,
+    "test_stock_clients.py::test_messages": ONE_SERVER,
+    "test_stock_clients.py::test_it_comes_back_with_the_broker": ONE_SERVER,
+    "test_stock_clients.py::test_two_brokers": ONE_SERVER,
+    "test_semq.py::test_encrypted_on_its_way": several_workers.DIRECTORY,
+    "test_shell.py::test_top": "nodes are not in `zbus top`",
+    "test_shell.py::test_errors_as_json": "it names another durability",
+    "test_stats.py::test_figures_of_the_process": "there is no disk",
+    "test_stats.py::test_a_connection_is_ended": ADDRESS,
+    "test_backup.py": several_workers.DIRECTORY,
+    "test_disk_full.py": several_workers.DIRECTORY,
+    "test_kill_cycles.py": KILLS,
+    "test_mqcloud_kills.py": KILLS,
+    "test_semq_kills.py": KILLS,
+    "test_soak.py": several_workers.PLANTED,
 }
 """Files, tests of one, or rows of one; and why they are not run."""
 
