@@ -149,6 +149,22 @@ def test_a_client_that_waits_and_leaves() -> None:
     assert held.take().status == 204
 
 
+def test_a_client_that_leaves_while_its_owner_is_being_reached() -> None:
+    """Nothing is asked for it again: it would take messages, and be a consumer for ever."""
+    held = Held()
+    held.worker.wires.silent = True
+    held.worker.wires.down.clear()
+    held.worker.wires.refusing.add(1)
+    held.ask(put(THERE))
+    held.client.vanish()
+    held.forwarder.see_off(held.client._peers[0])
+    held.worker.wires.refusing.clear()
+    held.find()
+    assert held.edges.workers[1].clients == []
+    held.client = held.connect()
+    assert held.take().status == 204
+
+
 def test_a_client_that_waits_and_sends_no_more() -> None:
     held = Held()
     held.ask(put(THERE))

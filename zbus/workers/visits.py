@@ -280,9 +280,13 @@ class Visit:
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
-        if self._unsent and not upstream.is_connected and self._forwarder.hold(self):
+        if self._may_ask_again(upstream) and self._forwarder.hold(self):
             return
         self.give_up()
+
+    def _may_ask_again(self, upstream: Upstream) -> bool:
+        """Nothing was sent, and the client is still there."""
+        return bool(self._unsent) and not upstream.is_connected and not self.peer.closed
 
     def give_up(self) -> None:
         """What is open is not answered any more: there is no owner, or there was one."""
