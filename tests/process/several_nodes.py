@@ -45,6 +45,7 @@ SKIPPED: Final = {
     "test_events.py::test_one_that_takes_nothing_is_cut_off_and_goes_on": UNTAKEN,
     "test_inner_puts.py": several_workers.SAYS,
     "test_life.py::test_data_directory_in_use": several_workers.DIRECTORY,
+    "test_life.py::test_file_descriptors_run_out": several_workers.DIRECTORY,
     "test_stock_clients.py::test_messages": ONE_SERVER,
     "test_stock_clients.py::test_it_comes_back_with_the_broker": ONE_SERVER,
     "test_stock_clients.py::test_two_brokers": ONE_SERVER,
@@ -63,12 +64,14 @@ SKIPPED: Final = {
 """Files, tests of one, or rows of one; and why they are not run."""
 
 HALF_CLOSED: Final = (
-    "a node that passes on the last pull of a connection (`cmd` in a header, `connection: close`) to"
-    " another node over a new connection closes its side, and the owner drops the pull unanswered"
+    "an edge closes its side of a new connection to another node behind a pull with `cmd` in a"
+    " header and `connection: close`, and the owner drops the pull unanswered"
 )
+STOPPED: Final = "when all nodes stop at once, a pull that waits may get 503 instead of 204"
 IDLE: Final = "the owner's idle_timeout_ms may be over before the edge's, which then replies 503"
 
 FAIL: Final = {
+    "test_life.py::test_stop_answers_what_waits": STOPPED,
     "test_header_takers.py": HALF_CLOSED,
     "test_full_heads.py::test_what_is_accepted_is_delivered": HALF_CLOSED,
     "test_connections.py::test_a_pull_that_closes_its_connection_does_not_keep_it": IDLE,

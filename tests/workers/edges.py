@@ -378,7 +378,7 @@ class Edges:
         for worker in self.workers[WORKERS:]:
             worker.wires.down.update(range(WORKERS))
             for upstream in list(worker.lines.upstreams):
-                upstream.sock.visitor = None
+                cast("Wire", upstream.sock).visitor = None
                 worker.lines.drop(upstream)
 
     def begin_owners(self) -> None:

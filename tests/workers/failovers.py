@@ -102,7 +102,7 @@ class Retrying(AtEdges):
         return found
 
     @property
-    def received(self) -> bytes:  # type: ignore[override]
+    def received(self) -> bytes:
         return self._received
 
     @received.setter
