@@ -20,9 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -116,34 +114,6 @@ def run_zbus(*words: object, **options: Any) -> subprocess.CompletedProcess[str]
             process.kill()
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that it has started, and those that they have."""
-    found, parents = list[int](), [pid]
-    while parents:
-        words = ["pgrep", "-P", ",".join(map(str, parents))]
-        parents = [int(word) for word in subprocess.run(words, capture_output=True).stdout.split()]
-        found += parents
-    return found
-
-
-def kill(pids: Sequence[int]) -> None:
-    """All at about the same moment, and until they have ended; others may collect them later."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    deadline_s = time.monotonic() + WAIT_S
-    while any(map(_runs, pids)):
-        assert time.monotonic() < deadline_s, "a process does not end"
-        time.sleep(0.001)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def _fork_orphan() -> int:

@@ -19,6 +19,7 @@ from typing import Self
 
 from tests import forked
 from tests.limits import WAIT_S
+from tests.process.broker import descendants, kill_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,10 +69,10 @@ class Program:
 
     def kill(self) -> None:
         """`kill -9`: no chance to tidy up."""
-        others = forked.descendants(self.process.pid) if forked.SERVER != "zbus" else []
+        others = descendants(self.process.pid) if forked.SERVER != "zbus" else []
         self.process.kill()
         self._ended()
-        forked.kill(others)
+        kill_all(others)
 
     def _ended(self) -> int:
         code = self.process.wait(WAIT_S)

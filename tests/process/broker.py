@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -37,6 +38,34 @@ def serve_command(
         str(data_dir),
         *options,
     ]
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that it has started, and those that they have."""
+    found, parents = list[int](), [pid]
+    while parents:
+        words = ["pgrep", "-P", ",".join(map(str, parents))]
+        parents = [int(word) for word in subprocess.run(words, capture_output=True).stdout.split()]
+        found += parents
+    return found
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    """All at about the same moment, and until they have ended; others may collect them later."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + WAIT_S
+    while any(map(_runs, pids)):
+        assert time.monotonic() < deadline_s, "a process does not end"
+        time.sleep(0.001)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class BrokerProcess:
@@ -113,9 +142,9 @@ class BrokerProcess:
     def kill(self) -> None:
         """All of its processes, at about the same moment."""
         several = WORKERS > 1 or forked.SERVER != "zbus"
-        others = forked.descendants(self.process.pid) if several else []
+        others = descendants(self.process.pid) if several else []
         self.stop(signal.SIGKILL)
-        forked.kill(others)
+        kill_all(others)
 
     def __enter__(self) -> Self:
         return self

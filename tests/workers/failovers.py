@@ -1,6 +1,6 @@
 """The tests of what clients see, with owners that end in the middle of each dialogue.
 
-    python -m pytest -p tests.workers.failovers tests/dialects tests/conformance
+    python -m pytest -p tests.workers.failovers tests/dialects/adf tests/dialects/camellia ...
 
 Three owners and two edges (`tests.workers.edges`): clients reach the edges, which own nothing. At a
 random request of each dialogue all owners end like processes that are killed, either before the
@@ -32,7 +32,17 @@ HOLD_MS: Final = 5_000
 TOLD: Final = (b"HTTP/1.1 503 ", b'"status":503', b"\x03\xf5a worker has ended")
 """What a client gets that had something open: HTTP, frames of JSON, and the end of a WebSocket."""
 
-SKIPPED: Final[dict[str, str]] = {**random_edges.SKIPPED}
+COUNTED: Final = "what was counted is in memory, and begins anew"
+LOCKED: Final = "a lock without messages in somebody's hands is in memory"
+LEASED: Final = "leases of Adf end with their owner"
+
+SKIPPED: Final[dict[str, str]] = {
+    **random_edges.SKIPPED,
+    "dialects/camellia/test_reports.py": COUNTED,
+    "dialects/camellia/test_seed.py::test_monitor_data": COUNTED,
+    "dialects/mqcloud/test_holders.py::test_a_queue_that_was_locked_while_another": LOCKED,
+    "dialects/adf/test_order.py": LEASED,
+}
 
 _worlds: list[Failing] = []  # of the test that runs
 _counts: Counter[str] = Counter()
