@@ -21,7 +21,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
-  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-workers disk-full soak simulate simulate-cluster simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
+  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-nodes check-workers disk-full soak simulate simulate-cluster simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
   stock-clients stock-python upgrade clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
@@ -181,6 +181,10 @@ check-workers: $(VENV)/test.stamp ## Run the tests of clients with requests at r
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -p tests.process.several_workers -n 2 --dist loadfile tests/process $(ARGS)
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -n 2 --dist loadgroup tests/spark/test_source.py tests/spark/test_sink.py tests/spark/test_lag.py tests/spark/archive
 
+check-nodes: $(VENV)/test.stamp ## Run the tests of Adf, camellia and MQCloud with owners that end amid them, and those of real processes against three nodes with NATS servers (ten minutes)
+	$(BIN)/python -m pytest -p tests.workers.failovers -n 2 $(addprefix tests/dialects/,adf camellia mqcloud)
+	$(BIN)/python -m pytest -p tests.process.several_nodes -n 2 --dist loadfile tests/process $(ARGS)
+
 disk-full: CYCLES ?= 100
 disk-full: $(VENV)/test.stamp ## Fill a small disk under a broker CYCLES=100 times (as root: a real one)
 	$(BIN)/python -m tests.process.disk_full --cycles $(CYCLES) $(ARGS)
@@ -220,7 +224,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, simulate-cluster, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, check-workers, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, simulate-cluster, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, check-workers, check-nodes, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
 	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -237,6 +241,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) crash-webhooks
 	$(MAKE) crash-workers
 	$(MAKE) check-workers
+	$(MAKE) check-nodes
 	$(MAKE) crash-sink
 	$(MAKE) crash-archive
 	$(MAKE) crash-cluster

@@ -40,6 +40,8 @@ PRELOADED: Final = (
     "zbus.semq.program.start",
 )
 REQUEST_BYTES_MAX: Final = 1 << 17
+SERVER: Final = os.environ.get("TESTED_SERVER", "zbus")
+"""The module that is run with `serve` where a test wants a broker: `make check-nodes`."""
 PR_SET_CHILD_SUBREAPER: Final = 36
 
 

@@ -19,6 +19,7 @@ from typing import Self
 
 from tests import forked
 from tests.limits import WAIT_S
+from tests.process.broker import descendants, kill_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,8 +69,10 @@ class Program:
 
     def kill(self) -> None:
         """`kill -9`: no chance to tidy up."""
+        others = descendants(self.process.pid) if forked.SERVER != "zbus" else []
         self.process.kill()
         self._ended()
+        kill_all(others)
 
     def _ended(self) -> int:
         code = self.process.wait(WAIT_S)
@@ -99,7 +102,7 @@ class BrokerProcess(Program):
     def __init__(self, data_dir: Path, port: int = 0, *options: str) -> None:
         super().__init__(
             "-m",
-            "zbus",
+            forked.SERVER,
             "serve",
             "--port",
             str(port),

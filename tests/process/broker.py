@@ -24,7 +24,7 @@ WORKERS: Final = int(os.environ.get("ZBUS_WORKERS", "1"))
 
 
 def serve_command(
-    data_dir: Path, *options: str, port: int = 0, program: Sequence[str] = ("zbus",)
+    data_dir: Path, *options: str, port: int = 0, program: Sequence[str] = (forked.SERVER,)
 ) -> list[str]:
     """How a broker is started; `program` is a module, and arguments before `serve`."""
     return [
@@ -40,6 +40,34 @@ def serve_command(
     ]
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that it has started, and those that they have."""
+    found, parents = list[int](), [pid]
+    while parents:
+        words = ["pgrep", "-P", ",".join(map(str, parents))]
+        parents = [int(word) for word in subprocess.run(words, capture_output=True).stdout.split()]
+        found += parents
+    return found
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    """All at about the same moment, and until they have ended; others may collect them later."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + WAIT_S
+    while any(map(_runs, pids)):
+        assert time.monotonic() < deadline_s, "a process does not end"
+        time.sleep(0.001)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class BrokerProcess:
     """`with BrokerProcess(tmp_path) as broker: broker.connect()`."""
 
@@ -48,7 +76,7 @@ class BrokerProcess:
         data_dir: Path,
         *options: str,
         port: int = 0,
-        program: Sequence[str] = ("zbus",),
+        program: Sequence[str] = (forked.SERVER,),
         checkout: Path | None = None,
         start_timeout_s: float = WAIT_S,
     ) -> None:
@@ -113,15 +141,10 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """All of its processes, at about the same moment."""
-        workers = self.workers() if WORKERS > 1 and self.process.poll() is None else []
+        several = WORKERS > 1 or forked.SERVER != "zbus"
+        others = descendants(self.process.pid) if several else []
         self.stop(signal.SIGKILL)
-        for pid in workers:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + WAIT_S
-        while any(Path(f"/proc/{pid}").exists() for pid in workers):
-            assert time.monotonic() < deadline, "a worker does not end"
-            time.sleep(0.001)
+        kill_all(others)
 
     def __enter__(self) -> Self:
         return self

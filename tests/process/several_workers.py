@@ -7,6 +7,7 @@ the table that fits no test is an error, so none is forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pytest
@@ -53,12 +54,25 @@ SKIPPED: Final = {
 """Files, tests of one, or rows of one; and why they are not run."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    skip(items, SKIPPED)
+
+
+def skip(items: list[pytest.Item], table: Mapping[str, str]) -> None:
+    mark(items, table, lambda reason: pytest.mark.skip(reason=reason))
+
+
+def mark(
+    items: list[pytest.Item],
+    table: Mapping[str, str],
+    make: Callable[[str], pytest.MarkDecorator],
+) -> None:
+    """Each test of which the table has the beginning of the name, or more of it."""
     names = [item.nodeid.partition("tests/process/")[2] for item in items]
-    for begin, reason in SKIPPED.items():
+    for begin, reason in table.items():
         found = [item for item, name in zip(items, names, strict=True) if name.startswith(begin)]
         file = begin.partition("::")[0]
         if not found and any(name.startswith(file) for name in names):
             raise pytest.UsageError(f"no test is called {begin}")
         for item in found:
-            item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(make(reason))

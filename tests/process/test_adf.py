@@ -148,7 +148,9 @@ def test_a_client_that_never_answers_pings(broker: BrokerProcess, queue: str) ->
         waiting = speaker.tell("pull", "1", queue)
         for http in ("http-json", "http-bin"):
             Speaker(process.port, http).tell("pull", http, queue).seated()
-        late = [Speaker(process.port, form).tell("pull", form, queue) for form in FORMS[2:]]
+        late = [
+            Speaker(process.port, form).tell("pull", form, queue).seated() for form in FORMS[2:]
+        ]
         assert speaker.socket is not None
         for _ in range(5):
             time.sleep(0.7)

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count, cycle
 from pathlib import Path
-from random import Random
 
 import pytest
 import trustme
@@ -26,7 +25,7 @@ import zbus
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.broker import run_serve
-from tests.process.nats import NatsCluster, find_program
+from tests.process.nats import NatsCluster, find_program, ports_in_a_row
 from tests.process.networks import HERE, Machine
 from tests.process.test_standby import Node
 from zbus.config import load
@@ -106,23 +105,6 @@ class Member(Node):
 Make = Callable[..., Member]
 
 
-_RESERVED: set[int] = set()
-"""Ports that nodes of this run listen at, now or later."""
-
-
-def ports_for(shards: int) -> int:
-    """The first of as many free ports in a row, which no other node gets."""
-    while True:
-        first = Random(os.urandom(8)).randrange(20_000, 30_000)
-        ports = range(first, first + shards)
-        if _RESERVED.isdisjoint(ports):
-            with suppress(OSError):
-                for port in ports:
-                    socket.create_server(("127.0.0.1", port)).close()
-                _RESERVED.update(ports)
-                return first
-
-
 def start_node(
     folder: Path,
     engine: str,
@@ -134,7 +116,7 @@ def start_node(
     """It believes others whose certificates the first authority signed that is in the folder."""
     if not (folder / "ca.pem").exists():
         authority.cert_pem.write_to_path(folder / "ca.pem")
-    certificate, port = folder / f"{name}.pem", ports_for(SHARDS)
+    certificate, port = folder / f"{name}.pem", ports_in_a_row(SHARDS)
     authority.issue_cert(f"{name}.test").private_key_and_cert_chain_pem.write_to_path(certificate)
     options = (
         *("--shards", str(SHARDS), "--set", f"relay_listen={machine.relay_host}:{port}"),

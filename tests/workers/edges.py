@@ -31,6 +31,7 @@ from zbus.workers.handing_over import Giver
 from zbus.workers.inner_puts import InnerPlanner, InnerPuts
 from zbus.workers.introduction import Introduction, decode_introduction
 from zbus.workers.routes import Way
+from zbus.workers.seats import NO_SHARD
 from zbus.workers.upstream import Upstream
 
 WORKERS: Final = 3
@@ -188,7 +189,8 @@ class Worker(World):
         self.broker.elsewhere.port = InnerPuts(self.broker, loop, number, wires, front)
         self._door = InnerPlanner(self.broker, front)
         self._visiting = self._assembly.make_heads()
-        _WORKERS[paths[number]] = self
+        if number != NO_SHARD:
+            _WORKERS[paths[number]] = self
 
     def welcome(self, client: Client) -> Connection:
         """A connection of a client's to this worker."""
@@ -275,7 +277,7 @@ class AtEdges(Client):
         self._peers: dict[int, Connection] = {}
         self.received = b""
         self.takes = True
-        self._go_to(edges.random.randrange(WORKERS))
+        self._go_to(edges.random.choice(edges.doors))
 
     @property
     def world(self) -> Any:  # type: ignore[override]
@@ -293,7 +295,7 @@ class AtEdges(Client):
     def send(self, data: bytes) -> None:
         words = data.split(b" ", 2)
         if len(words) == 3 and words[1].startswith(UNBOUND) and not self._waits():
-            self._go_to(self.edges.random.randrange(WORKERS))
+            self._go_to(self.edges.random.choice(self.edges.doors))
         self.edges.workers[self._number].inbox.append((self, data))
 
     def _waits(self) -> bool:
@@ -355,12 +357,41 @@ class Edges:
         self.random = Random(zlib.crc32(f"{seed} {test}".encode()))
         self.clients: list[AtEdges] = []
         self._addresses = count(1)
-        dialects = options.pop("dialects", None) or {}
+        self._dialects = options.pop("dialects", None) or {}
+        self._options = options
+        self._paths = [f"{next(_serial)}" for _ in journal]
         self.workers: list[Worker] = []
-        paths = [f"{next(_serial)}" for _ in journal]
-        for number, each in enumerate(journal):
-            settings = self._settings(number, dialects)
-            self.workers.append(Worker(self, number, paths, each, dialects=settings, **options))
+        self.doors = range(WORKERS)
+        """Numbers of workers that clients reach."""
+        self.begin()
+
+    def begin(self) -> None:
+        self.workers += [self.make_worker(number) for number in range(WORKERS)]
+
+    def make_worker(self, number: int) -> Worker:
+        """On the journal of its shard, if it has one."""
+        journal = MemoryJournal() if number == NO_SHARD else self.journal[number]
+        settings = self._settings(number, self._dialects)
+        return Worker(self, number, self._paths, journal, dialects=settings, **self._options)
+
+    def end_owners(self) -> None:
+        """As processes that are killed."""
+        for worker in self.workers[WORKERS:]:
+            worker.wires.down.update(range(WORKERS))
+            for upstream in list(worker.lines.upstreams):
+                cast("Wire", upstream.sock).visitor = None
+                worker.lines.drop(upstream)
+
+    def begin_owners(self) -> None:
+        """Others recover their data."""
+        now_ms = self.now_ms
+        for number in range(WORKERS):
+            self._paths[number] = f"{next(_serial)}"
+            self.workers[number] = self.make_worker(number)
+            self.workers[number].now_ms = now_ms
+        for worker in self.workers[WORKERS:]:
+            worker.wires.down.clear()
+            worker.edge.look()
 
     def _settings(self, number: int, dialects: Mapping[str, object]) -> dict[str, object]:
         found = dialects.get("mqcloud")

@@ -245,6 +245,31 @@ def restart_session(address):
     assert set(bodies) <= {"before"}  # killed at once, the broker may hand it out again
 
 
+def nodes_session(address):
+    """Three nodes, of which each has all topics for its clients: a consumer reads through all. Then
+    the one that owns the topic is lost."""
+    broker = Broker(address)
+    received = queue.Queue()
+    consumer(broker, received, topic="MyTopic")
+    until(lambda: len(table(broker)) == groups(broker).get("MyTopic") == 3, "readers at all nodes")
+    producer = Producer(broker)
+    assert producer.publish(Message({"topic": "MyTopic", "body": "before"})).status == 200
+    assert received.get(timeout=WAIT_S)[0].body == "before"
+    step("connected")
+    until(lambda: published(producer, "after"), "the new owner takes a message")
+    bodies = iter(lambda: received.get(timeout=WAIT_S)[0].body, "after")
+    assert set(bodies) <= {"before"}  # killed at once, the owner may hand it out again
+    until(lambda: len(table(broker)) == groups(broker).get("MyTopic") == 3, "readers at all nodes")
+
+
+def published(producer, body):
+    """Whether it is: the connection may have been that to the former owner."""
+    try:
+        return producer.publish(Message({"topic": "MyTopic", "body": body})).status == 200
+    except Exception:
+        return False
+
+
 def two_session(first, second):
     """Two brokers, of which the second reports to the first, which alone is known here."""
     broker = Broker(first)
