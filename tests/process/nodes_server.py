@@ -163,7 +163,7 @@ async def _copy(
 def _is_well(port: int) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     try:
-        connection.request("GET", "/_health")
+        connection.request("GET", "/_health/all")
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False

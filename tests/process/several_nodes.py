@@ -63,18 +63,10 @@ SKIPPED: Final = {
 }
 """Files, tests of one, or rows of one; and why they are not run."""
 
-HALF_CLOSED: Final = (
-    "an edge closes its side of a new connection to another node behind a pull with `cmd` in a"
-    " header and `connection: close`, and the owner drops the pull unanswered"
-)
 STOPPED: Final = "when all nodes stop at once, a pull that waits may get 503 instead of 204"
-IDLE: Final = "the owner's idle_timeout_ms may be over before the edge's, which then replies 503"
 
 FAIL: Final = {
     "test_life.py::test_stop_answers_what_waits": STOPPED,
-    "test_header_takers.py": HALF_CLOSED,
-    "test_full_heads.py::test_what_is_accepted_is_delivered": HALF_CLOSED,
-    "test_connections.py::test_a_pull_that_closes_its_connection_does_not_keep_it": IDLE,
 }
 """Faults that are known and not mended."""
 

@@ -59,7 +59,7 @@ class Cluster:
         engine = servers.engine("failover")
         self.nodes = [start_node(folder, engine, name, authority, *options) for name in "abc"]
         for node in self.nodes:
-            node.wait_for("/_health", 200)
+            node.wait_for("/_health/all", 200)
 
     def owner(self, topic: str) -> tuple[Member, int]:
         """The node, and its process."""
@@ -419,7 +419,7 @@ def test_an_owner_is_killed_amid_it(
     cluster: Cluster, dialogue: Dialogue, topic: str, tmp_path: Path
 ) -> None:
     for node in cluster.nodes:
-        node.wait_for("/_health", 200)
+        node.wait_for("/_health/all", 200)
     steps = dialogue(Place(cluster, topic, tmp_path))
     next(steps)
     _, owner = cluster.owner(topic)

@@ -8,7 +8,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from socket import SHUT_WR
@@ -99,6 +100,38 @@ def test_replies_come_in_the_order_of_the_requests(broker: BrokerProcess, wire: 
     came = [wire.read() for _ in asked]
     assert [each.headers["topic"] for each in came] == [TOPICS[0], *TOPICS[1:], TOPICS[0]]
     assert came[0].body == b"x"
+
+
+@pytest.mark.parametrize("lines", [("cmd: consume",), ("cmd: consume", "id: 1"), ()])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_last_request_that_waits_is_answered(
+    lines: tuple[str, ...], leaves: bool, broker: BrokerProcess, wire: Wire
+) -> None:
+    """As proxies ask, each over a connection of its own; a client that leaves gets no message. With
+    `cmd` in a header the connection stays, as in the original."""
+    empty(broker)
+    for topic in TOPICS:
+        with closing(broker.connect()) as asking:
+            assert all(asking.get(f"/{other}?cmd=query").status == 200 for other in TOPICS)
+            target = f"/{topic}?timeout=20000" + ("" if lines else "&cmd=consume")
+            asking.send(request(target, *lines, "connection: close"))
+            eventually(partial(waits, broker, topic))
+            if leaves:
+                asking.sock.close()
+                eventually(partial(waits, broker, topic, wanted=False))
+            assert wire.get(f"/{topic}", body=b"x").status == 200
+            if not leaves:
+                assert asking.read().body == b"x"
+                assert lines or asking.at_end()
+        left = wire.get(f"/{topic}?cmd=consume&timeout=0")
+        assert left.status == (200 if leaves else 204)
+
+
+def waits(broker: BrokerProcess, topic: str, wanted: bool = True) -> bool:
+    """Whether somebody waits for messages of the topic, or nobody."""
+    rows = msgspec.json.decode(broker.get("/_connections").body)
+    reads = [row for row in rows if row["waitingRequests"]]
+    return wanted == any(each["topic"] == topic for row in reads for each in row["reads"])
 
 
 def test_a_client_that_sends_no_more_is_answered(broker: BrokerProcess, wire: Wire) -> None:

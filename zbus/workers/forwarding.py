@@ -355,6 +355,7 @@ class Forward:
     __slots__ = (
         "_alone",
         "_binds",
+        "_closes",
         "_forwarder",
         "_kind",
         "_knows_ids",
@@ -370,6 +371,7 @@ class Forward:
         self._forwarder = forwarder
         self._binds = binds or replies is Replies.LOOSE
         self._alone = replies is Replies.ALONE
+        self._closes = not head.keep_alive
         self.worker = worker
         self._start = request_start(head)
         self._takes_body = head.method in BODIES and not head.open_ended
@@ -382,6 +384,8 @@ class Forward:
         data = passed_on(self._start, id, body, self._takes_body)
         forwarder = self._forwarder
         visit = forwarder.visit(peer, self.worker, self._kind)
+        if self._closes:  # it is the last request, and its answer may not come at once
+            visit.count_as_ticket()
         if self._alone:
             visit.ask(data, StreamReply(peer, id))
         elif visit.kind in LOOSE:

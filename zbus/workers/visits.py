@@ -301,6 +301,7 @@ class Visit:
             reply.send(_gone(reply.id))
         if self._sees_off:
             self.peer.open_tickets -= 1
+            self.peer.open_waits -= 1
             if not self.peer.closed:
                 self.peer.write(b"")  # the loop has to look at it
         if self.kind in LOOSE and not (self.peer.closed or self.peer.leaving):
@@ -329,6 +330,7 @@ class Visit:
         if not self._sees_off:
             self._sees_off = True
             self.peer.open_tickets += 1
+            self.peer.open_waits += 1  # it is noticed if the client does not wait
 
     def _end_client(self) -> None:
         """It knows its answers by id, or is amid a stream: it has to come again."""

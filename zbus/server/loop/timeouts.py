@@ -112,7 +112,8 @@ class ConnectionTimeouts:
             return
         silent = now_ms - max(link.heard_ms, link.sent_ms) > timeouts.idle_timeout_ms
         if link.closing:
-            if silent and not link.out:  # what it is told in this turn leaves first
+            # What it is told in this turn leaves first. Who is patient is looked after elsewhere.
+            if silent and not (link.out or link.patient):
                 self._drop(link)
             return
         reads = link.interest & READ  # who is not read from owes us nothing
