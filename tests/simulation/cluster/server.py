@@ -79,7 +79,6 @@ class Member(Node):
         self.starts = number
         self.shard = NO_SHARD
         self.epoch = 0
-        self.failure = ""
         self.turned_ms = 0
         self.listening: list[Listening] = []
         self.post = Post()
@@ -147,7 +146,10 @@ class Owner(Member):
     def turn(self) -> int | None:
         if self.process is not None:
             return self._serve(self.process)
-        self.post.run()
+        try:
+            self.post.run()
+        except CannotStart as error:  # it has lost its shard while it read it
+            return error.exit_code
         if self._journal is None:
             if not self.engine.is_decided:
                 return None
@@ -156,8 +158,6 @@ class Owner(Member):
             except CannotStart as error:
                 return self._cannot_start(error)
             self._open()
-        elif self.failure:
-            return self.engine.exit_code()
         elif self._answers:
             return self._begin(self._journal)
         return None
@@ -204,9 +204,8 @@ class Owner(Member):
         return EXIT_TAKEN if silence.gave_up else None
 
     def _fail(self, text: str) -> None:
-        self.failure = text
-        if self.process is not None:
-            self.process.loop.fail(text)
+        assert self.process is not None
+        self.process.loop.fail(text)
 
 
 class ClusterProcess(WorkerProcess):

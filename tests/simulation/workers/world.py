@@ -406,7 +406,7 @@ class WorkersSimulation:
         for client in self.clients:
             client.reads = True
         while True:
-            before = self._replies()
+            before = self._replies(), self._missing()
             self._deliver_all()
             self.server.advance(self.stalled_ms)
             self._deliver_all()
@@ -416,15 +416,23 @@ class WorkersSimulation:
                 if not self._waits_outside(caller)
                 for request in caller.overdue()
             ]
-            if not overdue:
+            missing = self._missing()
+            if not (overdue or missing):
                 break
             # One request of a client may wait for another, each with a timeout.
-            if before == self._replies():
+            if before == (self._replies(), missing):
+                for name, places in missing.items():
+                    raise Violation(f"{name} did not get {places}")
                 raise Violation(f"not answered: {overdue[0].words}")
-        for follower in self.followers:
-            if follower.connection.alive and not self._waits_outside(follower):
-                missing = follower.missing()
-                self.book.check(not missing, f"{follower.name} did not get {missing}")
+
+    def _missing(self) -> dict[str, list[tuple[int, int]]]:
+        """What followers have still to get."""
+        return {
+            follower.name: missing
+            for follower in self.followers
+            if follower.connection.alive and not self._waits_outside(follower)
+            if (missing := follower.missing())
+        }
 
     def _waits_outside(self, caller: Caller | Follower) -> bool:
         """There is no room for its connection."""

@@ -112,13 +112,20 @@ class ReplicatedEngine:
     def open(self, fail: Fail, observe_sync: Callable[[float], None]) -> Journal:
         claimed = self._answers[0]
         assert isinstance(claimed, Claimed)
+
+        def failed(text: str) -> None:
+            if self.standby.is_opening:  # there is no loop yet that could end
+                self._client.close()
+                raise CannotStart(text, self.exit_code())
+            fail(text)
+
         shard = self.standby.shard
         self.nodes.shard = shard.number
         self._journal = journal = JetStreamJournal(
             shard.stream,
             shard.subjects,
             claimed,
-            fail,
+            failed,
             timeout_ms=self._config.engine_timeout_ms,
             reserve_bytes=self._config.reserve_bytes,
             observe_commit=observe_sync,

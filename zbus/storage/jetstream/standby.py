@@ -416,6 +416,11 @@ class Standby:
         longer."""
         self._voice.leave(heir)
 
+    @property
+    def is_opening(self) -> bool:
+        """The shard is claimed, and not read yet."""
+        return self._voice.said.opening
+
     def opened(self) -> None:
         """The shard is read: requests may come."""
         self._voice.say(opening=False)
