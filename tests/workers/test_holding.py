@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import msgspec
 import pytest
 
 from tests.conformance.dialogue import cmd, http
@@ -164,6 +165,35 @@ def test_nothing_waits_where_that_is_not_wanted() -> None:
 def test_a_process_lives_while_a_shard_has_no_owner(target: str, status: int) -> None:
     """Whoever watches over it must not end it for that."""
     assert Held().client.request(http(target)).status == status
+
+
+def test_figures_of_the_others_while_a_shard_has_no_owner() -> None:
+    """What an operator looks at; a list of topics that is not whole would mislead clients."""
+    held = Held()
+    stats = msgspec.json.decode(held.client.request(http("/_stats")).body)
+    assert sorted(stats["topics"]) == sorted((HERE, ELSEWHERE))
+    metrics = held.client.request(http("/_metrics"))
+    assert (metrics.status, b"zbus_topics 2\n" in metrics.body) == (200, True)
+    assert held.client.request(http("/?cmd=server")).status == 503
+    held.find()
+    stats = msgspec.json.decode(held.client.request(http("/_stats")).body)
+    assert sorted(stats["topics"]) == sorted((HERE, THERE, ELSEWHERE))
+
+
+def test_a_stream_of_figures_ends_while_a_shard_has_no_owner() -> None:
+    """Soon: its client comes again, and is told of all when there is an owner."""
+    held = Held()
+    held.ask(http("/_stats?interval=1000", "accept: text/event-stream"))
+    text = held.client.received.decode()
+    assert f'"{HERE}"' in text
+    assert f'"{THERE}"' not in text
+    held.client.received = b""
+    held.edges.advance(1_000)
+    for worker in held.edges.workers:
+        worker.front.upkeep()
+    held.edges.settle()
+    assert b"event: delta" in held.client.received
+    assert held.client.peer.closing
 
 
 def test_a_client_that_waits_and_leaves() -> None:
