@@ -311,7 +311,7 @@ def test_dead_messages_that_are_dropped_are_worth_a_word_for_an_hour() -> None:
 def test_tokens_see_their_part() -> None:
     grants = {
         "all": make_grant("all", ["server", "disconnect"], {"*": []}),
-        "some": make_grant("some", ["server", "disconnect"], {"Orders": ["billing"]}),
+        "some": make_grant("some", ["server", "disconnect", "move"], {"Orders": ["billing"]}),
         "none": make_grant("none", ["consume"], {"*": []}),
         "admin": make_grant("admin", ["admin"], {}),
     }
@@ -327,10 +327,14 @@ def test_tokens_see_their_part() -> None:
     found = stats(client, "", "token: some")
     assert list(found["topics"]["Orders"]["groups"]) == ["billing"]
     assert (list(found["topics"]), "connectionCount" in found) == (["Orders"], False)
-    for target in ("/_connections", "/?cmd=disconnect&session=x"):
+    move = "/?cmd=move&shard=0&to=a"
+    for target in ("/_connections", "/?cmd=disconnect&session=x", "/_cluster", move):
         assert client.request(http(target, "token: some")).status == 403
         assert client.request(http(target, "token: none")).status == 403
     assert client.request(http("/_stats", "token: none")).status == 403
+    assert client.request(http("/_cluster", "token: all")).status == 404  # it is no node
+    assert client.request(http(move, "token: all")).status == 403  # it may not
+    assert client.request(http(move, "token: admin")).status == 404
 
 
 @pytest.mark.parametrize("left", [None, ["Orders"]])

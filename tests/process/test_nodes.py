@@ -31,6 +31,7 @@ from tests.process.test_standby import Node
 from zbus.config import load
 from zbus.protocol.places import NODE_PROTOCOL, shard_of
 from zbus.server.doctor import engine as doctor
+from zbus.storage.jetstream.standby import order_of
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"
@@ -393,6 +394,23 @@ def test_an_owner_that_stands_still_is_replaced_on_its_node(make: Make) -> None:
     node.put(TOPICS[0], b"by the next one")
     assert node.owner_of(0) != stopped
     assert "Address already in use" not in node.log
+
+
+def test_an_owner_that_stands_still_is_killed_when_another_node_has_its_shard(make: Make) -> None:
+    """Its clients would wait for it as long as it stands."""
+    nodes = {name: make(name) for name in "ab"}
+    for node in nodes.values():
+        node.wait_for("/_health/all", 200)
+    first, second = sorted("ab", key=lambda name: order_of(name, 0))
+    node = nodes[second]
+    node.wait_for(f"/{TOPICS[0]}?cmd=declare", 200)
+    moved = run_zbus("move", 0, second, "--url", f"http://{node.address}")
+    assert moved.returncode == 0 or "owns shard 0 already" in moved.stderr, moved
+    stopped = node.owner_of(0)
+    os.kill(stopped, signal.SIGSTOP)
+    node.wait_for_log("a former owner is killed")
+    assert nodes[first].owner_of(0)
+    nodes[first].put(TOPICS[0], b"by the next one")
 
 
 def test_signals_for_all_processes(make: Make) -> None:

@@ -57,6 +57,7 @@ class Process:
     said: bytes = b""  # that is not understood yet
     shard: int = NO_SHARD  # of a cluster: the one that it owns
     epoch: int = 0  # of its claim
+    lost_s: float = 0.0  # when it was heard that another one has claimed the shard
     pid: int = 0  # 0 = it does not run
     status: int = -1
     ready: bool = False

@@ -24,6 +24,7 @@ from zbus.workers.socket_directory import RELAY_BACKLOG, open_socket
 
 IDLE: Final = b"I"
 CLAIMED: Final = b"C%d %d %d\n"  # shard, epoch, length of what is known
+OWNED: Final = b"O%d %d\n"  # a shard that has another owner, and its epoch
 FAILED: Final = b"F%d\n"  # a shard that cannot be claimed
 ENDED: Final = b"E %d %d\n"  # of an owner: shard, epoch
 AVOID: Final = b"A %d %d\n"  # a shard, and until when, in milliseconds of the monotonic clock
@@ -89,6 +90,10 @@ def claim(
 def _wait(engine: ReplicatedEngine, life: socket.socket, status: int) -> bool:
     """Whether a shard is this process's now; else the parent has ended. Raises CannotStart if that
     will never be."""
+    presence = engine.standby.membership.presence
+    engine.standby.membership.changed = lambda shard: _tell(
+        status, OWNED % (shard, presence.owners[shard].epoch)
+    )
     engine.standby.start()
     looked_at = select.poll()
     looked_at.register(engine.mailbox.receiver, select.POLLIN)

@@ -47,6 +47,10 @@ _REMEMBER_S: Final = 10.0
 """Spares that begin later need not be told that an owner has ended."""
 
 _CLAIMED: Final = re.compile(rb"C(\d+) (\d+) (\d+)\n")
+_LET_GO_S: Final = 2.0
+"""An owner that has lost its shard ends within this time, unless it stands still."""
+
+_OWNED: Final = re.compile(rb"O(\d+) (\d+)\n")
 _FAILED: Final = re.compile(rb"F(\d+)\n")
 
 log = logging.getLogger("zbus")
@@ -108,6 +112,8 @@ class Node(Parent):
             self._keep_spares()
         if b"C" in process.said:
             return
+        for owned in _OWNED.finditer(process.said):
+            self._lost(int(owned[1]), int(owned[2]))
         failed = _FAILED.search(process.said)
         if failed is not None:
             self._avoid_for(int(failed[1]), _AVOID_S)
@@ -122,8 +128,23 @@ class Node(Parent):
         let go of its sockets, and says nothing true any more."""
         for other in self.processes:
             if other.shard == process.shard and other is not process and other.pid:
-                log.warning("a former owner is killed", extra={"shard": other.shard})
-                os.kill(other.pid, signal.SIGKILL)
+                self._kill(other)
+
+    def _kill(self, process: Process) -> None:
+        log.warning("a former owner is killed", extra={"shard": process.shard})
+        os.kill(process.pid, signal.SIGKILL)
+
+    def _lost(self, shard: int, epoch: int) -> None:
+        """The shard has this owner, of whatever node."""
+        for process in self.processes:
+            if process.shard == shard and process.epoch < epoch and not process.lost_s:
+                process.lost_s = time.monotonic()
+
+    def _hear(self) -> None:
+        super()._hear()
+        for process in self.processes:
+            if process.pid and 0 < process.lost_s < time.monotonic() - _LET_GO_S:
+                self._kill(process)  # its clients would wait for it
 
     def _avoid_for(self, shard: int, pause_s: float) -> None:
         """No spare of this node claims it for so long."""
