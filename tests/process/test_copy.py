@@ -140,11 +140,17 @@ def test_the_number_of_shards_changes(
     three, two = cluster.engine(next(NAMES)), cluster.engine(next(NAMES))
     code, text = copy(data, three, "--shards", 3)
     assert (code, f"complete: start the brokers with --engine {three} --shards 3" in text) == (0, 1)
+    # A copy that ended between two shards goes on: no broker has owned them yet.
+    assert copy(data, three, "--shards", 3)[0] == 0
     code, text = copy(data, three, "--shards", 2)
     assert (code, "it was made with --shards 3, not 2" in text) == (3, True), text
     assert copy(three, two, "--shards", 2)[0] == 0
     assert copy(two, back)[0] == 0
     assert in_logs(back) == in_logs(data)
+    # One of the servers cannot be reached: there are as many shards as before.
+    others = three.replace("nats://", "nats://127.0.0.1:1,")
+    assert copy(others, tmp_path / "again")[0] == 0
+    assert in_logs(tmp_path / "again") == in_logs(data)
     node = serve(two, "--shards", "2")
     node.wait_for("/_health/all", 200)
     with zbus.connect(f"zbus://{node.address}", retries=20) as client:

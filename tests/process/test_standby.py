@@ -7,9 +7,11 @@ import itertools
 import json
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import zbus
 from tests import forked
+from tests.forked import run_zbus
 from tests.limits import WAIT_S
 from tests.process.nats import NatsCluster, find_program, free_ports
 from tests.process.networks import HERE, Machine
@@ -155,6 +158,34 @@ def test_a_standby_names_the_owner_and_takes_over_when_it_is_killed(make: Make) 
         client.produce("T", "third")
     found = [standby.wait_for("/T?cmd=consume", 200).body for _ in range(3)]
     assert found == [b"first", b"second", b"third"]
+
+
+def test_a_standby_is_made_the_owner_by_hand(make: Make) -> None:
+    """The former owner becomes a standby, unless it was told to stop meanwhile."""
+    owner, standby = owner_and_standby(make)
+    for former, next_one in ((owner, standby), (standby, owner)):
+        url = f"http://{former.address}"
+        moved = run_zbus("move", 0, next_one.name, "--url", url)
+        assert moved.returncode == 0, moved
+        assert f"node {next_one.name} owns shard 0 after" in moved.stdout
+        next_one.wait_for("/T?cmd=produce", 200, b"x")
+        former.wait_for("/T?cmd=produce", 503, b"x")
+    document = json.loads(owner.wait_for("/_cluster", 200).body)
+    assert document["warnings"] == []
+    with socket.create_connection(("127.0.0.1", owner.port)) as waits:
+        # A client that takes nothing holds the stop up for a while.
+        owner.wait_for("/T?cmd=produce", 200, b"x" * (4 << 20))
+        waits.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        waits.sendall(b"GET /_log/T?count=1000&bytes=8MiB HTTP/1.1\r\nhost: x\r\n\r\n" * 4)
+        connection = http.client.HTTPConnection("127.0.0.1", owner.port, timeout=REQUEST_S)
+        connection.request("GET", "/?cmd=ping")
+        connection.getresponse().read()
+        owner.process.terminate()
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("GET", f"/?cmd=move&shard=0&to={standby.name}")
+            assert connection.getresponse().status == 503
+        connection.close()
+    assert owner.ended() == 0
 
 
 def test_what_watches_over_brokers_tells_owner_and_standby_apart(make: Make) -> None:

@@ -196,6 +196,47 @@ def test_a_stream_of_figures_ends_while_a_shard_has_no_owner() -> None:
     assert held.client.peer.closing
 
 
+def test_an_owner_that_is_late_has_no_part_in_a_stream_of_figures() -> None:
+    """The others have begun to tell, and go on when it is known that it does not."""
+    held = Held()
+    held.worker.wires.silent = True
+    held.worker.wires.down.clear()
+    held.worker.wires.refusing.add(1)
+    held.ask(http("/_stats?interval=1000", "accept: text/event-stream"))
+    assert b"event: stats" not in held.client.received
+    held.worker.wires.refusing.clear()
+    held.lose()
+    assert f'"{HERE}"'.encode() in held.client.received
+    assert f'"{THERE}"'.encode() not in held.client.received
+
+
+def test_an_owner_that_ends_amid_its_answer_ends_the_connection() -> None:
+    """Nothing can be told behind a half of an answer, so nothing is waited for."""
+    held = Held()
+    held.find()
+    queue = f"/q{{{THERE}}}"
+    target = "/queue/{}.json?queue={}&requestid=1"
+    assert held.client.request(http(target.format("createqueue", queue))).status == 200
+    held.ask(http(target.format("pull", queue) + "&timeout=20"), put(HERE))
+    assert b"transfer-encoding: chunked" in held.client.received
+    held.lose()
+    peer = held.client.peer
+    peer.out.clear()
+    assert (peer.closing, peer.open_tickets, peer.finished) == (True, 0, True)
+
+
+@pytest.mark.parametrize("lines", [("cmd: consume", f"topic: {THERE}", "timeout: 60000"), ()])
+def test_a_client_that_leaves_while_it_waits_asks_for_nothing(lines: tuple[str, ...]) -> None:
+    """It is told to be gone before its connection is closed, as by the loop."""
+    held = Held()
+    target = "/" if lines else f"/{THERE}?cmd=consume&timeout=60000"
+    held.ask(http(target, *lines))
+    held.forwarder.see_off(held.client.peer)
+    held.client.peer.closed = True
+    held.find()
+    assert held.edges.workers[1].clients == []
+
+
 def test_a_client_that_waits_and_leaves() -> None:
     held = Held()
     held.ask(put(THERE))

@@ -10,7 +10,7 @@ import pytest
 from tests.workers.test_relay import Bus
 from zbus.server.process.nodes import Nodes
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import GONE_MS, TWINS_TIMES, Heartbeat, Membership
+from zbus.storage.jetstream.standby import GONE_MS, NODES_MAX, TWINS_TIMES, Heartbeat, Membership
 
 
 class Cluster3:
@@ -125,6 +125,32 @@ def test_what_cannot_be_moved(shard: int, node: str, status: int) -> None:
     refused = cluster.nodes.move(shard, node)
     assert refused is not None
     assert (refused.status, cluster.given) == (status, [])
+
+
+def test_a_process_that_stops_gives_nothing_away() -> None:
+    cluster = Cluster3()
+    cluster.nodes.stops = True
+    refused = cluster.nodes.move(0, "c")
+    assert refused is not None
+    assert (refused.status, cluster.given) == (503, [])
+
+
+def test_names_are_not_remembered_without_end() -> None:
+    cluster = Cluster3()
+    for number in range(2 * NODES_MAX):
+        cluster.hear(0, f"n{number}", f"p{number}")
+    assert len(cluster.membership.presence.nodes) == NODES_MAX
+
+
+def test_of_one_shard_a_standby_is_spare_for_all() -> None:
+    cluster = Cluster3()
+    cluster.membership.cluster = Cluster("c", shards=1)
+    for _ in range(20):
+        cluster.now_ms += GONE_MS // 2
+        cluster.hear(1, "a", "a1", relay="a:2")
+        cluster.hear(0, "b", "b2", relay="b:2")
+        cluster.hear(0, "c", "c2", relay="c:2")
+    assert cluster.warnings == []
 
 
 def test_a_shard_is_given_away_once() -> None:

@@ -6,10 +6,10 @@ import os
 import queue
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -113,7 +113,7 @@ def _complete(loaded: config.Config) -> str:
 
 
 def _finish(streams: Sequence[StreamTarget], *, is_complete: bool) -> None:
-    for stream in streams:
+    for stream in reversed(streams):  # the first one says what the cluster is
         stream.finish(is_complete=is_complete)
 
 
@@ -192,20 +192,37 @@ class _Servers:
         return Subjects(self._name, shard)
 
     def sources(self) -> list[StreamSource]:
-        """Its shards, as many as there are."""
-        answers: list[Document | Unreachable] = []
-        name = self.subjects(0).stream
-        NatsStream(self._client, name).ask(f"STREAM.INFO.{name}", {}, answers.append)
-        while not answers:
-            self._run()
-        found = answers[0].config if isinstance(answers[0], Document) else {}
-        text = (found.get("metadata") or {}).get("zbus-shards", "1")
-        shards = parse_number(text.encode(), SHARDS_MAX) or 1
-        timeout_ms = self._loaded.engine_timeout_ms
+        """Its shards, as many as there are. Raises JournalError if that cannot be found out."""
+        name, timeout_ms = self.subjects(0).stream, self._loaded.engine_timeout_ms
+        text = (self._config(name).get("metadata") or {}).get("zbus-shards", "")
+        shards = parse_number(text.encode(), SHARDS_MAX)
+        if not shards:
+            raise JournalError(f"the stream {name} does not say how many shards there are")
         return [
             StreamSource(NatsStream(self._client, one.stream), one, self._run, timeout_ms)
             for one in map(self.subjects, range(shards))
         ]
+
+    def _config(self, name: str) -> Mapping[str, Any]:
+        """How a stream was made."""
+        stream = NatsStream(self._client, name)
+        until_s = time.monotonic() + self._loaded.engine_timeout_ms / 1_000
+        while True:
+            answers: list[Document | Unreachable] = []
+            stream.ask(f"STREAM.INFO.{name}", {}, answers.append)
+            while not answers:
+                self._run()
+            found = answers[0]
+            if isinstance(found, Document) and found.error is None:
+                return found.config
+            problem = found.text if isinstance(found, Unreachable) else ""
+            if isinstance(found, Document) and found.error is not None:
+                if found.error.code == 404:
+                    raise JournalError(f"there is no stream {name}")
+                problem = found.error.description
+            if time.monotonic() > until_s:
+                raise JournalError(f"{name} gives no answer: {problem}")
+            time.sleep(_TURN_S)
 
     def claim(self, copying: str) -> list[StreamTarget]:
         """Own the streams, made if they are missing, to fill them with a copy of this data."""

@@ -292,7 +292,7 @@ def _reaches(place: str) -> bool:
     host, port = split_address(place)
     try:
         socket.create_connection((host, port), TIMEOUT_S).close()
-    except OSError:
+    except (OSError, OverflowError, UnicodeError):  # a heartbeat may say what is no address
         return False
     return True
 

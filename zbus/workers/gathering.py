@@ -84,9 +84,9 @@ class Gather:
 
     def compose(self, id: bytes, responses: list[Response]) -> bytes:
         """The one answer."""
-        told = [each for each in responses if each is not _ENDED]
+        told = [each for each in responses if each.status != 503]
         if self._place.partial and told:
-            responses = [_NOTHING if each is _ENDED else each for each in responses]
+            responses = [_NOTHING if each.status == 503 else each for each in responses]
         else:
             told = responses
         first = next((each for each in told if each.status != 200), told[0])
@@ -186,7 +186,8 @@ class _Streaming(_Following):
         super().__init__(gather, door, peer, id)
         self._place = place
         self._documents: dict[int, dict[str, Any]] = {}
-        self._first: dict[str, Any] = {}  # the parts of the first documents
+        self._first: dict[str, Any] | None = None  # the parts of the first documents
+        self._kind = b""  # of the first event
         self._head: bytes | None = None
         self._reply = StreamReply(peer, id)
         self._sent = 0
@@ -194,11 +195,12 @@ class _Streaming(_Following):
 
     def came(self, worker: int, response: Response | None) -> None:
         """A worker has no stream for this request, or has ended."""
+        is_last = len(self._absent) + 1 == self._door.count
+        if response is None and self._place.partial and not (self._sent or is_last):
+            self._absent.add(worker)
+            self._tell_first()
+            return
         if self._reply.open:
-            if response is None and self._place.partial:
-                self._absent.add(worker)
-                if len(self._absent) < self._door.count:
-                    return
             self._reply.open = False
             self._reply.send(self._gather.compose(self._id, [response or _ENDED]))
             self._left(self._peer)
@@ -229,14 +231,21 @@ class _Streaming(_Following):
             return
         document = msgspec.json.decode(lines[b"data"])
         part, kind = document.pop(self._place.part, None), lines.get(b"event", b"")
-        count = self._door.count - len(self._absent)
-        begun = len(self._documents) == count
         self._documents[worker] = document
-        if not begun:
-            self._first.update(part or {})
-            if len(self._documents) < count:
-                return
-            part = None if part is None else self._first
+        if self._sent:
+            self._tell(kind, part)
+            return
+        self._kind = kind
+        if part is not None:
+            self._first = {**(self._first or {}), **part}
+        self._tell_first()
+
+    def _tell_first(self) -> None:
+        """Once there is a document of each worker that has one."""
+        if self._documents and len(self._documents) == self._door.count - len(self._absent):
+            self._tell(self._kind, self._first)
+
+    def _tell(self, kind: bytes, part: dict[str, Any] | None) -> None:
         bodies = [msgspec.json.encode(self._documents[each]) for each in sorted(self._documents)]
         _, body = self._place.merge([Response(200, {}, body) for body in bodies])
         if part is not None:

@@ -24,7 +24,7 @@ from zbus.workers.upstream import Answers, Upstream
 BODIES: Final = frozenset((b"PATCH", b"POST", b"PUT"))
 """Methods of requests that say how long their bodies are, also if these are empty."""
 
-_LEAVES: Final = (1_000).to_bytes(2, "big")
+_CLOSES: Final = mask(encode_frame(CLOSE, (1_000).to_bytes(2, "big")))
 _GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
 _RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
 _ID: Final = re.compile(rb"\r\nid: ([^\r]*)\r\n")
@@ -182,6 +182,9 @@ class Visit:
         """If its shard has an owner now, that one gets what waits for it."""
         if self._upstream is not None:
             return
+        if self.peer.closed:  # it has left since
+            self.give_up()
+            return
         upstream = self._upstream = self._connect()
         if upstream is None:
             return
@@ -291,14 +294,15 @@ class Visit:
         if self._streaming:
             self.peer.end_stream()
         self.peer.patient -= self._begun or bool(self._late_head)
-        if self._begun:
-            self._end_client()
-            return
         open_ = [*self._open, *chain(*self._by_id.values())]
         self._open.clear()
         self._by_id.clear()
-        for reply in open_:
-            reply.send(_gone(reply.id))
+        if self._begun:  # nothing can be told behind the half of an answer
+            self.peer.open_tickets -= len(open_)
+            self._end_client()
+        else:
+            for reply in open_:
+                reply.send(_gone(reply.id))
         if self._sees_off:
             self.peer.open_tickets -= 1
             self.peer.open_waits -= 1
@@ -314,13 +318,17 @@ class Visit:
             self._last_asked = True
             if self._unsent and self.peer.closed:
                 self.give_up()
+            elif self.kind in LOOSE:
+                if self.kind is Kind.FRAMES:
+                    self._unsent.append(_CLOSES)
+                self.count_as_ticket()
             return
         if self.peer.closed:
             self._forwarder.loop.drop(upstream)
         else:  # when all that it has asked is sent
             self._last_asked = True
             if self.kind is Kind.FRAMES:  # what waits there, such as a call, is answered before it
-                upstream.write(mask(encode_frame(CLOSE, _LEAVES)))
+                upstream.write(_CLOSES)
             if self.kind in LOOSE:
                 self.count_as_ticket()
             self._forwarder.loop.output.held[upstream] = None

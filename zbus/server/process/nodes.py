@@ -24,8 +24,8 @@ class Nodes:
         """That this process owns."""
         self.heir = ""
         """The node for which it gives that up."""
-        self.leaves = False
-        """It answers what is open, and gives its shard up then."""
+        self.leaves = self.stops = False
+        """It answers what is open, and gives its shard up then; and its process is told to end."""
         self.give_up: Callable[[], None] = lambda: None
         """Answer what is open, and end."""
 
@@ -43,6 +43,8 @@ class Nodes:
             return Refused(404, f"there is no shard {shard}: they are 0 to {count - 1}")
         if shard != self.shard:
             return Refused(503, f"shard {shard} has no owner just now; retry in 1 s")
+        if self.stops:
+            return Refused(503, f"node {self._node} is stopping; retry in 1 s")
         if self.heir:
             return Refused(409, f"shard {shard} is on its way to node {self.heir}")
         if node == self._node:
@@ -121,7 +123,7 @@ class Nodes:
                 yield f"Two nodes are called {node.node}: they are reached at {relays}."
             if not node.live:
                 yield f"Node {node.node} is gone."
-            elif not node.spares and node.since_ms >= _SPARELESS_MS:
+            elif len(shards) > 1 and not node.spares and node.since_ms >= _SPARELESS_MS:
                 yield f"Node {node.node} has no spare process: it can take no shard over."
         live = [presence.nodes[node.node].newest for node in nodes if node.live]
         yield from _differ("version", {each.node: each.version for each in live})

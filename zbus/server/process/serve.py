@@ -408,7 +408,7 @@ class Server:
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 if self.engine.nodes is not None:
-                    self.engine.nodes.leaves = False  # it does not come back as a standby
+                    self.engine.nodes.stops = True  # it does not come back as a standby
                 self.supervisor.stopping()
                 self.mailbox.post(self.stop_serving)
 
@@ -420,7 +420,7 @@ class Server:
     def leave(self) -> None:
         """Answer what is open, and give the shard up."""
         assert self.engine.nodes is not None
-        self.engine.nodes.leaves = True
+        self.engine.nodes.leaves = not self.engine.nodes.stops
         self.stop_serving()
 
     async def _reload_pages(self) -> None:
@@ -531,7 +531,8 @@ def serve(config: Config, start: Start) -> int:
         where = {"engine": server.engine.where}
         log.error("the engine does not answer; starting again, as a standby", extra=where)
         return server.start_again()
-    if server.engine.nodes is not None and server.engine.nodes.leaves:
+    nodes = server.engine.nodes
+    if nodes is not None and nodes.leaves and not nodes.stops:
         return server.start_again()
     log.info("stopped")
     return EXIT_OK

@@ -107,8 +107,8 @@ class NatsClient:
         self._commands: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._requests: dict[str, _Request] = {}  # by the last part of the reply subject
-        self._subscriptions: dict[str, Callable[[bytes], None]] = {}
-        self._heartbeat: _Heartbeat | None = None
+        self._subscriptions: dict[str, list[Callable[[bytes], None]]] = {}
+        self._heartbeats: dict[str, _Heartbeat] = {}  # by their subjects
         self._connection: _Connection | None = None
         self._server = 0  # its number in `access.servers`
         self._retry_s = 0.0
@@ -145,16 +145,18 @@ class NatsClient:
         """Call this with the body of each message of a subject that ends with `*`."""
 
         def subscribe() -> None:
-            self._subscriptions[pattern] = received
-            self._send([encode_subscribe(pattern, 2)])
+            known = self._subscriptions.setdefault(pattern, [])
+            known.append(received)
+            if len(known) == 1:
+                self._send([encode_subscribe(pattern, 2)])
 
         self._submit(subscribe)
 
     def beat(self, subject: str, body: bytes, every_ms: int) -> None:
-        """Publish this again and again from now on, instead of what was published so before."""
+        """Publish this again and again from now on, instead of what the subject had before."""
 
         def begin() -> None:
-            self._heartbeat = _Heartbeat(subject, body, every_ms / 1_000)
+            self._heartbeats[subject] = _Heartbeat(subject, body, every_ms / 1_000)
 
         self._submit(begin)
 
@@ -200,8 +202,7 @@ class NatsClient:
         due_s = [now_s + PING_S, *[request.deadline_s for request in self._requests.values()]]
         if self._timers:
             due_s.append(self._timers[0][0])
-        if self._heartbeat is not None:
-            due_s.append(self._heartbeat.due_s)
+        due_s += [beat.due_s for beat in self._heartbeats.values()]
         connection = self._connection
         if connection is None:
             due_s.append(self._retry_s)
@@ -221,10 +222,11 @@ class NatsClient:
         now_s = time.monotonic()
         while self._timers and self._timers[0][0] <= now_s:
             self.post(heapq.heappop(self._timers)[2])
-        beat, connection = self._heartbeat, self._connection
-        if beat is not None and beat.due_s <= now_s:
-            beat.due_s = now_s + beat.every_s
-            self._send(encode_publish(beat.subject, "", beat.body))
+        connection = self._connection
+        for beat in self._heartbeats.values():
+            if beat.due_s <= now_s:
+                beat.due_s = now_s + beat.every_s
+                self._send(encode_publish(beat.subject, "", beat.body))
         late = {number: one for number, one in self._requests.items() if one.deadline_s <= now_s}
         is_deaf = connection is not None and now_s - connection.asked_s >= REQUEST_S
         if any(is_deaf or not one.is_brief for one in late.values()):
@@ -289,9 +291,10 @@ class NatsClient:
 
     def _deliver(self, connection: _Connection, message: Delivered) -> None:
         if not message.subject.startswith(self._inbox):
-            for pattern, received in self._subscriptions.items():
+            for pattern, receivers in self._subscriptions.items():
                 if message.subject.startswith(pattern.removesuffix("*")):
-                    self.post(partial(received, message.body))
+                    for received in receivers:
+                        self.post(partial(received, message.body))
             return
         number = message.subject.rpartition(".")[2]
         request = self._requests.get(number)

@@ -466,8 +466,9 @@ class JetStreamJournal:
         if self.failure is not None:
             done(False)
             return
-        copying = "" if is_complete else self._owner.copying
-        left = msgspec.structs.replace(self._owner, left=True, copying=copying)
+        left = msgspec.structs.replace(self._owner, left=True)
+        if is_complete:
+            left = msgspec.structs.replace(left, copying="", copied=left.copying)
         answers: list[int] = []
         encoded = [left.encode(self._subjects)]
         self._committer.add(_Append(None, lambda _: encoded, stored=answers.append))

@@ -47,6 +47,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     random: str = ""
     left: bool = False  # it stopped; whoever comes need not wait
     copying: str = ""  # the data of which a copy is not complete: no broker serves it
+    copied: str = ""  # the data of which it is a copy that no broker has owned yet
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
     shard: int = 0
 
@@ -150,10 +151,16 @@ class Claim:
         self._former = former
         if not self._is_free(former):
             self._done(former)
-        elif former is not None and former.copying != self._owner.copying:
+        elif former is not None and not self._goes_on(former):
             self._check_copy(former)
         else:
             self._publish()
+
+    def _goes_on(self, former: Owner) -> bool:
+        """Whether it is served, or a copy goes on that was interrupted; of several shards some may
+        be complete by then."""
+        mine = self._owner.copying
+        return former.copying == mine or (bool(mine) and former.copied == mine)
 
     def _check_copy(self, former: Owner) -> None:
         """What is not complete is not served, and nothing is copied to what others have filled."""

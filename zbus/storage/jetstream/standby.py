@@ -42,6 +42,8 @@ RETURN_MS: Final = 60_000
 """A shard goes to a node that comes before its owner's when that one has lived for so long."""
 APART_MS: Final = 10_000
 """And has claimed no other one for so long."""
+NODES_MAX: Final = 1_000
+"""More are not remembered at a time, whoever says so many names."""
 HEIR_MS: Final = 10_000
 """A shard that is moved by hand waits for its new node so long, at most."""
 TWINS_MS, TWINS_TIMES = 10_000, 5
@@ -134,6 +136,8 @@ class Presence(msgspec.Struct):
             if heard.heir and known is not None and known.random == heard.random:
                 self.heirs[heard.shard] = heard.heir, now_ms + HEIR_MS
         else:
+            if heard.node not in self.nodes and len(self.nodes) >= NODES_MAX:
+                return
             self.heard_ms[heard.random] = now_ms
             node = self.nodes.setdefault(heard.node, Node(now_ms, now_ms, heard))
             node.hear(heard, now_ms)
@@ -488,7 +492,8 @@ class Standby:
         if shard.free_ms is None:
             shard.free_ms = now_ms
         if len(self.shards) == 1:  # whoever comes first
-            return self._presence.heir(shard.number, now_ms) in ("", self._me.node)
+            heir = self._presence.heir(shard.number, now_ms)
+            return heir in ("", self._me.node) or not self._presence.is_live(heir, now_ms)
         not_before_ms = 1_000 * self._avoid.get(shard.number, 0)
         is_told = self._begun_ms - self._presence.known_ms < _ECHO_MS
         if now_ms < not_before_ms or not (is_told or self._is_acquainted(now_ms)):
