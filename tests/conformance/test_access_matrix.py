@@ -32,7 +32,7 @@ NEEDS_OPERATION = {
     **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
     "seek": "declare",
-    **dict.fromkeys(("stats", "metrics", "connections"), "server"),
+    **dict.fromkeys(("stats", "metrics", "connections", "cluster"), "server"),
     **dict.fromkeys(("txn_stage", "txn_commit", "txn_abort", "txn_query"), "produce"),
 }
 ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
@@ -50,7 +50,7 @@ ON_A_GROUP = {
     *ON_ALL_GROUPS,
 }
 ON_A_GROUP |= {"pause", "resume"}
-ON_EVERYTHING = {"connections"}
+ON_EVERYTHING = {"connections", "cluster"}
 FREE_FOR_ALL = {"heartbeat", "home", "login", "logout", "icon", "health"}
 
 

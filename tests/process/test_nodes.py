@@ -31,7 +31,7 @@ from tests.process.test_standby import Node
 from zbus.config import load
 from zbus.protocol.places import NODE_PROTOCOL, shard_of
 from zbus.server.doctor import engine as doctor
-from zbus.storage.jetstream.standby import order_of
+from zbus.storage.jetstream.presence import order_of
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"
@@ -183,6 +183,7 @@ def test_one_server_whichever_node_ends(make: Make) -> None:
     assert "Traceback" not in a.log + b.log + c.log
 
 
+@pytest.mark.check
 def test_nodes_are_replaced_one_after_another(make: Make) -> None:
     """As in an upgrade: each is stopped when all shards have owners, and clients go on."""
     nodes = [make(name) for name in "abc"]

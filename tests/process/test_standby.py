@@ -181,6 +181,7 @@ def test_a_standby_is_made_the_owner_by_hand(make: Make) -> None:
         connection.request("GET", "/?cmd=ping")
         connection.getresponse().read()
         owner.process.terminate()
+        owner.wait_for_log("stopping")
         with suppress(OSError, http.client.HTTPException):
             connection.request("GET", f"/?cmd=move&shard=0&to={standby.name}")
             assert connection.getresponse().status == 503

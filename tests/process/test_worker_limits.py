@@ -233,10 +233,10 @@ def test_a_worker_that_hangs_is_not_asked_for_ever(broker: BrokerProcess) -> Non
         asking = []
         for _ in range(2 * UNANSWERED_MAX):
             wire = broker.connect()
-            wire.send(request("/_metrics"))
+            wire.send(request("/?cmd=server"))
             asking.append(wire)
         for wire in others:  # those that another worker has as it has them
-            wire.send(b"".join([request("/_metrics", "id: 1")] * 2 * UNANSWERED_MAX))
+            wire.send(b"".join([request("/?cmd=server", "id: 1")] * 2 * UNANSWERED_MAX))
             assert wire.read().status == 503
         pids = workers(broker)[1:]
         for wire in (*asking, *others):
@@ -248,7 +248,7 @@ def test_a_worker_that_hangs_is_not_asked_for_ever(broker: BrokerProcess) -> Non
         eventually(few)
     finally:
         os.kill(stopped, signal.SIGCONT)
-    eventually(lambda: broker.get("/_metrics").status == 200)
+    eventually(lambda: broker.get("/?cmd=server").status == 200)
 
 
 # -- what is left ------------------------------------------------------------------------------

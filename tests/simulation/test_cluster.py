@@ -8,7 +8,7 @@ from tests.limits import checked
 from tests.simulation.cluster.world import ClusterSimulation
 from tests.simulation.seeds import run_seed
 
-SEEDS = [*range(30), *checked(range(30, 200))]
+SEEDS = [*range(15), *checked(range(15, 200))]
 STEPS = 60
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.workers.test_relay import Bus
 from zbus.server.process.nodes import Nodes
+from zbus.storage.jetstream.presence import GONE_MS, NODES_MAX, TWINS_TIMES, Heartbeat, Membership
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import GONE_MS, NODES_MAX, TWINS_TIMES, Heartbeat, Membership
 
 
 class Cluster3:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.authority import client_context, server_context
 from zbus.server.loop.sockets import split_address
+from zbus.storage.jetstream.presence import GONE_MS, Heartbeat, Membership
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import GONE_MS, Heartbeat, Membership
 from zbus.wire.tls import TlsStream
 from zbus.workers.cluster.relay import ClusterRoutes, Relay
 

@@ -385,7 +385,7 @@ class Forward:
         forwarder = self._forwarder
         visit = forwarder.visit(peer, self.worker, self._kind)
         if self._closes:  # it is the last request, and its answer may not come at once
-            visit.count_as_ticket()
+            visit.count_as_ticket(waits=True)
         if self._alone:
             visit.ask(data, StreamReply(peer, id))
         elif visit.kind in LOOSE:

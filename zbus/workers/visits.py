@@ -95,13 +95,13 @@ class Visit:
     __slots__ = (
         "_begun",
         "_by_id",
+        "_counted",
         "_forwarder",
         "_handshake",
         "_held_bytes",
         "_last_asked",
         "_late_head",
         "_open",
-        "_sees_off",
         "_streaming",
         "_unsent",
         "_upstream",
@@ -130,7 +130,7 @@ class Visit:
         self._held_bytes = 0  # of requests that the other worker has not taken
         self._streaming = False
         self._last_asked = False  # the client sends no more
-        self._sees_off = False  # it counts as a ticket of the client, which waits for its answers
+        self._counted: bool | None = None  # as a ticket of the client, or as one that waits
         self._unsent: list[bytes] = []  # requests that certainly were not sent
         self._upstream = self._connect()
 
@@ -303,9 +303,9 @@ class Visit:
         else:
             for reply in open_:
                 reply.send(_gone(reply.id))
-        if self._sees_off:
+        if self._counted is not None:
             self.peer.open_tickets -= 1
-            self.peer.open_waits -= 1
+            self.peer.open_waits -= self._counted
             if not self.peer.closed:
                 self.peer.write(b"")  # the loop has to look at it
         if self.kind in LOOSE and not (self.peer.closed or self.peer.leaving):
@@ -333,12 +333,13 @@ class Visit:
                 self.count_as_ticket()
             self._forwarder.loop.output.held[upstream] = None
 
-    def count_as_ticket(self) -> None:
-        """The client waits until the other worker has said all."""
-        if not self._sees_off:
-            self._sees_off = True
+    def count_as_ticket(self, *, waits: bool = False) -> None:
+        """The client waits until the other worker has said all. `waits`: that may take for ever, so
+        it is noticed if the client does not."""
+        if self._counted is None:
+            self._counted = waits
             self.peer.open_tickets += 1
-            self.peer.open_waits += 1  # it is noticed if the client does not wait
+            self.peer.open_waits += waits
 
     def _end_client(self) -> None:
         """It knows its answers by id, or is amid a stream: it has to come again."""

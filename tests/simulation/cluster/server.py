@@ -24,8 +24,8 @@ from zbus.server.loop.silence import Silence
 from zbus.server.process import replicated
 from zbus.server.process.replicated import ReplicatedEngine
 from zbus.storage.jetstream.engine import JetStreamJournal
+from zbus.storage.jetstream.presence import Membership
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import Membership
 from zbus.storage.memory import MemoryJournal
 from zbus.storage.port import Found, JournalError, OpenDone, StoredLane
 from zbus.testing.disk import Disk

@@ -15,8 +15,9 @@ import pytest
 from tests.storage.jetstream.cluster import Faults
 from tests.storage.jetstream.servers import Bus
 from tests.storage.jetstream.test_standby import CLUSTER, World
+from zbus.storage.jetstream.presence import BEAT_MS, GONE_MS, Membership
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import BEAT_MS, GONE_MS, LOOK_MS, Membership, Standby
+from zbus.storage.jetstream.standby import LOOK_MS, Standby
 
 OWNERS = 4
 """Of a node."""

@@ -15,7 +15,7 @@ from zbus.storage.jetstream.ownership import (
     Owner,
     WentBack,
 )
-from zbus.storage.jetstream.standby import GONE_MS, Heartbeat, Presence
+from zbus.storage.jetstream.presence import GONE_MS, Heartbeat, Presence
 from zbus.storage.jetstream.stream import (
     Messages,
     Outcome,

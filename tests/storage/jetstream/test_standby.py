@@ -14,16 +14,9 @@ from tests.storage.jetstream.servers import Bus, Servers, Stream
 from zbus.protocol.places import NODE_PROTOCOL
 from zbus.storage.jetstream.nats import NatsStream
 from zbus.storage.jetstream.ownership import QUIET_MS, Claimed, Owner
+from zbus.storage.jetstream.presence import APART_MS, GONE_MS, RETURN_MS, Heartbeat, order_of
 from zbus.storage.jetstream.settings import Cluster
-from zbus.storage.jetstream.standby import (
-    APART_MS,
-    GONE_MS,
-    RETURN_MS,
-    TURN_MS,
-    Heartbeat,
-    Standby,
-    order_of,
-)
+from zbus.storage.jetstream.standby import TURN_MS, Standby
 from zbus.storage.port import JournalError
 
 CLUSTER = "test"

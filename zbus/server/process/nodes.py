@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from zbus.dialects.zbus.settings import Refused
 from zbus.protocol.documents import ClusterInfo, NodeInfo, ShardInfo
 from zbus.storage.jetstream.ownership import CERTAIN_MS
-from zbus.storage.jetstream.standby import Membership
+from zbus.storage.jetstream.presence import Membership
 
 _SPARELESS_MS = 10_000
 """A node that has lived for so long has had the time to begin its spare processes."""

@@ -31,8 +31,9 @@ from zbus.storage.jetstream.committer import Failure
 from zbus.storage.jetstream.engine import JetStreamJournal
 from zbus.storage.jetstream.nats import NatsStream
 from zbus.storage.jetstream.ownership import Claimed, WentBack
+from zbus.storage.jetstream.presence import Membership
 from zbus.storage.jetstream.settings import Cluster, read_identity
-from zbus.storage.jetstream.standby import Membership, Standby
+from zbus.storage.jetstream.standby import Standby
 from zbus.storage.port import Journal, JournalError
 
 _LEAVE_S: Final = 2.0

@@ -31,7 +31,7 @@ from zbus.server.exits import (
 )
 from zbus.server.process.banner import Where
 from zbus.server.process.replicated import Watcher, node_name
-from zbus.storage.jetstream.standby import Membership
+from zbus.storage.jetstream.presence import Membership
 from zbus.workers import parent
 from zbus.workers.cluster.member import AVOID, ENDED, IDLE, Doors, claim
 from zbus.workers.cluster.relay import ClusterRoutes, Relay

@@ -19,7 +19,7 @@ import attrs
 from zbus.config import Config
 from zbus.server.exits import CannotStart
 from zbus.server.loop.sockets import Address, Listening, split_address
-from zbus.storage.jetstream.standby import Membership
+from zbus.storage.jetstream.presence import Membership
 from zbus.wire.tls import TlsStream
 from zbus.workers.routes import Way
 from zbus.workers.upstream import connect
