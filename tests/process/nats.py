@@ -53,23 +53,15 @@ def find_program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("nats-server")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now."""
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
-    return ports
-
-
 _RESERVED: set[int] = set()
 """Ports that programs of this run listen at, now or later."""
 
 
 def ports_in_a_row(count: int) -> int:
-    """The first of as many free ports in a row, which nothing else in this run gets."""
+    """The first of as many free ports in a row, which nothing else in this run gets: the system
+    gives none of them to who asks for any."""
     while True:
-        first = Random(os.urandom(8)).randrange(20_000, 30_000)
+        first = Random(os.urandom(8)).randrange(10_000, 30_000)
         ports = range(first, first + count)
         if _RESERVED.isdisjoint(ports):
             with suppress(OSError):
@@ -77,6 +69,12 @@ def ports_in_a_row(count: int) -> int:
                     socket.create_server(("127.0.0.1", port)).close()
                 _RESERVED.update(ports)
                 return first
+
+
+def free_ports(count: int) -> list[int]:
+    """As many of these ports."""
+    first = ports_in_a_row(count)
+    return [*range(first, first + count)]
 
 
 class NatsCluster:

@@ -392,7 +392,7 @@ def test_an_owner_that_stands_still_is_replaced_on_its_node(make: Make) -> None:
     stopped = node.owner_of(0)
     os.kill(stopped, signal.SIGSTOP)
     node.wait_for_log("a former owner is killed")
-    node.put(TOPICS[0], b"by the next one")
+    node.wait_for(f"/{TOPICS[0]}?cmd=produce", 200, b"by the next one")
     assert node.owner_of(0) != stopped
     assert "Address already in use" not in node.log
 
@@ -411,7 +411,7 @@ def test_an_owner_that_stands_still_is_killed_when_another_node_has_its_shard(ma
     os.kill(stopped, signal.SIGSTOP)
     node.wait_for_log("a former owner is killed")
     assert nodes[first].owner_of(0)
-    nodes[first].put(TOPICS[0], b"by the next one")
+    nodes[first].wait_for(f"/{TOPICS[0]}?cmd=produce", 200, b"by the next one")
 
 
 def test_signals_for_all_processes(make: Make) -> None:
