@@ -108,6 +108,13 @@ def test_a_node_without_a_spare() -> None:
     assert (refused.status, cluster.given) == (503, [])
 
 
+def test_a_spare_that_has_claimed_a_shard_is_none() -> None:
+    cluster = Cluster3()
+    cluster.hear(2, "b", "b2", shard=1, relay="b:2")
+    spares = {each.node: each.spares for each in cluster.nodes.document().nodes}
+    assert spares == {"a": 1, "b": 0, "c": 1}
+
+
 def test_a_process_that_hears_nothing() -> None:
     cluster = Cluster3()
     cluster.now_ms += GONE_MS // 2

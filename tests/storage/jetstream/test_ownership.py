@@ -15,7 +15,7 @@ from zbus.storage.jetstream.ownership import (
     Owner,
     WentBack,
 )
-from zbus.storage.jetstream.presence import GONE_MS, Heartbeat, Presence
+from zbus.storage.jetstream.presence import GONE_MS, HEIR_MS, Heartbeat, Presence
 from zbus.storage.jetstream.stream import (
     Messages,
     Outcome,
@@ -190,6 +190,18 @@ def test_the_reason_of_waiting_is_known() -> None:
     claiming = Claiming()
     claiming.stream.answer("state", Unreachable("no leader"))
     assert (claiming.claim.problem, claiming.answers) == ("no leader", [])
+
+
+def test_for_whom_an_owner_has_left() -> None:
+    """For a while, until another one has the shard; only its newest owner may say it."""
+    presence = Presence()
+    presence.hear(Heartbeat(2, "a", random="a2"), 0)
+    presence.hear(Heartbeat(1, "c", random="c1", left=True, heir="c"), 0)
+    assert presence.heir(0, 0) == ""
+    presence.hear(Heartbeat(2, "a", random="a2", left=True, heir="b"), 0)
+    assert (presence.heir(0, HEIR_MS - 1), presence.heir(0, HEIR_MS)) == ("b", "")
+    presence.hear(Heartbeat(3, "c", random="c3"), 1)
+    assert presence.heir(0, 1) == ""
 
 
 def test_presence() -> None:
