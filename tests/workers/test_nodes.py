@@ -63,6 +63,9 @@ def test_a_node_that_is_silent_is_gone_with_what_it_owned() -> None:
     cluster.now_ms += GONE_MS
     cluster.hear_all(without="b")
     assert cluster.warnings == ["Shard 1 has no owner.", "Node b is gone."]
+    refused = cluster.nodes.move(0, "b")
+    assert refused is not None
+    assert refused.status == 404
     cluster.now_ms += 100 * GONE_MS
     cluster.hear_all(without="b")
     assert cluster.warnings == ["Shard 1 has no owner."]  # perhaps it is never to come back

@@ -279,8 +279,7 @@ class Visit:
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
-        may_wait = self._unsent and not (upstream.is_connected or self.peer.closed)
-        if may_wait and self._forwarder.hold(self):
+        if self._unsent and not upstream.is_connected and self._forwarder.hold(self):
             return
         self.give_up()
 

@@ -222,7 +222,7 @@ def test_shards_return_to_a_node_that_is_back(seed: int) -> None:
     world.run(20_000)
     back = world.servers.random.choice(NODES)
     world.nodes[back].die()
-    world.run(10_000)
+    world.run(RETURN_MS)  # so long the others have had its shards
     world.begin(back)
     begun_ms = world.servers.now_ms
     world.run(RETURN_MS - 2_000)
