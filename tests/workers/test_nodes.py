@@ -170,4 +170,4 @@ def test_a_shard_is_given_away_once() -> None:
     assert refused is not None
     assert (refused.status, refused.text) == (409, "shard 0 is on its way to node c")
     assert cluster.given == ["c"]
-    assert cluster.nodes.document().shards[0].heir == "c"
+    assert cluster.nodes.document().shards[0].moving_to == "c"

@@ -100,7 +100,7 @@ def _node_row(node: NodeInfo) -> list[str]:
 
 
 def _shard_row(shard: ShardInfo) -> list[str]:
-    notes = [f"on its way to {shard.heir}"] if shard.heir else []
+    notes = [f"on its way to {shard.moving_to}"] if shard.moving_to else []
     if shard.opening:
         notes.append(f"{shard.opening} reads it")
     if shard.moved:

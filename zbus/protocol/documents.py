@@ -378,7 +378,7 @@ class ShardInfo(Document, frozen=True, kw_only=True):
         Count, about("Since when the NATS servers have confirmed nothing to its owner.")
     ] = 0
     moved: Annotated[bool, about("It was moved there by hand.")] = False
-    heir: Annotated[str, about("The node that it is being moved to.")] = ""
+    moving_to: Annotated[str, about("The node that it is being moved to.")] = ""
     opening: Annotated[str, about("The node that has claimed it and reads what is there.")] = ""
 
 

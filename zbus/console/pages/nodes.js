@@ -43,7 +43,7 @@ const SHARDS = [
     class: "name",
     of: row => row.node ?? "",
     show: row =>
-      html`${row.node ?? html`<${Badge} kind="bad">none<//>`}${row.moved && html` <${Badge}>moved by hand<//>`}${row.heir && html` <${Badge} kind="wait">to ${row.heir}<//>`}${row.lateMs > 0 && html` <${Badge} kind="bad">unconfirmed for ${span(row.lateMs)}<//>`}`,
+      html`${row.node ?? html`<${Badge} kind="bad">none<//>`}${row.moved && html` <${Badge}>moved by hand<//>`}${row.movingTo && html` <${Badge} kind="wait">to ${row.movingTo}<//>`}${row.lateMs > 0 && html` <${Badge} kind="bad">unconfirmed for ${span(row.lateMs)}<//>`}`,
   },
   { key: "epoch", label: "Epoch", number: true, of: row => row.epoch ?? 0 },
   { key: "sequence", label: "Confirmed", number: true, of: row => row.sequence ?? 0, show: row => count(row.sequence) },

@@ -83,7 +83,7 @@ class Nodes:
             claimed = membership.presence.owners.get(number)
             is_there = claimed is not None and not membership.presence.has_left(claimed)
             opening = claimed.node if claimed is not None and claimed.opening and is_there else ""
-            return ShardInfo(shard=number, heir=heir, opening=opening)
+            return ShardInfo(shard=number, moving_to=heir, opening=opening)
         return ShardInfo(
             shard=number,
             node=owner.node,
@@ -91,7 +91,7 @@ class Nodes:
             sequence=owner.sequence,
             late_ms=owner.late_ms if owner.late_ms >= CERTAIN_MS else 0,
             moved=owner.moved,
-            heir=heir,
+            moving_to=heir,
         )
 
     def _info(self, name: str, shards: list[int]) -> NodeInfo:

@@ -49,7 +49,9 @@ def _cluster(reply: NativeReply) -> Cluster | None:
         return None
     running = reply.dialect.settings.running
     if running is None or running.cluster is None:
-        text = b"404: this server is not one of a cluster: it has no --engine nats://..."
+        text = (
+            b"404: this server is no node of a cluster: it was started without --engine nats://..."
+        )
         reply.respond(404, body=text)
         return None
     return running.cluster
