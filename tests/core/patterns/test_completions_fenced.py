@@ -41,13 +41,13 @@ def transform(box: LateBox, due_ms: int = 0) -> Probe:
     return probe
 
 
-def fence(box: LateBox, lane: Lane) -> None:
-    """A put to this partition is lost; it is not read again yet."""
+def fence(box: LateBox, lane: Lane, written: bool = False) -> None:
+    """A put to this partition is lost, or its answer is; it is not read again yet."""
     topic, index = lane
     if lane not in box.late.waiting:
         box.put(b"doomed", topic=topic, index=index)
         box.turn()
-    box.late.step(lane, Verdict.LOST)
+    box.late.step(lane, Verdict.LOST, written)
     box.late.step(lane)
     box.run_posted()
     assert box.partition(topic, index).fenced is not None
@@ -61,9 +61,9 @@ def step(box: LateBox, lane: Lane) -> None:
         box.run_posted()
 
 
-def read_again(box: LateBox, lane: Lane) -> None:
+def read_again(box: LateBox, lane: Lane, pause_ms: int = 1_000) -> None:
     for _ in range(3):
-        box.turn(1_000)
+        box.turn(pause_ms)
         step(box, lane)
     assert box.partition(*lane).fenced is None
 
@@ -168,6 +168,27 @@ def test_what_is_done_does_not_die_when_its_lease_ended_while_it_could_not_be_re
     assert [box.topic(name).depth() for name in ("Out", "Dead")] == [1, 0]
     assert box.group("h", "In").backlogs[0].life(0) is MessageState.DONE
     assert box.group("h", "In").backlogs[0].dead == 0
+
+
+@pytest.mark.parametrize("order", [("In", "Dead"), ("Dead", "In")])
+@pytest.mark.parametrize("pause_ms", [10, 1_000])
+def test_a_dead_letter_of_which_it_was_not_known_is_there_once(
+    pause_ms: int, order: tuple[str, ...]
+) -> None:
+    """Its topic has it, and its answer was lost; then its own partition is read again, too."""
+    box = LateBox()
+    given(box, b"0", lease_ms=1_000, attempts_max=1, dead_letter="Dead")
+    box.turn(1_000)
+    box.turn()
+    fence(box, ("Dead", 0), written=True)
+    fence(box, ("In", 0))
+    for name in order:
+        read_again(box, (name, 0), pause_ms)
+    for _ in range(300):
+        box.settle(pause_ms)
+    assert box.topic("Dead").depth() == 1
+    backlog = box.group("h", "In").backlogs[0]
+    assert (backlog.life(0), backlog.dead) == (MessageState.DONE, 1)
 
 
 def test_the_topic_of_the_result_goes_before_its_source_is_settled() -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from zbus.core.cursor.leases import OpenLeases
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import BrokerError, Outcome, Refusal
@@ -48,6 +49,13 @@ class Dying(NamedTuple):
     partition: int
     offset: int
     reason: str
+    leased: OpenLeases
+
+    @property
+    def stale(self) -> bool:
+        """Its partition was read again, or its group was moved, so the leases are others now. A
+        completion may hold it that was found there: one whose put was not known to be stored."""
+        return self.group.backlogs[self.partition].leased is not self.leased
 
 
 class DeadLetters:
@@ -67,9 +75,11 @@ class DeadLetters:
         # By group, partition and offset. A message may die twice, if its partition was read again
         # before it was stored: the last time counts.
         self._open: dict[tuple[Group, int, int], Dying] = {}
-        runs.dead = lambda *dying: self._begin(Dying(*dying))
+        runs.dead = self._begin
 
-    def _begin(self, dying: Dying) -> None:
+    def _begin(self, group: Group, partition: int, offset: int, reason: str) -> None:
+        leased = group.backlogs[partition].leased
+        dying = Dying(group, partition, offset, reason, leased)
         known = self._open.get(dying[:3])
         if known is not None:
             self._again.discard(known)
@@ -82,10 +92,10 @@ class DeadLetters:
             del self._open[dying[:3]]
 
     def _store(self, dying: Dying) -> None:
-        group, index, offset, _ = dying
-        partition, backlog = group.topic.partitions[index], group.backlogs[index]
-        gone = partition.removed or group.gone
-        if gone or offset not in backlog.leased.settling:
+        group, index, offset, _, leased = dying
+        partition = group.topic.partitions[index]
+        gone = partition.removed or group.gone or dying.stale
+        if gone or offset not in leased.settling:
             self.end(dying)  # it was acknowledged meanwhile
             return
         target = self._target(group)
@@ -101,13 +111,12 @@ class DeadLetters:
 
     def later(self, dying: Dying) -> None:
         """It cannot be stored now."""
-        backlog = dying.group.backlogs[dying.partition]
         if self._open.get(dying[:3]) is not dying:
             return
-        if dying.offset not in backlog.leased:
+        if dying.stale or dying.offset not in dying.leased:
             self.end(dying)
         else:
-            backlog.leased.settle_later(dying.offset)
+            dying.leased.settle_later(dying.offset)
             self._again.set(dying, self._tick.now_ms + AGAIN_MS)
 
     def _target(self, group: Group) -> Topic | RemoteTopic | None:
@@ -118,11 +127,11 @@ class DeadLetters:
         return None if topic.options.calls else topic
 
     def _found(self, dying: Dying, found: tuple[Chunk, int] | BrokerError) -> None:
-        group, index, offset, _ = dying
+        group, index, offset, _, leased = dying
         backlog, target = group.backlogs[index], self._target(group)
         if self._open.get(dying[:3]) is not dying:
             return
-        if offset not in backlog.leased.settling:
+        if dying.stale or offset not in leased.settling:
             self.end(dying)
             return
         if isinstance(found, BrokerError) and found.refusal is Refusal.OFFSET_UNKNOWN:
@@ -159,7 +168,7 @@ class _Stored(Silent):
 
 def _with_lines(dying: Dying, chunk: Chunk, at: int, attempts: int) -> Chunk:
     """The message as it is stored in a dead-letter topic."""
-    group, index, offset, reason = dying
+    group, index, offset, reason, _ = dying
     lines = origin_lines(group, index, offset)
     lines += b"dead_attempts: %d\r\ndead_reason: %b\r\n" % (attempts, reason.encode())
     lines = without_lines(chunk.headers[at]) + lines
