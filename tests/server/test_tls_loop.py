@@ -146,6 +146,34 @@ def test_every_reply_arrives_whatever_the_sockets_take(
     assert client.connection.socket.shut  # said goodbye first
 
 
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_reply_is_sent_when_all_its_bytes_are(context: ssl.SSLContext, secure: bool) -> None:
+    """Those of TLS are more than were written."""
+    rig = Rig(context, 1, 256 << 10)
+    client = rig.connect()
+    link, socket = client.link, client.connection.socket
+    if secure:
+        rig.until(lambda: client.shaken and not link.out_bytes, client)
+        client.step(0, 1 << 20)
+    else:
+        link.tls = None
+    marks = []
+    for _ in range(2):
+        link.write(b"x" * 100)
+        marks.append(link.output_mark())
+    sent = {}
+    for room in (99, 100, 199, 200, 201, 300):
+        socket.room_bytes = room
+        rig.turn()
+        sent[room] = [link.has_sent(mark) for mark in marks]
+    neither, first, both = [False, False], [True, False], [True, True]
+    if secure:  # one record
+        expected = {99: neither, 100: neither, 199: neither, 200: neither, 201: neither, 300: both}
+    else:
+        expected = {99: neither, 100: first, 199: first, 200: both, 201: both, 300: both}
+    assert sent == expected
+
+
 def test_a_crowd_of_handshakes_is_spread_over_turns(context: ssl.SSLContext) -> None:
     """A client that is connected already is served in every one of them."""
     rig = Rig(context, 1, 256 << 10)

@@ -18,7 +18,6 @@ from tests.simulation.deques import Deque, Deques, Fate, Handed, Item, Removal
 from tests.simulation.stranger import Stranger
 from tests.wire.websocket_frames import frame
 from zbus.core.topics.topic import Group, Pull, Session
-from zbus.edge.connection import Connection
 from zbus.testing.simulation.machine import Machine
 from zbus.testing.simulation.network import Connection as AdfConnection
 
@@ -133,9 +132,11 @@ class AdfWorld:
         client = self.clients.pop(number, None)
         if client is not None:
             self.say(f"connection {number} of {client.name} is over")
-            unsent = isinstance(session, Connection) and session.out_bytes > 0
-            self.book.left(number, isinstance(client, HttpClient), unsent)
+            if not isinstance(client, HttpClient):
+                self.book.left(number)
             self._gone.append(client)
+        if session.closed:
+            self.book.closed(number)
 
     def fenced(self, topic: str) -> None:
         if topic in self._topics:
@@ -471,8 +472,8 @@ class HttpClient(AdfClient):
                 answer = Answer(call.action, call.id, call.queue.name, BUSY[0])
             else:
                 answer = JsonClient.decode(self, body)  # type: ignore[arg-type]
-            world_fits = (answer.action, answer.id) == (call.action, call.id)
-            self.world.check(world_fits, f"{self.name} is told {answer.action} {answer.id}")
+            fits = (answer.action, answer.id) == (call.action, call.id)
+            self.world.check(fits, f"{self.name} is told {answer.action} {answer.id}")
             self.take(answer)
 
     def overdue(self, now_ms: int) -> list[str]:

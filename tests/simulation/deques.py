@@ -298,19 +298,24 @@ class Deques:
         if item is not None and item.fate in (Fate.HELD, Fate.READY):
             self._loosen(item)
 
-    def left(self, connection: int, keeps: bool, unsent: bool) -> None:
-        """A connection is over. What it held is on the left again, in its order, unless it `keeps`
-        what it has. If something was `unsent` it may have kept nothing. Where something else came
-        back, it may be behind that: then it is ahead of what was there when it was handed out."""
+    def closed(self, connection: int) -> None:
+        """Nothing more is sent to it, and it keeps what it has pulled. But a reply that its client
+        has not read by now may not have left: then the message is back."""
+        for handed in self.handed.get(connection, ()):
+            item = handed.item
+            if (item.number, item.holder) == (handed.number, connection):
+                self._loosen(item)
+
+    def left(self, connection: int) -> None:
+        """A connection is over that held what was sent to it. All of that is on the left again, in
+        its order. Where something else came back, it may be behind that: then it is ahead of what
+        was there when it was handed out."""
         for queue in self.queues.values():
             held = [item for item in queue.items.values() if item.holder == connection]
             alone = not any(item.again for item in held)
             alone = alone and not any(self._came_back(item) for item in queue.items.values())
             for item in sorted(held, key=lambda item: -item.number):
-                if keeps:
-                    if unsent and item.fate in (Fate.HELD, Fate.LOOSE):
-                        self._loosen(item)
-                elif item.fate is Fate.HELD and item.sure and item.told:
+                if item.fate is Fate.HELD and item.sure and item.told:
                     now = self.event()
                     since = now if alone else item.since
                     self._back(queue, item, Fate.READY, Spot(True, since, now))
@@ -320,8 +325,8 @@ class Deques:
                     item.asked = None
                 elif item.fate is Fate.DOUBT:
                     item.spot = item.asked = None
-                if not keeps:  # what is still to be done for it finds that it has nothing
-                    item.holder, item.sure = 0, False
+                # What is still to be done for it finds that it has nothing.
+                item.holder, item.sure = 0, False
 
     def _came_back(self, item: Item) -> bool:
         """It may be ready after it was handed out."""

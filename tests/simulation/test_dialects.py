@@ -7,11 +7,19 @@ from random import Random
 import pytest
 
 from tests.limits import checked
-from tests.simulation.adf import AdfClient, AdfWorld, HttpClient
+from tests.records import Record
+from tests.simulation.adf import (
+    NOT_PULLED,
+    AdfClient,
+    AdfWorld,
+    HttpClient,
+)
 from tests.simulation.camellia import CamelliaWorld
 from tests.simulation.delays import DELETED, Delays, Fate, Mail
+from tests.simulation.deques import Deques
 from tests.simulation.mqcloud import MqcloudWorld
 from tests.simulation.simulation import Simulation
+from zbus.core.model.message import Message
 from zbus.testing.simulation.machine import Machine
 
 SEEDS = [0, 1, *checked(range(2, 40))]
@@ -110,6 +118,30 @@ def test_what_is_removed_behind_a_pull_that_waits_is_not_owed() -> None:
     del client.unsent[:-1]
     simulation.crowd.settle()  # the message is pulled, and then the queue is removed
     simulation.finish()
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("cleared", [True, False])
+def test_what_was_pulled_over_http_is_lost_only_if_the_reply_may_be(
+    read: bool, cleared: bool
+) -> None:
+    found: list[str] = []
+    book = Deques(["/q"], lambda right, text: None if right else found.append(text))
+    queue = book.queues["/q"]
+    item = book.push(queue, left=False, body=b"")
+    book.pushed(queue, item, 1)
+    record = Record(0, 0, Message(b"", body=item.body), 1)
+    book.pick(queue, record, 7, 0, 5_000)
+    book.hand_out(queue, record, 7)
+    (handed,) = book.handed[7]
+    if read:
+        book.pulled(7, item.body, 0, 1)
+    book.settle(handed, "delete")
+    if cleared:
+        book.drop(queue, whole=False)
+    book.closed(7)
+    book.settled(handed, "delete", NOT_PULLED, 1)
+    assert len(found) == read
 
 
 def _post(verb: str, form: str) -> bytes:

@@ -342,10 +342,11 @@ class Connection(Session):
         """Replies that are made already, and whose turn has come."""
         turns = self.turns
         while turns and (later := turns[0].data) is not None:
-            turns.popleft()
+            reply = turns.popleft()
             if later:
                 self.held_bytes -= len(later)
                 self.write(later)
+                reply.written()
 
     def write(self, data: bytes) -> None:
         """Send these bytes, one whole reply, at the end of the turn."""
@@ -357,6 +358,14 @@ class Connection(Session):
         self.out_bytes += len(data)
         if self.out_bytes > self.out_bytes_max:
             self.stalled = True
+
+    def output_mark(self) -> int:
+        """Where what was written so far ends, for `has_sent`."""
+        return 0
+
+    def has_sent(self, mark: int) -> bool:
+        """The system has taken all bytes before this mark. Without a socket: all bytes."""
+        return not self.out_bytes
 
     def forget_requests(self) -> None:
         """The peer sends no more, or is gone: what it asked for and was not begun is not done. What
@@ -433,6 +442,9 @@ class Answering:
                 peer.stalled = True
         if self.ordered and peer.turns:
             peer.answer_next()
+
+    def written(self) -> None:
+        """The reply had to wait for its turn, and is among the output of its connection now."""
 
     def failed(self, error: Exception) -> None:
         self.peer.quarantine(error)

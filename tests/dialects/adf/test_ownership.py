@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from random import Random
 from socket import SHUT_WR
 
 import pytest
@@ -23,6 +24,8 @@ from tests.dialects.adf.broker import (
 )
 from tests.dialects.adf.speakers import CLOSE, FORMS, Speaker
 from tests.process.broker import BrokerProcess
+from zbus.testing.simulation import Machine
+from zbus.testing.simulation.network import Connection
 
 __all__ = ["broker", "form", "queue", "speaker"]
 
@@ -201,6 +204,96 @@ def test_what_could_not_be_sent_was_not_pulled(taken: int) -> None:
     for number in range(taken):
         reply = ok(other, http(f"/queue/delete?queue=q&requestid=p{number}"))
         assert b'"result":"ok"' in reply.body
+
+
+HEAD_BYTES = 160
+"""A socket that takes so many takes the head of a reply to a pull, and not all of its body."""
+
+
+def http_asking(action: str, queue: str, id: str, body: bytes = b"") -> bytes:
+    method = "POST" if body else "GET"
+    return http(f"/queue/{action}?queue={queue}&requestid={id}", body=body, method=method)
+
+
+def result(machine: Machine, action: str, queue: str, id: str, body: bytes = b"") -> bytes:
+    """Of a request on a connection of its own."""
+    connection = machine.connect()
+    connection.send(http_asking(action, queue, id, body))
+    machine.settle()
+    (reply,) = connection.replies()
+    connection.reset()
+    machine.settle()
+    return reply.body
+
+
+def pulling(room_bytes: int, *requests: bytes) -> tuple[Machine, Connection]:
+    """A queue `q` with one message, and a client that takes so much of the replies."""
+    machine = Machine(Random(0))
+    machine.start()
+    result(machine, "rpush", "q", "1", b"x")
+    connection = machine.connect(room_bytes)
+    connection.send(b"".join(requests))
+    machine.settle()
+    assert b'"count":0' in result(machine, "count", "q", "1"), "it is pulled"
+    return machine, connection
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_client_that_sends_no_more_keeps_what_it_pulled(taken: bool) -> None:
+    """Its reply is still sent to it, unless it goes before it has taken that."""
+    machine, client = pulling(HEAD_BYTES, http_asking("pull", "q", "p"))
+    client.finish()
+    machine.settle()
+    assert b'"count":0' in result(machine, "count", "q", "1"), "the reply is on its way"
+    found = client.replies()
+    assert found == []
+    if taken:
+        while not found:
+            machine.settle()
+            found = client.replies()
+        assert b'"body":"x"' in found[0].body
+    client.reset()
+    machine.settle()
+    count = b'"count":0' if taken else b'"count":1'
+    assert count in result(machine, "count", "q", "1")
+    settled = b'"result":"ok"' if taken else REFUSED.encode()
+    assert settled in result(machine, "delete", "q", "p")
+
+
+def test_a_reply_that_was_sent_counts_though_later_ones_were_not() -> None:
+    machine, client = pulling(4 * HEAD_BYTES, http_asking("pull", "q", "p"))
+    assert b'"body":"x"' in client.replies()[0].body
+    client.send(b"".join(http_asking("count", "q", str(number)) for number in range(20)))
+    machine.settle()
+    client.reset()
+    machine.settle()
+    assert b'"count":0' in result(machine, "count", "q", "1")
+    assert b'"result":"ok"' in result(machine, "delete", "q", "p")
+
+
+@pytest.mark.parametrize(
+    ("turn", "more_bytes", "replies"),
+    [(False, 0, 0), (True, 2 * HEAD_BYTES, 1), (True, 3 * HEAD_BYTES, 2)],
+    ids=["not its turn", "not all of it", "all of it"],
+)
+def test_a_reply_that_waits_for_its_turn_is_not_sent_yet(
+    turn: bool, more_bytes: int, replies: int
+) -> None:
+    """It comes behind one to a pull that waits, and before others that are not sent."""
+    machine, client = pulling(
+        64 << 10,
+        http_asking("pull", "other", "w"),
+        http_asking("pull", "q", "p"),
+        *(http_asking("count", "q", str(number)) for number in range(20)),
+    )
+    client.socket.room_bytes = len(client.socket.outbound) + more_bytes
+    if turn:
+        result(machine, "rpush", "other", "1", b"y")
+    assert len(client.replies()) == replies
+    client.reset()
+    machine.settle()
+    count = b'"count":0' if replies == 2 else b'"count":1'
+    assert count in result(machine, "count", "q", "1")
 
 
 @pytest.mark.parametrize("form", FORMS[2:])

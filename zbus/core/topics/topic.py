@@ -69,7 +69,7 @@ class Session:
         self.follower: Ticket | None = (
             None  # it gets all messages of a topic (`zbus.core.fanout.subscribers`)
         )
-        self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it is gone
+        self.left: tuple[Callable[[Any], None], ...] = ()  # called with the session when it leaves
         self.stalled = False  # does not take what it was sent: it is given no more messages
         self.leaving = False  # it is gone, or on its way: it is given no more messages either
         self.closed = False  # nothing reaches it any more, not even an answer
@@ -86,7 +86,8 @@ class Session:
         raise NotImplementedError
 
     def when_left(self, call: Callable[[Any], None]) -> None:
-        """Call this when the session is gone; twice is once."""
+        """Call this when the session leaves; twice is once. A session that sends no more leaves
+        before it is closed: what is registered after that is called when it is closed."""
         if call not in self.left:
             self.left += (call,)
 

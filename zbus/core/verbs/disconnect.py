@@ -51,13 +51,16 @@ class Departures:
 
     def leave(self, session: Session, most: int) -> bool:
         """`Broker.leave`."""
-        if not session.leaving:
+        guard = self._faults.guard  # whatever goes wrong, the rest of it ends
+        begins = not session.leaving
+        if begins:
             session.leaving = True
             self._sessions.pop(session.id, None)
-            guard = self._faults.guard  # whatever goes wrong, the rest of it ends
             if session.follower is not None:
                 guard(partial(self._runs.following.leave, session))
-            for left in session.left:
+        if session.left and (begins or session.closed):
+            calls, session.left = session.left, ()
+            for left in calls:
                 guard(partial(left, session))
         most -= self._calls.drop(session.id, most, informed=not session.closed)
         most -= self._calls.end_taken(session, most)

@@ -3,9 +3,11 @@ settles it, on whatever connection, or its lease is over."""
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
-from zbus.core.api import Broker, Session
+from zbus.core.api import Broker
 from zbus.dialects.adf.scope import Held, Scope
 from zbus.edge.connection import Connection
 
@@ -16,29 +18,46 @@ LATER_MS: Final = 1_000
 """A lease may last a little longer than was reckoned: until its reply was sent."""
 
 
+@dataclass(slots=True, eq=False)
+class PullReply:
+    """What is known of the reply to a pull."""
+
+    peer: Connection
+    id: bytes
+    held: Held | None = None  # the message that it delivers
+    mark: int = -1  # of the output, where it ends; -1: it is not written yet
+
+    def sent(self) -> bool:
+        """All of it has left."""
+        return self.mark >= 0 and self.peer.has_sent(self.mark)
+
+
 class HttpLeases:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.scope = Scope()
         self._ends = broker.timers.timer(self._end, lambda id: None)
-        self._unsent: dict[Session, list[bytes]] = {}
+        # By connection, in the order of the requests. Those that have left go when another comes.
+        self._unsent: dict[Connection, deque[PullReply]] = {}
 
     def bytes_used(self) -> int:
         """About."""
         return HELD_BYTES * len(self.scope)
 
-    def asked(self, peer: Connection) -> None:
-        """A pull has come."""
-        if peer in self._unsent and not peer.out_bytes:
-            self._unsent[peer].clear()  # the client's system has those
+    def asked(self, peer: Connection, id: bytes) -> PullReply:
+        """A pull has come, and nothing of its reply is written."""
+        replies = self._unsent.get(peer)
+        if replies is None:
+            replies = self._unsent[peer] = deque()
+            peer.when_left(self._left)
+        while replies and replies[0].sent():
+            replies.popleft()
+        replies.append(PullReply(peer, id))
+        return replies[-1]
 
-    def began(self, peer: Connection, id: bytes, lease_ms: int) -> None:
+    def began(self, id: bytes, lease_ms: int) -> None:
         """The message of this pull was delivered."""
         self._ends.set(id, self._broker.now_ms + lease_ms + LATER_MS)
-        if peer not in self._unsent:
-            self._unsent[peer] = []
-            peer.when_left(self._left)
-        self._unsent[peer].append(id)
 
     def _end(self, id: bytes) -> None:
         """The client can no longer settle it, unless it was extended."""
@@ -50,12 +69,15 @@ class HttpLeases:
                 del self.scope[id]
 
     def _left(self, peer: Connection) -> None:
-        """A connection is over: what could not be sent there was not pulled."""
-        unsent = self._unsent.pop(peer, [])
-        if not peer.out_bytes:
+        """A connection is over: what could not be sent there was not pulled. A client that only
+        sends no more still gets its replies."""
+        if not peer.closed:
+            peer.when_left(self._left)
             return
-        for id in unsent:
-            held = self.scope.get(id)
-            if isinstance(held, Held) and held.lasts() and held.holder == peer.id:
-                del self.scope[id]
+        for reply in self._unsent.pop(peer):
+            held = reply.held
+            if held is None or reply.sent() or self.scope.get(reply.id) is not held:
+                continue
+            if held.lasts():
+                del self.scope[reply.id]
                 self._broker.lose(held.group, held.partition, held.offset, held.holder)

@@ -65,12 +65,12 @@ class FramePull(Pull):
 class HttpPull(LatePull):
     """Of HTTP."""
 
-    __slots__ = ("requestid", "scope")
+    __slots__ = ("reply", "requestid", "scope")
 
     asked: HttpAsked
 
     def __init__(self, asked: HttpAsked, peer: Connection, id: bytes, scope: Scope) -> None:
-        asked.context.leases.asked(peer)
+        self.reply = asked.context.leases.asked(peer, id)
         super().__init__(asked, peer, asked.wants, asked.lines)
         self.requestid = id
         self.scope = scope
@@ -78,9 +78,16 @@ class HttpPull(LatePull):
     def answer(self, outcome: Outcome) -> None:
         peer, id = self.peer, self.requestid
         message = encoded(self.asked, self.scope, id, peer, outcome)
-        if id in self.scope:
-            self.asked.context.leases.began(peer, id, self.asked.lease_ms)
+        held = self.scope.get(id)
+        if isinstance(held, Held):
+            self.reply.held = held
+            self.asked.context.leases.began(id, self.asked.lease_ms)
         self.respond_late(message)
+        if self.data is None:
+            self.written()
+
+    def written(self) -> None:
+        self.reply.mark = self.peer.output_mark()
 
     def drop(self) -> None:
         super().drop()

@@ -126,8 +126,9 @@ class Loop:
         self.leave(link)
 
     def leave(self, link: SocketConnection) -> None:
-        """The broker forgets it: it may have a thousand pulls, so that is not done at once."""
-        if not link.leaving:
+        """The broker forgets it: it may have a thousand pulls, so that is not done at once. One
+        that left when it sent no more leaves again when it is closed, for who waits for that."""
+        if not link.leaving or (link.closed and link.left):
             self._leaving.append(link)
             self._see_off()
 

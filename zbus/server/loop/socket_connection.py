@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from sys import maxsize
 
 from zbus.edge.connection import Connection, Planner
 from zbus.edge.reader import Reader
@@ -95,6 +96,14 @@ class SocketConnection(Connection):
         """All that is under way may take for ever, and every other reply waits behind that."""
         goes_on = self.stalled or self.hung_up or self.has_requests
         return not goes_on and 0 < self.open_waits == self.open_tickets
+
+    def output_mark(self) -> int:
+        if self.tls is not None:  # what is written is longer when it is encrypted
+            return maxsize
+        return self.sent_bytes + self.taken_bytes + self.out_bytes
+
+    def has_sent(self, mark: int) -> bool:
+        return not self.out_bytes or self.sent_bytes + self.taken_bytes >= mark
 
     def linger(self, now_ms: int) -> None:
         """All is said: its bytes are dropped until it has read that, or does not end."""
