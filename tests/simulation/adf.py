@@ -282,7 +282,8 @@ class AdfClient(Stranger):
     def take(self, answer: Answer) -> None:
         """An answer was read."""
         self.replies += 1
-        fit = [c for c in self.calls if (c.action, c.id) == (answer.action, answer.id)]
+        named = (answer.action, answer.id, answer.queue)
+        fit = [c for c in self.calls if (c.action, c.id, c.queue.name) == named]
         if answer.action == "pull":
             refused = answer.result == IN_USE
             fit = [c for c in fit if c.in_use is refused] or fit

@@ -9,9 +9,15 @@ import pytest
 from tests.limits import checked
 from tests.records import Record
 from tests.simulation.adf import (
+    BUSY,
+    IN_USE,
+    NO_QUEUE,
     NOT_PULLED,
     AdfClient,
     AdfWorld,
+    Answer,
+    BinaryClient,
+    Call,
     HttpClient,
 )
 from tests.simulation.camellia import CamelliaWorld
@@ -118,6 +124,23 @@ def test_what_is_removed_behind_a_pull_that_waits_is_not_owed() -> None:
     del client.unsent[:-1]
     simulation.crowd.settle()  # the message is pulled, and then the queue is removed
     simulation.finish()
+
+
+def test_replies_to_pulls_with_one_id_are_known_by_their_queue() -> None:
+    """The first one failed, and its client has not read that: so the id was free again."""
+    simulation = Adf(0)
+    simulation.machine.start()
+    (world,) = simulation.dialects.worlds
+    assert isinstance(world, AdfWorld)
+    client = BinaryClient(world, simulation.machine.connect(), 1)
+    volatile, other = world.book.queues["volatile"], world.book.queues["/q/1"]
+    other.there = True
+    client.send(Call("pull", volatile, "1", None))
+    client.send(Call("pull", volatile, "1", None, in_use=True))
+    client.send(Call("pull", other, "1", None, in_use=True))
+    for queue, result in ((volatile, BUSY[0]), (other, IN_USE), (volatile, NO_QUEUE)):
+        client.take(Answer("pull", "1", queue.name, result))
+    assert (simulation.book.problem, client.calls) == ("", [])
 
 
 @pytest.mark.parametrize("read", [True, False])
