@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.limits import checked
+from tests.simulation.cluster.server import START_MS
 from tests.simulation.cluster.world import ClusterSimulation
 from tests.simulation.seeds import run_seed
 
@@ -22,3 +23,19 @@ def test_a_seed_is_one_run() -> None:
     for run in runs:
         run.run()
     assert runs[0].digest == runs[1].digest
+
+
+def test_all_processes_may_be_gone_for_a_moment() -> None:
+    """Two machines have no power, and those of the third begin again after they were killed."""
+    world = ClusterSimulation(0, 1)
+    world.begin()
+    *dead, last = world.server.machines.values()
+    for machine in dead:
+        machine.die()
+    while world.server.nodes:
+        world._kill()
+    world._kill()
+    world._pause()
+    assert last.alive
+    world._pass(START_MS)
+    assert world.server.nodes == last.members != []

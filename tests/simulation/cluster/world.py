@@ -185,9 +185,18 @@ class ClusterSimulation(WorkersSimulation):
         ms = self.random.choice(choices)
         return ms, self.server.now_ms + ms
 
-    def _kill(self) -> None:
+    def _any_process(self) -> Member | None:
+        """None: those of the only machine that lives were killed, and have not begun again."""
+        if not self.server.nodes:
+            return None
         node = self.random.choice(self.server.nodes)
         assert isinstance(node, Member)
+        return node
+
+    def _kill(self) -> None:
+        node = self._any_process()
+        if node is None:
+            return
         kind = "the edge" if node.is_edge else f"the owner of {node.shard}"
         self._fault(0, f"process {node.number} of {node.machine_name} ({kind}) is killed")
         self.counts["kills"] += 1
@@ -204,8 +213,8 @@ class ClusterSimulation(WorkersSimulation):
             machine.die()
 
     def _pause(self) -> None:
-        node = self.random.choice(self.server.nodes)
-        if node.runs:
+        node = self._any_process()
+        if node is not None and node.runs:
             ms, node.paused_until_ms = self._until(50, 1_000, 3_000, 6_000)
             self.counts["pauses"] += 1
             self._fault(ms, f"process {node.number} stands still for {ms} ms")

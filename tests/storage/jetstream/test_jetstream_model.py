@@ -15,7 +15,7 @@ from tests.storage.jetstream.cluster import Faults, SimulatedCluster
 from zbus.storage.format.batch import iterate
 from zbus.storage.jetstream.committer import Failure
 from zbus.storage.jetstream.engine import RENEWALS_KEPT, TIMEOUT_MS, JetStreamJournal
-from zbus.storage.jetstream.ownership import CERTAIN_MS, Claim, Claimed, Owner
+from zbus.storage.jetstream.ownership import CERTAIN_MS, QUIET_MS, Claim, Claimed, Owner
 from zbus.storage.jetstream.subjects import Subjects
 from zbus.storage.port import JournalError, Lane, StoredLane, Verdict, Verdicts
 from zbus.testing.contract import Crash, JournalContract
@@ -368,6 +368,24 @@ def test_who_gives_the_shard_up_hears_whether_that_is_stored(room: int) -> None:
     journal.release(answers.append)
     bench.run_until(lambda: answers)
     assert answers == [not room]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_one_that_leaves_while_it_is_quiet_leaves_that_to_the_next(quiet: bool) -> None:
+    """The first one does not know yet that the shard is not its own, and delivers messages."""
+    bench = ClusterBench(1, Faults.none())
+    bench.claim()
+    second = bench.claim()
+    if not quiet:
+        bench.run_until(lambda: not second.is_quiet)
+    answers: list[bool] = []
+    second.release(answers.append)
+    bench.run_until(lambda: answers)
+    third = bench.claim()
+    assert third.is_quiet == quiet
+    bench.run_for(2 * QUIET_MS)
+    assert third.is_certain
+    assert not third.is_quiet
 
 
 LARGE = [b"a", b"b" * 300_000, b"c", b"d" * 64_000, b"e" * 64_300, b"f"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.storage.jetstream.scripted import ScriptedStream
 from zbus.storage.jetstream.ownership import (
@@ -35,7 +36,10 @@ FORMER = Owner(7, "other", "b:2", "random")
 class Claiming:
     """A claim under way."""
 
-    def __init__(self, free: bool = True, confirmed: int = 0) -> None:
+    def __init__(
+        self, free: bool = True, confirmed: int = 0, presence: Presence | None = None
+    ) -> None:
+        presence = presence or Presence()
         self.stream = ScriptedStream()
         self.answers: list[Claimed | Owner | JournalError | None] = []
         self.claim = Claim(
@@ -46,6 +50,7 @@ class Claiming:
             lambda owner: free,
             self.answers.append,
             confirmed=lambda: confirmed,
+            all_have_left=presence.all_have_left,
         )
         self.claim.start()
 
@@ -72,11 +77,18 @@ def test_an_empty_stream_is_claimed_at_once() -> None:
     assert (claimed.owner.epoch, claimed.sequence, claimed.quiet_until_ms) == (1, 1, 0)
 
 
-@pytest.mark.parametrize(("left", "quiet_ms"), [(False, QUIET_MS), (True, 0)])
-def test_a_claim_takes_the_place_behind_the_newest_message(left: bool, quiet_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("left", "quiet", "quiet_ms"),
+    [(False, False, QUIET_MS), (True, False, 0), (True, True, QUIET_MS)],
+)
+def test_a_claim_takes_the_place_behind_the_newest_message(
+    left: bool, quiet: bool, quiet_ms: int
+) -> None:
+    """One that left while it was quiet does not know whether the one before it is certain."""
     claiming = Claiming()
     claiming.stream.answer("state", StreamState(44, 0, 0))
-    claiming.stream.answer("newest", owner_at(40, msgspec.structs.replace(FORMER, left=left)))
+    former = replace(FORMER, left=left, quiet=quiet)
+    claiming.stream.answer("newest", owner_at(40, former))
     assert (claiming.sent().epoch, claiming.sent().address) == (8, "a:1")
     assert claiming.stream.answer("publish", Published(45))[1] == 44
     (claimed,) = claiming.answers
@@ -134,7 +146,7 @@ def test_a_claim_that_was_refused_looks_again() -> None:
     assert claiming.answers == []
     claiming.stream.wait(PAUSE_MS)
     claiming.stream.answer("state", StreamState(45, 0, 0))
-    claiming.stream.answer("newest", owner_at(45, msgspec.structs.replace(FORMER, epoch=8)))
+    claiming.stream.answer("newest", owner_at(45, replace(FORMER, epoch=8)))
     assert claiming.sent().epoch == 9
 
 
@@ -179,7 +191,7 @@ def test_what_the_owner_kept_must_be_there(first: int, claimed: bool) -> None:
     """It may have written after it was purged, and before it noticed."""
     claiming = Claiming()
     claiming.stream.answer("state", StreamState(44, 0, 0, first))
-    claiming.stream.answer("newest", owner_at(40, msgspec.structs.replace(FORMER, kept=30)))
+    claiming.stream.answer("newest", owner_at(40, replace(FORMER, kept=30)))
     if claimed:
         assert claiming.sent().kept == 30
     else:
@@ -202,6 +214,50 @@ def test_for_whom_an_owner_has_left() -> None:
     assert (presence.heir(0, HEIR_MS - 1), presence.heir(0, HEIR_MS)) == ("b", "")
     presence.hear(Heartbeat(3, "c", random="c3"), 1)
     assert presence.heir(0, 1) == ""
+
+
+ENDED = Heartbeat(7, "other", random="random")
+
+
+@pytest.mark.parametrize(
+    ("heard", "quiet_ms"),
+    [
+        ([ENDED], QUIET_MS),
+        ([ENDED, replace(ENDED, left=True)], 0),
+        ([replace(ENDED, quiet=True), replace(ENDED, quiet=True, left=True)], QUIET_MS),
+        ([replace(ENDED, quiet=True), ENDED, replace(ENDED, quiet=True, left=True)], 0),
+        ([replace(ENDED, epoch=6, random="before", left=True)], QUIET_MS),
+        ([replace(ENDED, left=True), replace(ENDED, epoch=8, random="next")], QUIET_MS),
+    ],
+    ids=["lives", "ended", "ended-quiet", "ended-later", "another-ended", "another-follows"],
+)
+def test_quiet_time_goes_on_with_the_next_owner(heard: list[Heartbeat], quiet_ms: int) -> None:
+    """Its parent saw the end of the newest owner; the one before that may be certain yet, as long
+    as the newest one was quiet."""
+    presence = Presence()
+    for each in heard:
+        presence.hear(each, 0)
+    claiming = Claiming(presence=presence)
+    claiming.stream.answer("state", StreamState(44, 0, 0))
+    claiming.stream.answer("newest", owner_at(40, FORMER))
+    claiming.stream.answer("publish", Published(45))
+    (claimed,) = claiming.answers
+    assert isinstance(claimed, Claimed)
+    assert claimed.quiet_until_ms == quiet_ms
+
+
+def test_what_an_owner_has_done_it_does_not_begin_again() -> None:
+    """A heartbeat of before may come late: by another way, when its owner connected again."""
+    presence = Presence()
+    opening = Heartbeat(2, "a", random="a2", quiet=True, opening=True)
+    presence.hear(opening, 0)
+    assert presence.owners[0] == opening
+    presence.hear(Heartbeat(2, "a", random="a2"), 1)
+    presence.hear(opening, 2)
+    assert presence.owners[0] == Heartbeat(2, "a", random="a2")
+    next_one = Heartbeat(3, "b", random="b3", quiet=True, opening=True)
+    presence.hear(next_one, 3)
+    assert presence.owners[0] == next_one
 
 
 def test_presence() -> None:

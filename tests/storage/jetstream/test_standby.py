@@ -322,6 +322,37 @@ def test_nobody_waits_for_an_owner_whose_end_was_seen() -> None:
     assert len(node.claims) == SHARDS + 1
 
 
+@pytest.mark.parametrize(("served_ms", "quiet_ms"), [(0, QUIET_MS), (2 * QUIET_MS, 0)])
+def test_one_that_ends_while_it_is_quiet_leaves_that_to_the_next(
+    served_ms: int, quiet_ms: int
+) -> None:
+    """All of a node are gone, which nobody has seen; the one that follows is killed at once, and
+    its parent sees it."""
+    world = World(2, Faults.none(), ("a",), shards=2)
+    world.run(10_000)
+    world.nodes["a"].die()
+    world.begin("a")
+    node = world.nodes["a"]
+    while not node.shards:
+        world.run(100)
+    (second,) = [process for process in node.processes if process.claimed is not None]
+    assert second.claimed is not None
+    world.run(1_000 + served_ms)
+    shard = second.claimed.owner.shard
+    second.end()
+    node.processes.remove(second)
+    ended_ms = world.servers.now_ms
+    for process in node.processes:
+        if process.claimed is None:
+            process.standby.ended(shard, second.claimed.owner.epoch)
+    world.run(1_500)
+    claimed = world.owner(shard).claimed
+    assert claimed is not None
+    assert claimed.owner.epoch == second.claimed.owner.epoch + 1
+    assert node.claims[-1][1] - ended_ms < GONE_MS
+    assert claimed.quiet_until_ms == node.claims[-1][1] + quiet_ms
+
+
 def test_a_former_owner_is_quiet_before_its_shard_is_served() -> None:
     world = World(3, Faults.none(), ("a",))
     world.run(20_000)

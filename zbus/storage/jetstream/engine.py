@@ -466,7 +466,7 @@ class JetStreamJournal:
         if self.failure is not None:
             done(False)
             return
-        left = msgspec.structs.replace(self._owner, left=True)
+        left = msgspec.structs.replace(self._owner, left=True, quiet=self.is_quiet)
         if is_complete:
             left = msgspec.structs.replace(left, copying="", copied=left.copying)
         answers: list[int] = []

@@ -4,7 +4,8 @@ several who claim at once is stored.
 
 An owner is *certain* for a while after it sent the last append that was confirmed. Later another
 one may have claimed the shard, and it says nothing until the next append is confirmed. A new owner
-delivers nothing for a little longer than that, unless the former one said that it left. So two
+delivers nothing for a little longer than that, unless the former one said that it left. One that
+left while it had to be quiet itself says that, too: the one before it may still be certain. So two
 never deliver at once, whatever their clocks show.
 """
 
@@ -50,6 +51,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     copied: str = ""  # the data of which it is a copy that no broker has owned yet
     kept: int = 0  # sequence of a message that no broker has removed: if it is gone, more is
     shard: int = 0
+    quiet: bool = False  # if it left: an owner before it may still deliver messages
 
     def encode(self, subjects: Subjects) -> Outgoing:
         return make_document(subjects.owner, self.epoch, msgspec.json.encode(self))
@@ -82,18 +84,19 @@ class Claim:
         done: Callable[[Claimed | Owner | JournalError | None], None],
         copying: str = "",
         confirmed: Callable[[], int] = lambda: 0,
-        has_left: Callable[[Owner], bool] = lambda owner: owner.left,
+        all_have_left: Callable[[Owner], bool] = lambda owner: owner.left and not owner.quiet,
     ) -> None:
         """`is_free` decides whether the shard may be taken from its owner. `done` gets that owner
         if not: another one may have come first. It gets a JournalError for a stream that is not
         as a broker left it. `copying`: it is claimed to be filled with a copy of this data. It is
-        not claimed if it ends before what `confirmed` gives: a shorter copy must not win. One that
-        `has_left` says nothing any more, so there is no need to be quiet."""
+        not claimed if it ends before what `confirmed` gives: a shorter copy must not win. If
+        `all_have_left`, neither that owner nor one before it delivers anything any more, so there
+        is no need to be quiet."""
         self._stream = stream
         self._subjects = subjects
         self._is_free = is_free
         self._confirmed = confirmed
-        self._has_left = has_left
+        self._all_have_left = all_have_left
         self._done = done
         self._former: Owner | None = None
         self._state = StreamState(0, 0, 0)
@@ -224,7 +227,7 @@ class Claim:
             self._again(answer.text)
 
     def _claimed(self, sequence: int) -> None:
-        needs_quiet = self._former is not None and not self._has_left(self._former)
+        needs_quiet = self._former is not None and not self._all_have_left(self._former)
         now_ms = self._stream.now_ms()
         quiet_until_ms = now_ms + QUIET_MS if needs_quiet else now_ms
         self._done(Claimed(self._owner, sequence, self._sent_ms, quiet_until_ms))

@@ -132,10 +132,22 @@ class Presence(msgspec.Struct):
             self.heirs.pop(heard.shard, None)
         elif known.sequence > heard.sequence:
             heard = known
+        else:  # a heartbeat may come late: what is over does not begin again
+            opening, quiet = known.opening and heard.opening, known.quiet and heard.quiet
+            heard = msgspec.structs.replace(heard, opening=opening, quiet=quiet)
         self.owners[heard.shard] = heard
 
     def has_left(self, owner: Owner) -> bool:
         return owner.left or owner.random in self.left
+
+    def all_have_left(self, owner: Owner) -> bool:
+        """Neither this one nor an owner before it delivers anything any more. One that left, or
+        ended, while it had to be quiet does not tell whether the one before it has."""
+        if owner.left:
+            return not owner.quiet
+        heard = self.owners.get(owner.shard)
+        is_known = heard is not None and heard.random == owner.random and not heard.quiet
+        return is_known and owner.random in self.left
 
     def confirmed(self, shard: int) -> int:
         """Sequence up to which the newest owner of the shard said that all is confirmed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -303,7 +304,7 @@ class Standby:
             self._claimed,
             self._copying,
             lambda: self._presence.confirmed(shard.number),
-            self._presence.has_left,
+            self._presence.all_have_left,
         )
         self._claim.start()
 
@@ -315,8 +316,12 @@ class Standby:
             moved = self._presence.heir(owner.shard, now_ms) == owner.node
             if not moved:
                 self.membership.owned_ms = now_ms
+            quiet_ms = answer.quiet_until_ms - now_ms
             claimed = {name: getattr(owner, name) for name in Owner.__struct_fields__}
-            self._voice.say(**claimed, moved=moved, opening=True)
+            claimed |= {"quiet": quiet_ms > 0, "moved": moved, "opening": True}
+            self._voice.say(**claimed)
+            if quiet_ms > 0:
+                self._later(quiet_ms, partial(self._voice.say, quiet=False))
             self._done(answer)
         else:
             self._trying.read = answer
