@@ -128,8 +128,8 @@ def test_each_partition_has_its_keys() -> None:
     [
         ("group_order=id", "group_order is one of none, key"),
         ("group_order=", "group_order is one of none, key"),
-        ("group_mask=1", "order per key needs acknowledgements"),
-        ("group_mask=0&group_order=key", "order per key needs acknowledgements"),
+        ("group_mask=1", "an order needs acknowledgements"),
+        ("group_mask=0&group_order=key", "an order needs acknowledgements"),
     ],
 )
 def test_what_is_refused_changes_nothing(query: str, text: str) -> None:
@@ -142,6 +142,6 @@ def test_what_is_refused_changes_nothing(query: str, text: str) -> None:
 
 def test_a_topic_does_not_lose_the_leases_of_its_groups() -> None:
     _, client = declared("T/g?topic_mask=64&group_order=key")
-    text = "400: Bad Format, group g: order per key needs acknowledgements"
+    text = "400: Bad Format, group g: an order needs acknowledgements"
     assert refused(client, http("/T?cmd=declare&topic_mask=0")) == (400, text)
     assert info(client, "/T/g?cmd=query")["ackRequired"] is True

@@ -12,6 +12,7 @@ Tests: `tests/test_tidy.py`.
 from __future__ import annotations
 
 from zbus.core.broker import Broker
+from zbus.core.cursor.priority_order import PRIORITY_MAX
 from zbus.core.cursor.ranges import Ranges
 from zbus.core.cursor.state import GroupChange, GroupOptions, StateChange, TopicOptions
 from zbus.core.dedup.window import OWN_KEY, id_name
@@ -122,6 +123,7 @@ __all__ = [
     "NAME_BYTES_MAX",
     "ONE",
     "OWN_KEY",
+    "PRIORITY_MAX",
     "PUSH_CONCURRENCY_MAX",
     "PUSH_ENDPOINT_BYTES_MAX",
     "PUSH_SECRETS_MAX",

@@ -22,7 +22,7 @@ Level = Literal["memory", "os", "disk"]
 """How durable a topic is."""
 Loss = Literal["keep", "front"]
 """What becomes of the leases of a connection that ends."""
-Order = Literal["none", "key"]
+Order = Literal["none", "key", "priority"]
 """In which order messages of a group are delivered."""
 State = Literal["delayed", "leased", "ready"]
 """What of a group can be listed."""

@@ -107,6 +107,8 @@ front | switch | false | [before all that is ready](#putting-in-front) in each g
 delay | duration | 0 | how long until it is [due](#delay-and-expiry)
 deliver_at | time to come | none | when it is due: a [time](#durations-sizes-and-times)
 ttl | lifetime | none | how long until it expires
+priority | priority | 0 | 0 to 9: a group with [`group_order=priority`](#priorities) takes the
+    highest first
 max_attempts | attempts | none: as its group says | delivered this often without an ack, it is
     [dead](#retries), whatever its group says
 """)
@@ -125,6 +127,7 @@ class Put(TypedDict, total=False):
     delay_ms: int | None
     deliver_at_ms: int | None
     ttl_ms: int | None
+    priority: int | None
     max_attempts: int | None
 
 
@@ -265,7 +268,8 @@ group_lease, group_ack_timeout | lease | 10 s, or as it is | how long a lease is
 group_window, group_ack_window | ack window | 100, or as it is | unacknowledged messages at once; 0
     holds deliveries back
 group_filter | filter | none, or as it is | [filter](#filters); present and empty removes it
-group_order | order | none, or as it is | `key`: [order per key](#order-per-key)
+group_order | order | none, or as it is | `key`: [order per key](#order-per-key); `priority`:
+    [what is urgent](#priorities) goes first
 group_max_attempts | attempts | none, or as it is | deliveries without an ack until a message is
     [dead](#retries); `none` = no limit
 group_backoff | pauses | none, or as it is | time before the second [attempt](#retries),

@@ -444,7 +444,7 @@ def test_a_new_group_takes_over_what_is_parked_in_another() -> None:
 
 
 REFUSED = [
-    (TopicOptions("T"), attrs.evolve(ORDERED, order="id"), "order is key, or none"),
+    (TopicOptions("T"), attrs.evolve(ORDERED, order="id"), "order is key, priority or none"),
     (TopicOptions("T"), attrs.evolve(ORDERED, lease=False), "needs acknowledgements"),
     (TopicOptions("T"), attrs.evolve(ORDERED, lease=None), "needs acknowledgements"),
     (TopicOptions("T", lease=True), attrs.evolve(ORDERED, lease=False), "needs acknowledgements"),
@@ -471,7 +471,7 @@ def test_a_topic_does_not_take_the_leases_from_a_group_with_order() -> None:
     box = boxed(attrs.evolve(ORDERED, lease=None), TopicOptions("T", lease=True))
     probe = box.declare(TopicOptions("T"))
     box.settle()
-    assert "group g: order per key needs acknowledgements" in refusal(probe).text
+    assert "group g: an order needs acknowledgements" in refusal(probe).text
     both = box.declare(TopicOptions("T"), "g", attrs.evolve(ORDERED, order="", lease=None))
     box.settle()
     assert both.fine

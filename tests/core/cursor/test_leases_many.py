@@ -12,7 +12,9 @@ from zbus.core.cursor.backlog import ENDED_MAX, NEAR, Backlog
 from zbus.core.cursor.journal import changes
 from zbus.core.cursor.key_order import KeyLocks
 from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
+from zbus.core.model.message import Message
 from zbus.core.model.message_state import MessageState
 from zbus.core.topics.outcomes import DONE
 from zbus.core.verbs.listing import Listing, Wanted
@@ -103,7 +105,7 @@ def test_what_a_busy_key_costs_in_memory() -> None:
     tracemalloc.start()
     for offset, key in zip(offsets, keys, strict=True):
         keyed.batch += 1
-        assert keyed.admits(backlog, offset, key)
+        assert keyed.admits(backlog, offset, Chunk.of([Message(b"", key=key)]), 0)
     size_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     keyed.check(backlog, set(), ())

@@ -45,6 +45,7 @@ PLAIN: dict[bytes, Make] = {
     b"offset": SMALL,
     b"expected_offset": SMALL,
     b"max_attempts": lambda r: b"%d" % r.randint(1, 5),
+    b"priority": lambda r: b"%d" % r.randint(0, 9),
     b"delay": lambda r: b"%d" % r.randint(0, 9000),
     b"ttl": lambda r: b"%d" % r.randint(1000, 90000),
     b"timeout": lambda r: b"0",

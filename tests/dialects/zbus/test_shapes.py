@@ -118,6 +118,7 @@ FREE = {
         b"deliver_at",
         b"ttl",
         b"max_attempts",
+        b"priority",
         b"timeout",
     },
     b"consume": {b"id", b"partition", b"offset"},

@@ -21,6 +21,7 @@ const ON_LOSS = [
 const ORDERS = [
   ["none", "as they come"],
   ["key", "one after another, per key"],
+  ["priority", "by priority, the highest first"],
 ]
 
 // Each is [name, label, kind or choices, more]: `nothing` is said for one that was emptied.

@@ -12,7 +12,7 @@ Offsets below the cursor are finished, offsets from it on are still to come, exc
 * `ahead`: at or past the cursor, yet already taken. The cursor steps over them.
   Those of a double-ended queue come back in order: `zbus.core.cursor.return_order`.
 * parked: ready, each with a rank, and yet not next, because its key is busy
-  (`zbus.core.cursor.key_order`).
+  (`zbus.core.cursor.key_order`) or its priority is low (`zbus.core.cursor.priority_order`).
 
 An exception at or past the cursor is always in `ahead` too. A log read in order has no exceptions
 at all, so its acknowledgements cost nothing to remember. No time is read here and no message is
@@ -29,6 +29,7 @@ from typing import Final
 from zbus.core.cursor.due_queue import LOOK_MS, Place
 from zbus.core.cursor.key_order import PARKED_MAX, KeyLocks
 from zbus.core.cursor.leases import OpenLeases
+from zbus.core.cursor.priority_order import PriorityOrder
 from zbus.core.cursor.ready_queue import ReadyQueue
 from zbus.core.cursor.return_order import ReturnOrder
 from zbus.core.model.dispositions import Disposition, Dispositions
@@ -59,8 +60,8 @@ class Backlog:
         "delayed",
         "dirty",
         "fates",
-        "keyed",
         "leased",
+        "order",
         "ready",
         "reset",
         "returns",
@@ -88,7 +89,7 @@ class Backlog:
         self.fates: Dispositions | None = None  # what became of messages, if that is kept
         self.dead = 0  # messages that were given up, ever
         self.tally = Lateness()
-        self.keyed: KeyLocks | None = None  # of a group with order per key
+        self.order: KeyLocks | PriorityOrder | None = None  # of a group that has one
         self.dirty = False  # the owner's mark: already in this tick's list of changed backlogs
         self.wake_ms = 0  # the owner's mark: when it will call `wake`; 0 = never
 
@@ -109,8 +110,8 @@ class Backlog:
         if self.ahead:
             self._step_over()
         reached, there = self.cursor, end
-        if self.keyed is not None:
-            self.keyed.settle(self)
+        if self.order is not None:
+            self.order.settle(self)
             if self.ready.parked_count >= PARKED_MAX:
                 # The cursor waits; what is put back may be what frees a key, so that does not.
                 reached, end = NO_RANK, reached
@@ -333,19 +334,21 @@ class Backlog:
 
     def park(self, offset: int) -> None:
         """READY, and stays so, but is not next before `unpark`."""
-        if offset not in self.ready.places:
+        if offset in self.ready.places:
+            self.ready.park(offset)
+        else:
             self._take(offset)
-            self._put(offset, offset)
-        self.ready.park(offset)
+            self.ready.insert_parked(offset)
+            self._touch(offset)
 
     def unpark(self, offset: int) -> None:
         """It may be next again, if it was parked."""
         self.ready.unpark(offset)
 
-    def order_no_more(self) -> None:
-        """No key is busy, and nothing is parked."""
-        if self.keyed is not None:
-            self.keyed = None
+    def order_by(self, name: str) -> None:
+        """Nothing is parked by another order than this one, "" for none."""
+        if self.order is not None and self.order.name != name:
+            self.order = None
             self.ready.unpark_all()
 
     def wake(self, now_ms: int, end: int, expire: Callable[[list[int]], None] | None = None) -> int:
@@ -377,7 +380,7 @@ class Backlog:
         self.cursor = max(self.cursor, end)
         self._lowest = -1
         self.reset = True
-        self._touch_keyed()
+        self._touch_order()
         return count
 
     def seek(self, cursor: int) -> None:
@@ -431,7 +434,7 @@ class Backlog:
             self.cursor = first
         self.skipped += lost
         self.unreported += lost
-        self._touch_keyed()
+        self._touch_order()
         return lost
 
     def copy_from(self, other: Backlog) -> None:
@@ -467,9 +470,9 @@ class Backlog:
             self.ready.leave(offset) or self.leased.discard(offset) or self.delayed.discard(offset)
         )
 
-    def _touch_keyed(self) -> None:
-        if self.keyed is not None:
-            self.keyed.touch_all()
+    def _touch_order(self) -> None:
+        if self.order is not None:
+            self.order.touch_all()
 
     def _clear(self) -> None:
         self.ready.clear()
@@ -480,7 +483,7 @@ class Backlog:
         if self.fates is not None:
             self.fates = Dispositions()  # what is read again is another story
         self._lowest = -1
-        self._touch_keyed()
+        self._touch_order()
 
     def _take(self, offset: int) -> None:
         """Out of wherever it is; the cursor will not give it any more."""
@@ -557,8 +560,8 @@ class Backlog:
         """`changes` tells in this order, so that equal ranks and times keep theirs."""
         self.touched.pop(offset, None)
         self.touched[offset] = None
-        if self.keyed is not None:
-            self.keyed.touch(offset)
+        if self.order is not None:
+            self.order.touch(offset)
 
     def _step_over(self) -> None:
         while self.cursor in self.ahead:
@@ -573,15 +576,15 @@ class Backlog:
         self.ahead = {offset for offset in self.ahead if offset < end}
         self.attempts = {o: count for o, count in self.attempts.items() if o < end}
         self.touched = {offset: None for offset in self.touched if offset < end}
-        self._touch_keyed()
+        self._touch_order()
 
     def check(self) -> None:
         """Assert the invariants of this structure."""
-        if self.keyed is None:
+        if self.order is None:
             assert not self.ready.parked()
         else:
-            self.keyed.settle(self)
-            self.keyed.check(self, self.ready.parked(), self.leased.settling)
+            self.order.settle(self)
+            self.order.check(self, self.ready.parked(), self.leased.settling)
         kinds = (set(self.ready.places), set(self.leased), set(self.delayed))
         exceptions: set[int] = set().union(*kinds)
         assert sum(map(len, kinds)) == len(exceptions), "an offset is in two exceptions"

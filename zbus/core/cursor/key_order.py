@@ -21,6 +21,8 @@ from bisect import bisect_left, insort
 from collections.abc import Container, Iterable
 from typing import Final, Protocol, TypeAlias
 
+from zbus.core.model.chunk import Chunk
+
 PARKED_MAX: Final = 10_000
 """Messages parked in a partition. With more, its cursor waits until some key is free."""
 
@@ -97,6 +99,8 @@ class KeyLocks:
 
     __slots__ = ("_changed", "_line_of", "_lines", "batch", "unknown")
 
+    name: Final = "key"
+
     def __init__(self, handed_out: Iterable[int]) -> None:
         """Of what is delivered already, the keys are to be told: `learn`."""
         self.unknown = sorted(handed_out, reverse=True)
@@ -155,8 +159,13 @@ class KeyLocks:
         else:
             line.waiting = _with(line.waiting, offset)
 
-    def admits(self, backlog: Parks, offset: int, key: bytes) -> bool:
+    def next(self, backlog: Parks) -> int | None:
+        """What goes next of all that is parked: nothing, while its key is busy."""
+        return None
+
+    def admits(self, backlog: Parks, offset: int, chunk: Chunk, at: int) -> bool:
         """The message is delivered in the batch that is being made; else it is parked."""
+        key = chunk.key_of(at)
         if not key:
             return True
         line, waiting = self._line(key), offset in self._line_of
@@ -174,14 +183,14 @@ class KeyLocks:
             backlog.unpark(line.waiting[0])  # it may come along
         return True
 
-    def admits_alone(self, backlog: Parks, offset: int, key: bytes) -> bool:
+    def admits_alone(self, backlog: Parks, offset: int, chunk: Chunk, at: int) -> bool:
         """The same for a batch of one that the cursor is at, where nothing is parked; but nothing
         is changed if it has to wait."""
         self.settle(backlog)
-        if self.unknown or key in self._lines:
+        if self.unknown or chunk.key_of(at) in self._lines:
             return False
         self.batch += 1
-        return self.admits(backlog, offset, key)
+        return self.admits(backlog, offset, chunk, at)
 
     def waits_for(self, backlog: Parks, offset: int, key: bytes) -> int | None:
         """The message of its key that has to be finished before it; None if there is none."""

@@ -1,7 +1,8 @@
 """What of a backlog is ready behind its cursor: each offset has a place in line, a rank and a
 serial number, so that equal ranks keep their order. The smallest goes first.
 
-Some of it may be *parked* (`zbus.core.cursor.key_order`): it has its place, and yet is not in line.
+Some of it may be *parked* (`zbus.core.cursor.key_order`, `zbus.core.cursor.priority_order`): it has
+its place, and yet is not in line.
 
 Tests: `tests/core/cursor/test_backlog.py`.
 """
@@ -57,6 +58,13 @@ class ReadyQueue:
         self._serial += 1
         self.insert_at(offset, (rank, self._serial))
 
+    def insert_parked(self, offset: int) -> None:
+        """In its own place, and out of line."""
+        if self.in_line is _NO_READY:
+            self.in_line = SortedDict()
+        self._serial += 1
+        self.places[offset] = (offset, self._serial)
+
     def insert_at(self, offset: int, place: Place) -> None:
         if self.in_line is _NO_READY:
             self.in_line = SortedDict()
@@ -74,6 +82,10 @@ class ReadyQueue:
     def park(self, offset: int) -> None:
         """Keep its place, and be out of line."""
         del self.in_line[self.places[offset]]
+
+    def is_parked(self, offset: int) -> bool:
+        place = self.places.get(offset)
+        return place is not None and place not in self.in_line
 
     def unpark(self, offset: int) -> None:
         """It is in line again, if it was parked."""

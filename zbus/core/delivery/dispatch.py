@@ -255,19 +255,20 @@ class Dispatch:
         taken = group.options.one_batch and backlog.leased and not pull.wants.shares
         if taken:
             return
-        now_ms, lease, match, keyed = self.tick.now_ms, group.lease, group.match, None
+        now_ms, lease, match, order = self.tick.now_ms, group.lease, group.match, None
         budget = self._budget
         if group.ordered:
-            keyed, budget.skips = self._prefetch.keys(group, index, partition, budget.skips)
-            if keyed is None:
+            order, budget.skips = self._prefetch.order(group, index, partition, budget.skips)
+            if order is None:
                 return
         while not pieces.full:
             offset = backlog.next(partition.visible)
+            if offset is None and order is not None:
+                offset = order.next(backlog)
             if offset is None:
                 return
             chunk = self.at_hand(group, index, partition, offset)
-            if chunk is None:
-                chunk = self._prefetch.fetch(group, index, partition, offset)
+            chunk = chunk or self._prefetch.fetch(group, index, partition, offset)
             if chunk is None:
                 return
             if not backlog.dirty:
@@ -289,8 +290,8 @@ class Dispatch:
                 pull.skipped = True
             elif chunk.attempts is not None and lease and retries.tried(backlog, chunk, at):
                 retries.bury(self.runs, group, index, offset)
-            elif keyed is not None and not keyed.admits(backlog, offset, chunk.key_of(at)):
-                pass  # it waits for others of its key
+            elif order is not None and not order.admits(backlog, offset, chunk, at):
+                pass  # it waits for others of its key, or is compared with others
             elif lease:
                 deadline_ms = self.leases.until(group, index, offset, pull.wants)
                 attempts = backlog.lease(offset, deadline_ms)
@@ -322,8 +323,8 @@ class Dispatch:
         if chunk.attempts is not None:
             return False
         if group.ordered:
-            keyed, key = backlog.keyed, chunk.key_of(offset - chunk.first)
-            if keyed is None or not keyed.admits_alone(backlog, offset, key):
+            order, at = backlog.order, offset - chunk.first
+            if order is None or not order.admits_alone(backlog, offset, chunk, at):
                 return False
         deadline_ms = self.leases.until(group, 0, offset, wants)
         backlog.lease_next(deadline_ms)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from zbus.core.cursor.key_order import KeyLocks
+from zbus.core.cursor.priority_order import PriorityOrder
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError
 from zbus.core.topics.topic import Group, Partition
@@ -37,17 +38,18 @@ class Prefetch:
         partition.log.fetch(offset, group, partial(self._fetched, group, index), back)
         return self.at_hand(group, index, partition, offset)
 
-    def keys(
+    def order(
         self, group: Group, index: int, partition: Partition, looks: int
-    ) -> tuple[KeyLocks | None, int]:
-        """Begin a batch where keys have their order, with that many looks at messages; and how many
-        are left. None: not all keys that are busy are known yet."""
+    ) -> tuple[KeyLocks | PriorityOrder | None, int]:
+        """Begin a batch where messages have an order, with that many looks at messages; and how
+        many are left. None: not all keys that are busy are known yet."""
         backlog = group.backlogs[index]
-        keyed = backlog.keyed
-        if keyed is None:
-            keyed = backlog.keyed = KeyLocks(backlog.attempts)
-        while keyed.unknown:
-            offset = keyed.unknown[-1]
+        order = backlog.order
+        if order is None:
+            by_key = group.options.order == KeyLocks.name
+            order = backlog.order = KeyLocks(backlog.attempts) if by_key else PriorityOrder()
+        while isinstance(order, KeyLocks) and order.unknown:
+            offset = order.unknown[-1]
             if looks <= 0:
                 return None, looks
             looks -= 1
@@ -56,11 +58,11 @@ class Prefetch:
                 chunk = chunk or self.fetch(group, index, partition, offset)
                 if chunk is None:
                     return None, looks
-                keyed.learn(backlog, chunk.key_of(offset - chunk.first))
+                order.learn(backlog, chunk.key_of(offset - chunk.first))
             else:
-                keyed.unknown.pop()
-        keyed.batch += 1
-        return keyed, looks
+                order.unknown.pop()
+        order.batch += 1
+        return order, looks
 
     def _fetched(self, group: Group, index: int, found: Chunk | BrokerError | None) -> None:
         if isinstance(found, BrokerError):

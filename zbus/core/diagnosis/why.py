@@ -170,8 +170,8 @@ def _waiting(why: Why, backlog: Backlog, now_ms: int) -> Why:
         return attrs.evolve(why, cause=Cause.PAUSED)
     if group.window_full():
         return attrs.evolve(why, cause=Cause.WINDOW_FULL)
-    if backlog.keyed is not None and why.key:
-        behind = backlog.keyed.waits_for(backlog, why.offset, why.key)
+    if backlog.order is not None and why.key:
+        behind = backlog.order.waits_for(backlog, why.offset, why.key)
         if behind is not None:
             return attrs.evolve(why, cause=Cause.KEY_BUSY, behind=behind)
     return attrs.evolve(why, before=max(0, why.offset - backlog.cursor))

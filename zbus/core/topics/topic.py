@@ -239,8 +239,7 @@ class Group:
         self.recorded = counts and inherited.durability != "memory"
         for backlog in self.backlogs:
             backlog.keep_fates(kept)
-            if not self.ordered:
-                backlog.order_no_more()
+            backlog.order_by(options.order if self.ordered else "")
         # It does nothing but read one log, and deliver one message at a time, perhaps leased.
         special = self.paused or self.rate is not None or len(self.backlogs) > 1
         leases = self.recorded or options.one_batch or options.on_loss != "keep"

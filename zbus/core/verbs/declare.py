@@ -12,6 +12,8 @@ import attrs
 
 from zbus.core.commit import topic_changes as deciding
 from zbus.core.commit.tick import Tick
+from zbus.core.cursor.key_order import KeyLocks
+from zbus.core.cursor.priority_order import PriorityOrder
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.delivery import retries
 from zbus.core.delivery.run_queue import RunQueue
@@ -29,7 +31,7 @@ from zbus.core.verbs.seek import WITH_OTHERS, Seeker, Start
 
 DURABILITIES = ("memory", "os", "disk")
 
-ORDERS = ("", "key")
+ORDERS = ("", KeyLocks.name, PriorityOrder.name)
 
 
 @attrs.frozen
@@ -284,9 +286,9 @@ def _holds(partition: Partition) -> bool:
 def _order_problem(topic: TopicOptions, group: GroupOptions) -> str | None:
     """Why messages cannot be delivered in this order."""
     if group.order not in ORDERS:
-        return "order is key, or none"
+        return "order is key, priority or none"
     leases = topic.lease if group.lease is None else group.lease
-    return None if leases or not group.order else "order per key needs acknowledgements"
+    return None if leases or not group.order else "an order needs acknowledgements"
 
 
 def claim(tick: Tick, group: Group) -> None:

@@ -420,6 +420,8 @@ class Produce:
         tag, key = fields.get(b"tag"), fields.get(b"key", self.key)
         tag = self.tag if tag is None else decode_valid_percent(tag)
         check_labels(tag, key)
+        if priority := self.params.fields.get(b"priority"):
+            fields = {b"priority": priority, **fields}
         return self._request_lines(fields, True, tag, key).of_batch() + shared, tag, key
 
     def _batch_partition(self, topic: Topic, all_fields: Sequence[dict[bytes, bytes]]) -> Partition:

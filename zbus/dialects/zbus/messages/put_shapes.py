@@ -40,8 +40,10 @@ def slots_of_put(params: Params, request_lines: RequestLines) -> Slots | None:
     target = params.head.target
     if without_secrets(target) != target:
         return None
-    found = slots_of(params, (*_LABELS, *_NUMBERS))
-    own = own_slots(params, request_lines.own_names(params.head.fields))
+    names = request_lines.own_names(params.head.fields)
+    urgent = (b"priority",) if b"priority" in names else ()
+    found = slots_of(params, (*_LABELS, *_NUMBERS, *urgent))
+    own = own_slots(params, names)
     block = request_lines.of_batch() if own else b""
     return Slots({**own, **found.lines}, found.query, bool(found.query), block)
 

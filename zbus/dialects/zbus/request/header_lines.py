@@ -55,7 +55,7 @@ WRITTEN = frozenset(
     (
         b"content-lost cron cron_id cron_time cron_zone dead_attempts dead_group dead_offset"
         b" dead_partition dead_reason dead_topic delay host idempotency-key origin_method"
-        b" origin_status origin_url remote-addr sender"
+        b" origin_status origin_url priority remote-addr sender"
     ).split()
 )
 """Lines that the broker writes among those of a message."""

@@ -33,6 +33,7 @@ _LINE = rb"[!-~][ -~]*+(?<! )"
 _WORD = rb"[!$'-*,-~]"
 """In a query, what stands for itself."""
 
+_PRIORITY = rb"[1-9]"
 _NUMBER = rb"[0-9]{1,15}+"
 _TIME = rb"[1-9][0-9]{11,14}+"
 _KEY = rb"(?!%b)[!$'-*,-\[\]-~]{1,%d}+" % (OWN_KEY, IDEMPOTENCY_KEY_BYTES_MAX)
@@ -48,6 +49,7 @@ _IN_QUERY: dict[bytes, bytes] = {
     b"tag": rb"%b{1,%d}+" % (_WORD, TAG_BYTES_MAX),
     b"key": rb"%b{1,%d}+" % (_WORD, KEY_BYTES_MAX),
     b"body": rb"[!-%'-~]++",
+    b"priority": _PRIORITY,
     **_NUMBERS,
 }
 """What the value of each parameter must look like to be free."""
@@ -57,6 +59,7 @@ _IN_LINE: dict[bytes, bytes] = {
     b"idempotency-key": rb'(?:"%b"|%b)' % (_KEY, _KEY),
     b"tag": rb"[!-$&-~]{1,%d}+" % TAG_BYTES_MAX,  # may be percent-encoded
     b"key": rb"[!-~][ -~]{0,%d}+(?<! )" % (KEY_BYTES_MAX - 1),
+    b"priority": _PRIORITY,
     **_NUMBERS,
 }
 

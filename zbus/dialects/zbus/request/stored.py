@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
-from zbus.core.api import OWN_KEY
+from zbus.core.api import OWN_KEY, PRIORITY_MAX
 from zbus.dialects.zbus.request.header_lines import (
     KINDS,
     LINES_MAX,
@@ -83,8 +83,8 @@ class RequestLines:
             for name in nominated(fields):
                 own.pop(name, None)
                 self._way.pop(name, None)
-        if browser is not None and b"priority" in own:
-            self._way[b"priority"] = own.pop(b"priority")
+        if b"priority" in fields and (value := _priority(fields[b"priority"])):
+            own[b"priority"] = encode_line(b"priority", value)
         if prefixed:
             own |= prefixed
         self._bytes_max = bytes_max
@@ -102,7 +102,7 @@ class RequestLines:
             name
             for name, line in self._own.items()
             if name in fields
-            and KINDS[name] <= Kind.STANDARD
+            and (KINDS[name] <= Kind.STANDARD or name == b"priority")
             and PREFIX + name not in fields
             and line == encode_line(name, fields[name])
         ]
@@ -175,6 +175,21 @@ class RequestLines:
 
 
 _JSON = {TYPE: encode_line(TYPE, b"application/json")}
+
+
+def _priority(value: bytes) -> bytes:
+    """A priority, as it is stored; empty for 0, and for what browsers say of the request: how soon
+    they want the reply (RFC 9218). Raises BadRequest for anything else."""
+    value = value.strip(b" \t")
+    if value in (b"", b"0") or value.startswith((b"u=", b"i")):
+        return b""
+    if value not in _PRIORITIES:
+        text = f"priority is a number from 0 to {PRIORITY_MAX}, not {shown(value)}"
+        raise BadRequest(400, f"400: Bad Format, {text}")
+    return value
+
+
+_PRIORITIES = frozenset(b"%d" % number for number in range(PRIORITY_MAX + 1))
 
 
 def labels_bytes(tag: bytes, key: bytes, once: bytes) -> int:

@@ -17,6 +17,7 @@ from zbus.core.api import (
     DURABILITIES,
     FILTER_BYTES_MAX,
     LOSSES,
+    PRIORITY_MAX,
     RATE_MAX,
     ZONE_BYTES_MAX,
 )
@@ -139,6 +140,7 @@ KINDS: dict[str, Kind] = {
     "time": Time(),
     "time to come": Time(TEN_YEARS_AHEAD),
     "mask": Number(MASK_MAX),
+    "priority": Number(PRIORITY_MAX),
     "attempts": Number(ATTEMPTS_MAX, minimum=1, none=True),
     "rate": Number(RATE_MAX, minimum=1, none=True),
     "pauses": Form.PAUSES,
