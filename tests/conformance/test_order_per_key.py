@@ -126,8 +126,8 @@ def test_each_partition_has_its_keys() -> None:
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("group_order=id", "group_order is one of none, key"),
-        ("group_order=", "group_order is one of none, key"),
+        ("group_order=id", "group_order is one of none, key, priority"),
+        ("group_order=", "group_order is one of none, key, priority"),
         ("group_mask=1", "an order needs acknowledgements"),
         ("group_mask=0&group_order=key", "an order needs acknowledgements"),
     ],

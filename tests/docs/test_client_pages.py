@@ -26,6 +26,7 @@ EXAMPLES = [
         ROOT / "README.md",
         HOWTO / "python-client.md",
         HOWTO / "order-per-key.md",
+        HOWTO / "priorities.md",
         HOWTO / "cloudevents.md",
         HOWTO / "transactions.md",
         *sorted(HOWTO.glob("coming-*.md")),
@@ -46,7 +47,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(EXAMPLES) == 23
+    assert len(EXAMPLES) == 24
 
 
 @pytest.mark.parametrize(

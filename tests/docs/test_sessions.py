@@ -77,6 +77,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "idempotent-produce",
         "monitor",
         "order-per-key",
+        "priorities",
         "production",
         "quotas",
         "retention",

@@ -252,8 +252,7 @@ class Dispatch:
     def _scan(self, group: Group, index: int, pull: Pull, pieces: DeliveryBatch) -> None:
         """Take what is next in one partition and due, not expired and wanted."""
         backlog, partition = group.backlogs[index], group.topic.partitions[index]
-        taken = group.options.one_batch and backlog.leased and not pull.wants.shares
-        if taken:
+        if group.options.one_batch and backlog.leased and not pull.wants.shares:
             return
         now_ms, lease, match, order = self.tick.now_ms, group.lease, group.match, None
         budget = self._budget
@@ -268,7 +267,8 @@ class Dispatch:
             if offset is None:
                 return
             chunk = self.at_hand(group, index, partition, offset)
-            chunk = chunk or self._prefetch.fetch(group, index, partition, offset)
+            if chunk is None:
+                chunk = self._prefetch.fetch(group, index, partition, offset)
             if chunk is None:
                 return
             if not backlog.dirty:
