@@ -43,6 +43,10 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.model.names import NAME_BYTES_MAX, name_problem
 from zbus.core.model.pull_options import ENDLESS, ONE, EmptyReason, PullOptions
 from zbus.core.model.rate_limit import RATE_MAX
+from zbus.core.model.schema import COMPATIBILITIES as SCHEMA_COMPATIBILITIES
+from zbus.core.model.schema import SCHEMA_BYTES_MAX, Misfit, Schema
+from zbus.core.model.schema import compiled as compile_schema
+from zbus.core.model.schema import moved as moved_schema
 from zbus.core.model.ticket import Calling, Opening, Silent, Ticket
 from zbus.core.model.webhook import CONCURRENCY_MAX as PUSH_CONCURRENCY_MAX
 from zbus.core.model.webhook import ENDPOINT_BYTES_MAX as PUSH_ENDPOINT_BYTES_MAX
@@ -95,7 +99,8 @@ from zbus.core.verbs.listing import Listing
 from zbus.core.verbs.listing import Row as ListedRow
 from zbus.core.verbs.listing import Wanted as ListingWanted
 from zbus.core.verbs.message_admin import find_id
-from zbus.core.verbs.puts import COPIED as PUT_COPY
+from zbus.core.verbs.puts import AGAIN as PUT_AGAIN
+from zbus.core.verbs.puts import FORWARDED as PUT_FORWARDED
 from zbus.core.verbs.puts import FRONT as PUT_IN_FRONT
 from zbus.core.verbs.puts import PLAIN as PUT_PLAIN
 from zbus.core.verbs.puts import WHEN_DUE as PUT_WHEN_DUE
@@ -130,12 +135,15 @@ __all__ = [
     "PUSH_SECRET_BYTES_MAX",
     "PUSH_TIMEOUT_MS_MAX",
     "PUSH_TIMEOUT_MS_MIN",
-    "PUT_COPY",
+    "PUT_AGAIN",
+    "PUT_FORWARDED",
     "PUT_IN_FRONT",
     "PUT_PLAIN",
     "PUT_WHEN_DUE",
     "RATE_MAX",
     "SCHEDULES_PREFIX",
+    "SCHEMA_BYTES_MAX",
+    "SCHEMA_COMPATIBILITIES",
     "SERVICES",
     "S_BOUNDS",
     "TRANSACTIONS_PREFIX",
@@ -176,6 +184,7 @@ __all__ = [
     "ListingWanted",
     "Message",
     "MessageState",
+    "Misfit",
     "Moved",
     "Opening",
     "Outcome",
@@ -196,6 +205,7 @@ __all__ = [
     "RemoteTopic",
     "Routed",
     "Row",
+    "Schema",
     "SeekCheck",
     "Session",
     "Silent",
@@ -212,6 +222,7 @@ __all__ = [
     "TopicOptions",
     "Why",
     "compile_filter",
+    "compile_schema",
     "dead_letter_unknown",
     "explain",
     "find_id",
@@ -219,6 +230,7 @@ __all__ = [
     "id_name",
     "implied_id",
     "make_row",
+    "moved_schema",
     "name_problem",
     "offset_outside",
     "pause_ms",

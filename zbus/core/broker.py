@@ -47,7 +47,7 @@ from zbus.core.upkeep.retention import Retention
 from zbus.core.verbs import message_admin, purge, reads
 from zbus.core.verbs.declare import Declarations, claim
 from zbus.core.verbs.disconnect import ORPHAN_MS, Departures
-from zbus.core.verbs.puts import COPIED, Puts
+from zbus.core.verbs.puts import AGAIN, Puts
 from zbus.core.verbs.seek import Seeker, rewind
 
 
@@ -122,6 +122,7 @@ class Broker:
         self.put, self.put_along, self.put_all = puts.put, puts.put_along, puts.put_all
         self.put_and_ack, self.complete = self._completions.put, self._completions.recover
         self.put_refusal, self.too_large = puts.refusal, puts.too_large
+        self.misfit = puts.misfit
         # Settling deliveries, of many as one change.
         self.ack = partial(settle.ack, runs)
         self.nack = partial(settle.nack, runs)
@@ -387,7 +388,7 @@ class Broker:
         if isinstance(call, BrokerError):
             ticket.settle(call)
         else:
-            self.put(partition, call, row, COPIED)
+            self.put(partition, call, row, AGAIN)
             self._calls.place(call, partition)
 
     def route(self, ticket: Ticket, target: bytes, routed: Routed) -> None:

@@ -15,6 +15,7 @@ STATUS: dict[Refusal, int] = {
     Refusal.EXCLUSIVE: 401,
     Refusal.CONFLICT: 409,
     Refusal.REUSED: 422,
+    Refusal.UNFIT: 422,
     Refusal.TOO_MANY: 429,
     Refusal.THROTTLED: 429,
     Refusal.TOO_LARGE: 413,

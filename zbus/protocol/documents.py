@@ -22,6 +22,7 @@ Level = Literal["memory", "os", "disk"]
 """How durable a topic is."""
 Loss = Literal["keep", "front"]
 """What becomes of the leases of a connection that ends."""
+Compatibility = Literal["backward", "forward", "full", "none"]
 Order = Literal["none", "key", "priority"]
 """In which order messages of a group are delivered."""
 State = Literal["delayed", "leased", "ready"]
@@ -196,6 +197,12 @@ class TopicInfo(Document, frozen=True, kw_only=True):
         Count | None, about("Messages older than this are dropped; absent: no such limit.")
     ] = None
     rpc: Annotated[bool, about("It is for calls.")] = False
+    schema_compatibility: Annotated[
+        str | None, about("What a new version has to keep.", enum=[*get_args(Compatibility)])
+    ] = None
+    schema_version: Annotated[
+        Count | None, about("Of the JSON Schema that bodies have to fit; absent: there is none.")
+    ] = None
     sender_headers: Annotated[bool, about("Messages are stored with how they came.")] = False
     server_address: ServerAddress = written(ServerAddress)
     server_version: str = written(str)

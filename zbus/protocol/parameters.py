@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypedDict
 
 import attrs
 
-from zbus.protocol.documents import Level, Loss, Order
+from zbus.protocol.documents import Compatibility, Level, Loss, Order
 
 OFFSETS_MAX = 10_000
 READ_BYTES_DEFAULT = 1 << 20
@@ -255,6 +255,10 @@ topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clie
     all. Bit 1 counts at creation only
 sender_headers | flag | false, or as it is; true for topics of services | store with each message
     [how it came](#how-a-message-came)
+schema | text | none, or as it is | the [JSON Schema](#schemas) that bodies have to fit; `body`: it
+    is the body of this request; `none`: there is none any more
+schema_compatibility | compatibility | `backward`, or as it is | what a new version of the schema
+    has to [keep](#schemas): `backward`, `forward`, `full` or `none`
 group_name_auto | flag | false | the broker chooses the name: the topic's, else with 0, 1, … behind
     it
 ack, group_ack | switch | as the topic says, or as it is | the group
@@ -356,6 +360,8 @@ class Declared(Grouped, total=False):
     settled_ms: int | None
     rpc: bool | None
     sender_headers: bool | None
+    schema: str | None
+    schema_compatibility: Compatibility | None
 
 
 SEEK = _parameters("""
@@ -366,6 +372,7 @@ QUERY = _parameters("""
 topic | name | none: the whole server | the topic
 consume_group | text | none: the topic | the group
 """)
+SCHEMA = _parameters("version | number | the newest | which version of it")
 HEALTH = _parameters("check | health check | ready | which one; the path says it as well")
 STATS = _parameters("topics | switch | true | tell of each topic, too, not of the whole alone")
 STATS_EVENTS = _parameters(f"""

@@ -25,6 +25,7 @@ import msgspec
 
 from zbus.core.api import (
     DONE,
+    PUT_FORWARDED,
     Broker,
     BrokerError,
     Calling,
@@ -317,12 +318,16 @@ class InnerPlanner:
             answer.refuse(topic_unknown(wish.topic))
         if not wish.rows and wish.origin:
             answer.refuse(broker.dead_letter_problem(wish.origin, wish.topic))
+        if not wish.rows and not wish.origin and topic is not None and topic.check is not None:
+            text = "has a schema and is in another process: what was staged was not checked"
+            answer.refuse(BrokerError(Refusal.UNFIT, f"{topic.name} {text}"))
         if topic is None or answer.problems[0] is not None or not wish.rows:
             answer.send()
             return
         peer.work -= len(wish.rows) * _ROW_WORK
         for at, row in enumerate(wish.rows):
-            broker.put(topic.partition_for(row[4]), Calling(partial(answer.stored, at)), row)
+            ticket = Calling(partial(answer.stored, at))
+            broker.put(topic.partition_for(row[4]), ticket, row, PUT_FORWARDED)
 
 
 class _Answer:

@@ -19,6 +19,7 @@ import attrs
 
 from zbus.core.dedup.entries import NO_IDS, IdColumns, Original
 from zbus.core.model.dispositions import NO_ENDINGS, Endings
+from zbus.core.model.schema import Schema
 from zbus.core.model.webhook import Push
 from zbus.core.timing.delays import NOTHING, Columns
 
@@ -151,6 +152,7 @@ class TopicOptions:
     minimal_headers: bool = (
         False  # a message has what its producer chose to say, and nothing of how it came
     )
+    schema: Schema | None = None  # what a body has to fit that a client puts
 
     @property
     def remembers_ids(self) -> bool:

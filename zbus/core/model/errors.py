@@ -30,6 +30,7 @@ class Refusal(enum.Enum):
     # The log does not end where the producer expects, or a message is not delayed any more.
     CONFLICT = "conflict"
     REUSED = "reused"  # a key that came with another message before
+    UNFIT = "unfit"  # a body that does not fit the schema of its topic
     TOO_MANY = "too many"  # a stated limit is reached
     THROTTLED = "throttled"  # more a second than is taken
     TOO_LARGE = "too large"

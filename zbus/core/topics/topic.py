@@ -26,6 +26,7 @@ from zbus.core.model.lateness import Lateness
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.pull_options import ONE, EmptyReason, PullOptions
 from zbus.core.model.rate_limit import RateLimit, TokenBucket
+from zbus.core.model.schema import Check, check_of
 from zbus.core.model.subscriber import Subscribers
 from zbus.core.model.ticket import Ticket
 from zbus.core.model.webhook import PushState
@@ -496,6 +497,7 @@ class Topic:
 
     __slots__ = (
         "born",
+        "check",
         "competing",
         "decided",
         "departing",
@@ -543,7 +545,9 @@ class Topic:
             partition.last = None
             if options.dedupe_live is not (partition.ids is not None):
                 partition.keep_ids(ActiveIds() if options.dedupe_live else None)
-        self.has_put_hooks = options.calls or options.remembers_ids  # a put is not just stored
+        self.check: Check | None = check_of(options.schema)  # of what clients put
+        # A put is not just stored.
+        self.has_put_hooks = options.calls or options.remembers_ids or self.check is not None
         # A service may need to know who asks.
         self.minimal_headers = options.minimal_headers and not options.calls
         self.retains = options.retains

@@ -21,6 +21,8 @@ from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
 from zbus.core.model.filters import FILTER_BYTES_MAX
 from zbus.core.model.limits import Limits
 from zbus.core.model.names import name_problem
+from zbus.core.model.schema import COMPATIBILITIES, Misfit, compiled
+from zbus.core.model.schema_change import breaks
 from zbus.core.model.ticket import Ticket
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
@@ -173,6 +175,8 @@ class Declarations:
         elif options.calls != topic.options.calls and any(map(_holds, topic.partitions)):
             text = "a topic that holds messages is not made one of services, nor back: empty it"
             return BrokerError(Refusal.ILLEGAL, text)
+        if (problem := _schema_problem(topic, options)) is not None:
+            return problem
         if topic is not None and not options.lease and topic.options.lease:
             for group in topic.groups.values():
                 renewed = wish is not None and topic.group(wish.name) is group
@@ -277,6 +281,26 @@ class Declarations:
             self._seeking.arrive(group, places if places and is_new else none)
         self._freed(group)
         return group
+
+
+def _schema_problem(topic: Topic | None, options: TopicOptions) -> BrokerError | None:
+    """Why a schema that is new cannot be the topic's. What the topic holds is not looked at."""
+    schema = options.schema
+    before = None if topic is None else topic.options.schema
+    if schema is None or schema == before:
+        return None
+    if schema.compatibility not in COMPATIBILITIES:
+        known = ", ".join(COMPATIBILITIES)
+        return BrokerError(Refusal.ILLEGAL, f"schema_compatibility is one of {known}")
+    try:
+        compiled(schema.newest)
+    except Misfit as error:
+        return BrokerError(Refusal.ILLEGAL, f"schema: {error}")
+    found = [] if before is None else breaks(before, schema)
+    if not found:
+        return None
+    rule = f"version {schema.number} is not {schema.compatibility} compatible with the one before"
+    return BrokerError(Refusal.CONFLICT, f"schema: {rule}: {'; '.join(found)}")
 
 
 def _holds(partition: Partition) -> bool:

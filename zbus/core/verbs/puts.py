@@ -3,6 +3,7 @@
     quick      one message that asks for nothing, while nothing is refused: straight to the log
     check      how many messages, how large they are, how many a second the topic takes
     recognise  what was stored before (`zbus.core.commit.recognition`)
+    fit        what is new: whether the bodies fit the schema of the topic
     refuse     what is new: the disk is full, the log ends elsewhere, too many ids are in use
     record     the messages in the chunk of this turn, and their keys and ids
     place      in front of what is ready, or beside the log until it is due
@@ -21,6 +22,7 @@ Message and place are one write.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from zbus.core.commit.recognition import Recognised, Recognition
@@ -59,12 +61,16 @@ class PutOptions(NamedTuple):
     expected_offset: int | None = None  # only if the log ends there, else CONFLICT
     # False: what was stored before is stored once more. A copy has the id of its original.
     recognised: bool = True
+    # False: nothing that a client puts. What the broker copies is never lost for its body.
+    checked: bool = True
 
 
 PLAIN: Final = PutOptions()
 FRONT: Final = PutOptions(PutPlace.FRONT)
 WHEN_DUE: Final = PutOptions(PutPlace.DUE)
-COPIED: Final = PutOptions(recognised=False)
+AGAIN: Final = PutOptions(recognised=False)
+COPIED: Final = PutOptions(recognised=False, checked=False)
+FORWARDED: Final = PutOptions(checked=False)
 
 
 class Puts:
@@ -90,7 +96,7 @@ class Puts:
         if (
             options is not PLAIN
             or (len(row) > _ONCE and row[_ONCE])
-            or (row[0] and partition.topic.has_put_hooks)
+            or (partition.topic.has_put_hooks and (row[0] or partition.topic.check is not None))
             or self._limited
             or self.refusing is not None
             or len(row[2]) > self._message_bytes_max
@@ -141,6 +147,11 @@ class Puts:
             ticket.settle(found.problem)
             return
         new = chunk if found is None else found.new
+        if new.bodies and options.checked:  # a repetition is none of the schema's business
+            problem = self.misfit(partition.topic, chunk.bodies)
+            if problem is not None:
+                ticket.settle(problem)
+                return
         if new.bodies and self._refuse(partition, ticket, found, options):
             return
         part = ticket
@@ -150,6 +161,8 @@ class Puts:
             return
         first, due = partition.end, new.due
         self._tick.stage(partition, part, new)
+        if partition.topic.check is not None:
+            partition.last = None  # the next one is checked, too: nothing goes along
         if found is not None:  # not before it is there: what is recognised is acknowledged
             self.recognition.record(partition, found, first)
         if options.place is PutPlace.FRONT:
@@ -173,6 +186,10 @@ class Puts:
         """The refusal of a body over the limit."""
         text = f"a message body has at most {self._message_bytes_max} bytes"
         return BrokerError(Refusal.TOO_LARGE, text)
+
+    def misfit(self, topic: Topic, bodies: Sequence[bytes]) -> BrokerError | None:
+        """Why a client may not put these into a topic: one does not fit its schema."""
+        return None if topic.check is None else topic.check.problem_of(bodies)
 
     def _batch_problem(self, topic: Topic, chunk: Chunk) -> BrokerError | None:
         bodies, count_max = chunk.bodies, self._limits.batch_messages_max

@@ -26,6 +26,7 @@ SUCCESS: Final = "success"
 
 _OF_APPLICATION = {
     Refusal.ILLEGAL: BAD,
+    Refusal.UNFIT: BAD,
     Refusal.TOPIC_UNKNOWN: MISSING,
     Refusal.GROUP_UNKNOWN: MISSING,
     Refusal.OFFSET_UNKNOWN: MISSING,

@@ -27,6 +27,7 @@ _OF_APPLICATION: Final = frozenset(
         Refusal.OFFSET_UNKNOWN,
         Refusal.NOT_LEASED,
         Refusal.TOO_LARGE,
+        Refusal.UNFIT,
     )
 )
 

@@ -34,6 +34,7 @@ _REASONS: Final = {
     Refusal.TOPIC_UNKNOWN: UNKNOWN,
     Refusal.FORBIDDEN: "forbidden",
     Refusal.TOO_LARGE: "too-large",
+    Refusal.UNFIT: "unfit",
     Refusal.TOO_MANY: "too-many",
     Refusal.THROTTLED: "throttled",
     Refusal.FULL: "full",

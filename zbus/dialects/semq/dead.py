@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from zbus.core.api import (
+    PUT_FORWARDED,
     Broker,
     BrokerError,
     Changed,
@@ -99,7 +100,7 @@ class DeadRows:
         if isinstance(topic, BrokerError):
             copied.settle(topic)
         else:
-            self._broker.put(topic.partitions[0], copied, row_copy)
+            self._broker.put(topic.partitions[0], copied, row_copy, PUT_FORWARDED)
 
     def copied(self, buried: _Buried) -> None:
         """It is put by, durably: now to its number."""
@@ -114,7 +115,7 @@ class DeadRows:
         refused = mailbox.partition.fenced or self._broker.put_refusal(mailbox.topic.options)
         ticket = _Step(self, buried, self.replaced)
         if refused is None:
-            self._mailboxes.put(mailbox, ticket, void_id(row.mid), lines, b"")
+            self._mailboxes.put(mailbox, ticket, void_id(row.mid), lines, b"", PUT_FORWARDED)
         else:
             ticket.settle(refused)
 

@@ -23,6 +23,7 @@ import attrs
 
 from zbus.core.api import (
     DELAY_MS_MAX,
+    PUT_PLAIN,
     Broker,
     BrokerError,
     Group,
@@ -32,6 +33,7 @@ from zbus.core.api import (
     Opening,
     Outcome,
     Partition,
+    PutOptions,
     Refusal,
     Silent,
     Ticket,
@@ -219,10 +221,18 @@ class Mailboxes:
                 found.append(self.find(topic.name[len(PREFIX) :]))
         return [mailbox for mailbox in found if mailbox is not None]
 
-    def put(self, mailbox: Mailbox, ticket: Ticket, id: str, lines: bytes, body: bytes) -> None:
+    def put(
+        self,
+        mailbox: Mailbox,
+        ticket: Ticket,
+        id: str,
+        lines: bytes,
+        body: bytes,
+        options: PutOptions = PUT_PLAIN,
+    ) -> None:
         """Store a row, unless there is one of that id: settles with Stored or Duplicate, when that
         is durable."""
-        self._broker.put(mailbox.partition, ticket, (id.encode(), lines, body))
+        self._broker.put(mailbox.partition, ticket, (id.encode(), lines, body), options)
 
     def acknowledge(self, mailbox: Mailbox, offsets: list[int]) -> None:
         """SS_ACK. If that is lost, the node is asked for them once more."""

@@ -38,11 +38,11 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, CHECKED, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import cluster, home, monitoring, openapi, tracker
+from zbus.dialects.zbus.server import asyncapi, cluster, home, monitoring, openapi, tracker
 from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
-from zbus.dialects.zbus.topics import manage
+from zbus.dialects.zbus.topics import manage, schemas
 from zbus.edge.access import Needs
 from zbus.edge.bodies import NO_LENGTH_ANSWER, reading_body
 from zbus.edge.connection import Connection, Plan
@@ -88,6 +88,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"declare": manage.Declare,
     b"seek": manage.Seek,
     b"query": manage.query,
+    b"schema": schemas.schema,
     b"server": manage.query,
     b"stats": monitoring.Report,
     b"metrics": at_once(monitoring.scrape),
@@ -111,6 +112,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"home": at_once(home.home),
     b"icon": at_once(home.icon),
     b"openapi": openapi.openapi,
+    b"asyncapi": at_once(asyncapi.asyncapi),
     b"login": login.Login,
     b"logout": login.Logout,
     b"rights": at_once(login.rights),

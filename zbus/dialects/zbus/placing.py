@@ -26,6 +26,7 @@ _OF_ALL: Final[dict[bytes, Merge]] = {
     b"track_sub": merge_documents,
     b"metrics": merge_metrics,
     b"connections": merge_pages,
+    b"asyncapi": merge_documents,
 }
 _PARTIAL: Final = frozenset((b"stats", b"metrics"))
 """To be told of the others is what an operator needs while a worker is missing."""
@@ -34,7 +35,7 @@ _OF_FIRST: Final = frozenset((b"track_pub", b"ssl"))
 
 _OF_TRANSACTIONS: Final = frozenset((b"txn_stage", b"txn_commit", b"txn_abort", b"txn_query"))
 _LEAVES_NOTHING: Final = frozenset(
-    (b"produce", b"declare", b"remove", b"empty", b"query", b"peek", b"read", b"why")
+    (b"produce", b"declare", b"remove", b"empty", b"query", b"schema", b"peek", b"read", b"why")
 )
 """Of a client: when it is answered, its connection is as it was before."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from zbus.core.api import PUT_COPY, Silent, Ticket, Topic, make_row
+from zbus.core.api import PUT_AGAIN, Silent, Ticket, Topic, make_row
 from zbus.dialects.zbus.messages.put_tickets import PutPlan
 from zbus.dialects.zbus.replies import CallReply
 from zbus.dialects.zbus.request.legacy_flags import RPC, topic_mask
@@ -77,6 +77,6 @@ def call_service(plan: PutPlan, topic: Topic, peer: Connection, id: bytes, body:
     row = make_row(message_id, lines, body, plan.tag, plan.key, expires_ms=deadline_ms)
     partition = topic.partition_for(plan.key)
     if silent:
-        broker.put(partition, ticket, row, PUT_COPY)
+        broker.put(partition, ticket, row, PUT_AGAIN)
     else:
         broker.call(partition, ticket, row, peer, deadline_ms)

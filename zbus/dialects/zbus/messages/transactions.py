@@ -14,7 +14,17 @@ import msgspec
 
 from zbus.core.api import TRANSACTION_ROWS as ROWS
 from zbus.core.api import TRANSACTIONS_PREFIX as PREFIX
-from zbus.core.api import BrokerError, Committed, Outcome, Refusal, Stage, topic_unknown
+from zbus.core.api import (
+    BrokerError,
+    Chunk,
+    Committed,
+    Outcome,
+    Partition,
+    Refusal,
+    Stage,
+    Ticket,
+    topic_unknown,
+)
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.produce import Produce
 from zbus.dialects.zbus.replies import CountReply, NativeReply
@@ -61,6 +71,16 @@ class TxnStage(Produce):
             self._run_with_care(peer, id, body, self.dialect.broker.topics[self.topic_key])
         else:
             NativeReply(self.dialect, self.params, peer, id, self.quiet).settle(refused)
+
+    def _put(self, partition: Partition, ticket: Ticket, chunk: Chunk) -> None:
+        """What is decided later is checked now: a commit refuses nothing for its body."""
+        broker = self.dialect.broker
+        target = broker.topics.get(self.target_key)
+        problem = None if target is None else broker.misfit(target, chunk.bodies)
+        if problem is None:
+            super()._put(partition, ticket, chunk)
+        else:
+            ticket.settle(problem)
 
     def slots(self) -> None:
         """The next one is planned anew."""

@@ -18,6 +18,7 @@ from zbus.protocol import parameters as takes
 from zbus.protocol.parameters import REQUIRED, Parameter
 
 SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
+ASYNCAPI = "/_asyncapi.json"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
 STATS, CONNECTIONS, RIGHTS, CLUSTER = "/_stats", "/_connections", "/_rights", "/_cluster"
 METRICS, HEALTH = "/_metrics", "/_health/{check}"
@@ -128,7 +129,7 @@ COMMANDS: dict[str, Command] = {
         _timed("Stored, at the topic's durability.",
                "durability", "offset", "partition", "count", "duplicate"),
         (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED,
-         _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, _R.SERVICE_GONE,
+         _R.UNFIT, _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, _R.UNANSWERED, _R.SERVICE_GONE,
          *_CHANGE),
         (*takes.OF_TOPIC, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "consume": Command(
@@ -161,13 +162,13 @@ COMMANDS: dict[str, Command] = {
         "transactions", (TOPIC,), "produce", Groups.NONE,
         _timed("Staged, durably.", "durability", "offset", "count", "duplicate"),
         (*_GONE, _R.OFFSET_UNKNOWN, _R.NOT_LEASED, _R.CONFLICT, _R.TOO_LARGE, _R.REUSED,
-         _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, *_CHANGE),
+         _R.UNFIT, _R.TOO_MANY, _R.THROTTLED, _R.OVERLOADED, *_CHANGE),
         (*takes.OF_TOPIC, *takes.TXN, *takes.PRODUCE, *takes.ACK), body=("message", "batch")),
     "txn_commit": Command(
         "Commit staged messages to their topics: a batch as a whole, exactly once.",
         "transactions", _ROOT, "produce", Groups.NONE,
         _timed("It is there, durably.", "count", "duplicate"),
-        (_R.TOPIC_UNKNOWN, _R.CONFLICT, *_CHANGE), (*takes.TXN_BATCH, *takes.TXN_COMMIT),
+        (_R.TOPIC_UNKNOWN, _R.CONFLICT, _R.UNFIT, *_CHANGE), (*takes.TXN_BATCH, *takes.TXN_COMMIT),
         body=("stages",)),
     "txn_abort": Command(
         "Drop the staged messages of a batch that is not committed.",
@@ -227,8 +228,8 @@ COMMANDS: dict[str, Command] = {
         "Create a topic or a group, or change it. Absent parameters keep their values.",
         "topics", _BOTH, "declare", Groups.ONE,
         _answer("The group if one was named, else the topic.", "TopicInfo", "GroupInfo"),
-        (_R.TOPIC_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
-        (*takes.OF_GROUP, *takes.DECLARE)),
+        (_R.TOPIC_UNKNOWN, _R.CONFLICT, _R.TOO_MANY, _R.OVERLOADED, *_CHANGE, _R.DAMAGED),
+        (*takes.OF_GROUP, *takes.DECLARE), body=("schema",)),
     "seek": Command(
         "Move a group: it forgets its leases, and reads on from the place that is named.",
         "topics", _BOTH, "declare", Groups.ONE,
@@ -264,6 +265,13 @@ COMMANDS: dict[str, Command] = {
         "topics", (SERVER, TOPIC, GROUP), "query", Groups.UNKNOWN,
         _answer("The document.", "TopicInfo", "GroupInfo", "ServerInfo", "Name[]"),
         _GONE, (*takes.QUERY, *takes.NAMES), reads=True),
+    "schema": Command(
+        "The JSON Schema that bodies of a topic have to fit.", "topics", (TOPIC,), "query",
+        Groups.UNKNOWN,
+        {200: Answer("As it was declared, without spaces.", ("schema_version", "schema_first"),
+                     ("application/schema+json",)),
+         404: Answer("There is no such topic, or no such version of its schema.")},
+        (_R.TOPIC_UNKNOWN,), (*takes.OF_TOPIC, *takes.SCHEMA), reads=True),
     "server": Command(
         "What the server is like now.", "server", _ROOT, "server", Groups.NONE,
         _answer("The document.", "ServerInfo", "Name[]"), (), takes.NAMES, reads=True),
@@ -346,6 +354,10 @@ COMMANDS: dict[str, Command] = {
     "openapi": Command(
         "This description.", "server", (DESCRIPTION,), "", Groups.NONE,
         _answer("OpenAPI 3.1.", "object"), (), takes.OPENAPI, reads=True),
+    "asyncapi": Command(
+        "The topics that the caller may see, with the schemas of their messages.",
+        "server", (ASYNCAPI,), "query", Groups.NONE,
+        _answer("AsyncAPI 3.0.", "object"), reads=True),
 }
 # fmt: on
 """By the value of `cmd`."""

@@ -19,6 +19,7 @@ from zbus.core.api import (
     LOSSES,
     PRIORITY_MAX,
     RATE_MAX,
+    SCHEMA_COMPATIBILITIES,
     ZONE_BYTES_MAX,
 )
 from zbus.core.api import LISTED_STATES as STATES
@@ -164,5 +165,6 @@ KINDS: dict[str, Kind] = {
     "interval": Duration(STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN),
     "order": Word(GROUP_ORDERS),
     "json": Word(("json",)),
+    "compatibility": Word(SCHEMA_COMPATIBILITIES),
     "command": Word(),
 }

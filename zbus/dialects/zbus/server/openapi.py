@@ -19,6 +19,7 @@ from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.replies import JSON, TEXTS, Answered, NativeReply
 from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.dialects.zbus.schema.commands import (
+    ASYNCAPI,
     CLUSTER,
     COMMANDS,
     CONNECTIONS,
@@ -76,6 +77,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     (METRICS, "get"): ("metrics", "Figures for a monitoring system"),
     (HEALTH, "get"): ("health", "Whether the broker lives, or is ready"),
     (DESCRIPTION, "get"): ("description", "This description"),
+    (ASYNCAPI, "get"): ("asyncapi", "The topics and the schemas of their messages"),
     (ICON, "get"): ("icon", "The icon"),
 }
 """Id and title of each operation that is described. Of one command alone, `consumeGroup` and the

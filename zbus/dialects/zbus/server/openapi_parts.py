@@ -163,6 +163,9 @@ BODIES: dict[str, dict[str, Schema]] = {
             "example": {"stages": [{"topic": "orders", "offsets": "0-9,12"}]},
         }
     },
+    "schema": {  # of a declare with `schema=body`
+        "application/schema+json": {"schema": {"type": ["object", "boolean"]}, "example": {}}
+    },
     "form": {
         "application/x-www-form-urlencoded": {
             "schema": {"type": "object", "required": ["token"], "properties": {"token": _TEXT}}
@@ -174,6 +177,7 @@ BODIES: dict[str, dict[str, Schema]] = {
 
 _CONTENT: dict[str, Schema] = {
     "*/*": {},
+    "application/schema+json": {"type": ["object", "boolean"]},
     _NDJSON: _described(_TEXT, "Each line is a Message."),
     _MESSAGES: _described(_TEXT, "HTTP messages one after another."),
 }
@@ -213,6 +217,8 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "first": ("The oldest offset that can be read.", _COUNT),
     "end": ("The first offset that cannot be read yet.", _COUNT),
     "reason": ("not-leased: a lease has ended, or the message is settled.", _TEXT),
+    "schema_version": ("Which version of the schema it is, from 1.", _COUNT),
+    "schema_first": ("The oldest version that is kept.", _COUNT),
     "retry-after": ("Seconds.", _COUNT),
 }
 """Headers of replies."""

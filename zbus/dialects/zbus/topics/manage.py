@@ -44,6 +44,7 @@ from zbus.dialects.zbus.topics.declared import (
     read_words,
     topic_changes,
 )
+from zbus.dialects.zbus.topics.schemas import SchemaWords
 from zbus.dialects.zbus.topics.webhooks import PushWords
 from zbus.edge.access import Grant
 from zbus.edge.connection import Connection
@@ -72,18 +73,24 @@ class Declare:
         self.group_changes = group_changes(params)
         self.push = PushWords(dialect, params)
         self.start = first_place(params)
+        self.schema = SchemaWords(params)
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         ticket = DeclareReply(self.dialect, self.params, peer, id, self.params.group_wished)
         broker, name = self.dialect.broker, self.params.topic
         topic, grant = broker.topic(name), peer.grant
+        schema = self.schema.read(body, topic)
+        if isinstance(schema, BrokerError):
+            ticket.settle(schema)
+            return
+        peer.work -= len(schema) >> 4
         if topic is None:
             peer.work -= _MAKING_WORK * (self.topic_changes.get("partitions") or 1)
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
         fixed = None
         if topic is not None and grant is not None and not grant.sees_all(topic.name):
             fixed = topic.options
-        if fixed is not None and self._topic_options(topic) != fixed:
+        if fixed is not None and self._topic_options(topic, schema) != fixed:
             text = f"this token covers only some groups of Topic({name})"
             text += "; changing a topic needs all of them"
             ticket.settle(BrokerError(Refusal.FORBIDDEN, text))
@@ -106,11 +113,11 @@ class Declare:
 
         def wished(topic: Topic | None) -> tuple[TopicOptions, GroupWish | None]:
             kept = None if fixed is None or topic is None else topic.options
-            return kept or self._topic_options(topic), self._wish(topic)
+            return kept or self._topic_options(topic, schema), self._wish(topic)
 
         broker.declare(ticket, name, wished)
 
-    def _topic_options(self, topic: Topic | None) -> TopicOptions:
+    def _topic_options(self, topic: Topic | None, schema: str) -> TopicOptions:
         if topic is not None:
             options = topic.options
             if self.topic_mask is not None or self.topic_words:
@@ -121,7 +128,9 @@ class Declare:
                 options = masks.with_topic_mask(options, masks.with_words(mask, self.topic_words))
         else:
             options = self._new_topic()
-        return attrs.evolve(options, **self.topic_changes) if self.topic_changes else options
+        if self.topic_changes:
+            options = attrs.evolve(options, **self.topic_changes)
+        return self.schema.applied(options, schema)
 
     def _new_topic(self) -> TopicOptions:
         settings, durability = self.dialect.settings, self.topic_changes.get("durability")
