@@ -77,6 +77,10 @@ def adf_path(action: str) -> Callable[[str], str]:
     return lambda topic: f"/queue/{action}?queue={topic}&requestid={next(_ADF_IDS)}"
 
 
+UNFIT = 'the body does not fit the schema of the topic: /n: "1" is not of type "integer"'
+"""What a put of `{"n":"1"}` is told where `n` is an integer."""
+
+
 def read_adf(reply: Reply) -> Reply:
     """Its results all come with status 200."""
     if reply.headers.get("content-type") != "application/json":
@@ -90,6 +94,7 @@ def read_adf(reply: Reply) -> Reply:
 
 ADF_STATUS = {
     "ok": 200,
+    UNFIT + ".": 422,
     "body too long.": 413,
     "forbidden.": 403,
     "server busy.": 503,

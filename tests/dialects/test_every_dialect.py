@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, http, ok
 from tests.dialects.dialects import (
     DIALECTS,
+    UNFIT,
     DialectCase,
     every_dialect,
     every_dialect_that_waits,
@@ -77,6 +78,31 @@ def test_what_is_put_is_pulled(dialect: DialectCase) -> None:
     client = declared(World())
     dialect.ok(client, dialect.put("T", b"hello"))
     assert dialect.bodies(dialect.ok(client, dialect.pull("T"))) == [b"hello"]
+
+
+@every_dialect
+def test_a_body_that_does_not_fit_the_schema_of_its_topic(dialect: DialectCase) -> None:
+    """Each says so as it says that a request is wrong, with the path of the fault."""
+    world = World()
+    client = declared(world)
+    dialect.ok(client, dialect.put("T", b"x"))  # the topic is as the dialect needs it
+    schema = b'{"type":"object","properties":{"n":{"type":"integer"}}}'
+    ok(client, http("/T?cmd=declare&schema=body", body=schema, method="POST"))
+    before = stored(world)
+    found = dialect.ask(client, dialect.put("T", b'{"n":"1"}'))
+    status, text = SAID_OF_UNFIT.get(dialect.name, (422, UNFIT.encode()))
+    assert found.status == status
+    assert text in found.body.replace(b'\\"', b'"')
+    assert stored(world) == before
+    dialect.ok(client, dialect.put("T", b'{"n":1}'))
+    assert stored(world) == before + 1
+
+
+SAID_OF_UNFIT = {
+    "adf": (422, b""),
+    "camellia": (200, b'{"code":400,"msg":"' + UNFIT.encode()),
+    "mqcloud": (500, UNFIT.encode()),  # of its envelope; that of HTTP is 200
+}
 
 
 # -- rights ------------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ LATER = {
     "attempts_kept",
     "retain",
     "push",
+    "schema",
 }
 """Options that there were not yet."""
 

@@ -13,6 +13,7 @@ Tests: `tests/core/model/test_schema.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -96,7 +97,7 @@ class Schema:
 
     def with_version(self, text: str) -> Schema:
         """With one more, unless it says what the newest does."""
-        if read_json(text) == read_json(self.newest):
+        if canonical(read_json(text)) == canonical(read_json(self.newest)):
             return self
         versions = (*self.versions, text)[-VERSIONS_MAX:]
         while sum(map(len, versions)) > VERSIONS_BYTES_MAX:
@@ -107,9 +108,17 @@ class Schema:
 class Misfit(Exception):
     """A schema that cannot be one of a topic; the text says why, and where in it."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= 500 else f"{text[:150]}…{text[-300:]}")
+
 
 def read_json(text: str) -> Any:  # noqa: ANN401  # whatever JSON holds
     return msgspec.json.decode(text)
+
+
+def canonical(value: object) -> str:
+    """Equal for what is equal as JSON. (In Python `True` equals 1.)"""
+    return json.dumps(value, sort_keys=True)
 
 
 class Check:
@@ -259,12 +268,11 @@ class _Weighing:
         if schema.get("format") == "regex":
             raise Misfit(f"{at}/format: regex is not taken")
         weight = len(schema)
-        for name in ("enum", "const"):
-            values = schema.get(name, ())
-            for value in values if isinstance(values, list) else (values,):
-                if isinstance(value, (dict, list)):
-                    raise Misfit(f"{at}/{name}: values are texts, numbers, booleans or null")
-                weight += 1
+        named = schema.get("enum", ())
+        for value in (*(named if isinstance(named, list) else ()), schema.get("const")):
+            if isinstance(value, (dict, list)):
+                raise Misfit(f"{at}: values of enum and const are no objects and no arrays")
+            weight += 1
         required = schema.get("required", ())
         weight += len(required) if isinstance(required, list) else 0
         slow = len(schema.get("patternProperties", ()) or ())

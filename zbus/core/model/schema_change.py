@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
-from zbus.core.model.schema import Schema, pointer, read_json, resolve
+from zbus.core.model.schema import Schema, canonical, pointer, read_json, resolve
 
 BREAKS_MAX: Final = 10
 """That are told."""
@@ -66,7 +66,7 @@ class _Comparison:
 
     def __init__(self, old: object, new: object) -> None:
         self._old, self._new = old, new
-        self._refers = "$ref" in repr((old, new))  # then equal texts may mean different things
+        self._refers = "$ref" in repr((old, new))
         self._steps = 0
 
     def at(self, path: str, old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401  # of JSON
@@ -82,10 +82,9 @@ class _Comparison:
             yield f"{here}: nothing is taken there any more"
             return
         old = {} if old is True else old
-        if self._refers or old != new:
-            yield from self._keywords(here, old, new)
-            yield from self._objects(path, old, new)
-            yield from self._arrays(path, old, new)
+        yield from self._keywords(here, old, new)
+        yield from self._objects(path, old, new)
+        yield from self._arrays(path, old, new)
 
     def _keywords(self, here: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
         types, more = _types(old), _types(new)
@@ -111,7 +110,7 @@ class _Comparison:
         """Equal, and so is what they refer to."""
         if self._refers:
             old, new = _inlined(self._old, old), _inlined(self._new, new)
-        return old == new
+        return canonical(old) == canonical(new)
 
     def _branches(self, here: str, old: list[Any], new: list[Any]) -> Iterator[str]:
         for index, branch in enumerate(old):
