@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from zbus.cli.units import DURATION, MOMENT, NON_NEGATIVE, POSITIVE, SIZE, SOME_TIME
-from zbus.protocol.documents import Level, Loss, Order, State
+from zbus.protocol.documents import Compatibility, Level, Loss, Order, State
 from zbus.protocol.parameters import REQUIRED, TIMES, Parameter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -24,6 +24,7 @@ _TYPES: dict[str, click.ParamType[Any]] = {
     "durability": click.Choice(get_args(Level)),
     "lost leases": click.Choice(get_args(Loss)),
     "order": click.Choice(get_args(Order)),
+    "compatibility": click.Choice(get_args(Compatibility)),
     "listed state": click.Choice(get_args(State)),
 }
 """By kind. What is of no kind here is text, which the broker judges."""

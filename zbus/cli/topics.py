@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.parameters import sent, takes
-from zbus.cli.remote import ask, json_option, url_option
+from zbus.cli.remote import ask, json_option, request, url_option
 from zbus.cli.words import print_time
 from zbus.documents import NOT_JSON
 from zbus.protocol.parameters import DECLARE, EMPTY, SEEK
 from zbus.wire.responses import Response
 
-_NOT_TAKEN = "proxy group_name_auto partition group_start_offset group_start_msgid group_start_time"
-"""Parameters of a declare that are older words, or for programs."""
+_NOT_TAKEN = (
+    "proxy group_name_auto partition group_start_offset group_start_msgid group_start_time schema"
+)
+"""Parameters of a declare that are older words, or for programs; and what is a file here."""
 
 
 @click.command()
 @of_group
 @takes(DECLARE, without=_NOT_TAKEN)
+@click.option(
+    "--schema",
+    type=click.File("rb", lazy=False),
+    help="A file with the JSON Schema that bodies have to fit; - is standard input.",
+)
+@click.option("--no-schema", is_flag=True, help="Bodies are not checked any more.")
 def declare(
     topic: str,
     group: str | None,
     as_json: bool,
     url: str,
+    schema: BinaryIO | None,
+    no_schema: bool,
     **wanted: Any,  # noqa: ANN401 - options
 ) -> None:
     """Create TOPIC (and GROUP), or change the given options; print the result.
 
     A GROUP that exists stays where it is: `zbus seek` moves it.
     """
-    _print_json(ask(url, "declare", topic, group, **sent(DECLARE, wanted)), as_json)
+    body = b"" if schema is None else schema.read()
+    said = sent(DECLARE, {**wanted, "schema": "none" if no_schema else schema and "body"})
+    asked = {"cmd": "declare", "topic": topic, "consume_group": group, **said}
+    _print_json(request(url, asked, body), as_json)
 
 
 @click.command()

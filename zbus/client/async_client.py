@@ -29,6 +29,7 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
     declare = awaited(commands.declare)
     seek = awaited(commands.seek)
     query = awaited(commands.query)
+    schema = awaited(commands.schema)
     server = awaited(commands.server)
     tracker = awaited(commands.tracker)
     remove = awaited(commands.remove)

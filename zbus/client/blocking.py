@@ -31,6 +31,7 @@ class BlockingClient(Common[Consumer, Watcher]):
     declare = blocking(commands.declare)
     seek = blocking(commands.seek)
     query = blocking(commands.query)
+    schema = blocking(commands.schema)
     server = blocking(commands.server)
     tracker = blocking(commands.tracker)
     remove = blocking(commands.remove)

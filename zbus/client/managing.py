@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Unpack, cast, overload
 
+import msgspec
+
+from zbus.client.errors import ProtocolError
 from zbus.client.positions import Start, encode_start
 from zbus.client.requests import (
     Request,
@@ -18,8 +21,11 @@ from zbus.client.requests import (
     parse_text,
     wire_names,
 )
+from zbus.client.requests import start as start_lines
+from zbus.documents import NOT_JSON
 from zbus.protocol.documents import GroupInfo, ServerInfo, TopicInfo, TrackerInfo
 from zbus.protocol.parameters import DECLARE, Declared
+from zbus.wire.responses import Response
 
 
 class DeclareOptions(Declared, total=False):
@@ -32,6 +38,13 @@ _parse_group = document_of(GroupInfo)
 _parse_topic = document_of(TopicInfo)
 _parse_server = document_of(ServerInfo)
 _parse_tracker = document_of(TrackerInfo)
+
+
+def _parse_schema(response: Response) -> dict[str, Any] | bool:
+    try:
+        return msgspec.json.decode(response.body, type=dict[str, Any] | bool)
+    except NOT_JSON as error:
+        raise ProtocolError(f"the broker's answer is no schema: {error}") from None
 
 
 def _simple(cmd: bytes) -> bytes:
@@ -82,19 +95,27 @@ def declare(
     partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
     long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
     not at all. `dedupe_live`: an id is taken until its message is finished in every group.
-    `sender_headers` stores with each message how it came.
+    `sender_headers` stores with each message how it came. `schema`: the JSON Schema that bodies
+    have to fit, as a document or its text; "none" takes it back. What a new version of it has to
+    keep is said by `schema_compatibility`: "backward" (the default), "forward", "full" or "none".
 
     Returns the group if one was named, else the topic. Raises BadRequest for what cannot be changed
-    or never be, TooMany, Forbidden; TypeError for options that contradict each other.
+    or never be, Conflict for a schema that breaks what the one before it keeps, TooMany, Forbidden;
+    TypeError for options that contradict each other.
     """
-    start = options.pop("start", None)
+    start, schema = options.pop("start", None), options.pop("schema", None)
     only_one(start=start, start_copy=options.get("start_copy"))
     parse = _parse_topic if group is None else _parse_group
     lines = of_group(b"declare", topic, group)
     lines += parameter_lines(_DECLARED, cast("dict[str, Any]", options))
     if start is not None:
         lines += line(b"from", encode_start(start))
-    return Request(lines, parse, timeout_s=timeout_s)
+    body = b""
+    if schema is not None:
+        lines += line(b"schema", "none" if schema == "none" else "body")
+        if schema != "none":
+            body = schema.encode() if isinstance(schema, str) else msgspec.json.encode(schema)
+    return Request(lines, parse, body, timeout_s=timeout_s)
 
 
 _DECLARED = wire_names(each for each in DECLARE if each.python in Declared.__annotations__)
@@ -159,6 +180,17 @@ def query(
         return Request(_simple(b"query"), _parse_server, timeout_s=timeout_s)
     parse = _parse_topic if group is None else _parse_group
     return Request(of_group(b"query", topic, group), parse, timeout_s=timeout_s)
+
+
+def schema(
+    topic: str, *, version: int | None = None, timeout_s: float | None = None
+) -> Request[dict[str, Any] | bool]:
+    """The JSON Schema of a topic: the newest version, or this one (from 1).
+
+    Raises NotFound for a topic or version that is not there, and for a topic without a schema.
+    """
+    lines = start_lines(b"schema", topic) + optional(version=version)
+    return Request(lines, _parse_schema, timeout_s=timeout_s)
 
 
 def server(*, timeout_s: float | None = None) -> Request[ServerInfo]:

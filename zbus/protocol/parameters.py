@@ -313,6 +313,9 @@ group_start_time | time | none | the older word for `from=time:<epoch ms>`
 Nothing: TypeAlias = Literal["none"]
 """Takes back what was declared."""
 
+Schema: TypeAlias = dict[str, object] | bool | str
+"""A JSON Schema as a document or as its text; "none": there is none any more."""
+
 
 class Retries(TypedDict, total=False):
     """What becomes of a message of a group that is not acknowledged, how fast the group is served,
@@ -360,7 +363,7 @@ class Declared(Grouped, total=False):
     settled_ms: int | None
     rpc: bool | None
     sender_headers: bool | None
-    schema: str | None
+    schema: Schema | None
     schema_compatibility: Compatibility | None
 
 
