@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "groups of a topic": ("topics", "orders", "groups"),
     "delayed": ("topics", "orders", "delayed"),
     "settings of a topic": ("topics", "orders", "settings"),
+    "the schema of a topic": ("topics", "invoices", "settings"),
     "groups": ("groups",),
     "group": ("topics", "orders", "groups", "billing"),
     "ready": ("topics", "orders", "groups", "billing", "ready"),
@@ -51,6 +52,8 @@ ORDER = {"order": 7, "customer": {"name": "Ada", "id": 12345678901234567890}, "p
 def fill(broker: BrokerProcess) -> None:
     for topic in ("orders", "dead.orders", "payments"):
         ask(broker, "declare", topic=topic)
+    for kind in ("integer", "number"):
+        ask(broker, "declare", topic="invoices", schema=json.dumps({"type": kind}))
     billing: dict[str, Any] = {"topic": "orders", "consume_group": "billing"}
     retries: dict[str, Any] = {"group_max_attempts": 1, "group_dead_letter": "dead.orders"}
     ask(broker, "declare", **billing, ack=1, **retries)
@@ -66,6 +69,7 @@ def fill(broker: BrokerProcess) -> None:
 DIALOGS: dict[str, tuple[tuple[str, ...], str]] = {
     "new topic": (PAGES["topics"], "New topic"),
     "change a topic": (PAGES["settings of a topic"], "Change"),
+    "change a schema": (PAGES["the schema of a topic"], "New version"),
     "produce": (PAGES["messages"], "Produce"),
     "purge a topic": (PAGES["messages"], "Purge"),
     "new group": (PAGES["groups of a topic"], "New group"),
@@ -175,7 +179,7 @@ def test_it_is_used_with_the_keyboard(console: Console) -> None:
 
 
 def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerProcess) -> None:
-    console.allowed = ["404"]  # the stream may tell that it is gone before the page has left it
+    console.allowed = ["404", "409"]  # the stream may tell that it is gone before the page has left it
     page = console.page
     console.move("topics")
     console.press("New topic")
@@ -206,6 +210,19 @@ def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerP
     console.press("Change it")
     console.shows("The topic is changed.")
     assert "retentionMs" not in ask(broker, "query", topic="made here")
+
+    console.press("Set a schema")
+    console.field("JSON Schema").fill('{"type": "object", "required": ["n"]}')
+    console.press("Set it")
+    console.shows("The schema is set.")
+    schema = page.get_by_role("region", name="Version 1 of the schema")
+    expect(schema).to_contain_text('"required": [')
+    console.press("New version")
+    console.field("JSON Schema").fill('{"type": "object", "required": ["n", "m"]}')
+    console.press("Set it")
+    console.shows("/m: it is required now, and was not")
+    page.keyboard.press("Escape")
+    assert ask(broker, "query", topic="made here")["schemaVersion"] == 1
 
     for button, done in (("Purge", "The topic is empty."), ("Remove", "The topic is gone.")):
         console.press(button)

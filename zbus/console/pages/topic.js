@@ -27,6 +27,7 @@ import { COLUMNS, rowsOf } from "./groups.js"
 import { Messages } from "./messages.js"
 import { Delayed } from "./listed.js"
 import { Produce } from "./produce.js"
+import { Schema } from "./schema.js"
 import { GroupForm, TopicForm } from "./declare.js"
 
 /** As far as somebody needs it who may put messages, and nothing else. */
@@ -127,6 +128,8 @@ const SAID = {
   temporary: ["Groups go with their last reader", yes],
   paused: ["Deliveries are held back", yes],
   senderHeaders: ["Messages tell how they came", yes],
+  schemaVersion: ["Version of the schema", count],
+  schemaCompatibility: ["A new version has to be compatible"],
   createdTime: ["Made", moment],
   lastUpdatedTime: ["Changed", moment],
 }
@@ -134,5 +137,6 @@ const SAID = {
 function Settings({ name, info, open, again }) {
   const edit = close => html`<${TopicForm} topic=${name} info=${info} close=${close} again=${again}/>`
   return html`<${Card} title="Settings" actions=${may("declare", name, null) && html`<${Button} onClick=${() => open(edit)}>Change<//>`}>
-    <${Said} of=${info} as=${SAID}/><//>`
+    <${Said} of=${info} as=${SAID}/><//>
+    <${Schema} topic=${name} info=${info} again=${again}/>`
 }
