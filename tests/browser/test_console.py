@@ -179,7 +179,10 @@ def test_it_is_used_with_the_keyboard(console: Console) -> None:
 
 
 def test_a_topic_from_its_beginning_to_its_end(console: Console, broker: BrokerProcess) -> None:
-    console.allowed = ["404", "409"]  # the stream may tell that it is gone before the page has left it
+    console.allowed = [
+        "404",
+        "409",
+    ]  # the stream may tell that it is gone before the page has left it
     page = console.page
     console.move("topics")
     console.press("New topic")

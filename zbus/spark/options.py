@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from zbus.spark.errors import Usage
-from zbus.spark.source.columns import NAMES
+from zbus.spark.source.columns import NAMES, VALUE
 from zbus.spark.source.location import Where
 from zbus.units import parse_bytes, parse_ms
 
@@ -65,8 +65,8 @@ def _list(value: str) -> tuple[str, ...]:
 def _columns(value: str) -> tuple[str, ...]:
     found = _list(value)
     for name in found:
-        if name not in NAMES:
-            raise ValueError(f"there is no column {name}; there are {', '.join(NAMES)}")
+        if name not in (*NAMES, VALUE):
+            raise ValueError(f"there is no column {name}; there are {', '.join(NAMES)}, {VALUE}")
     return found
 
 
@@ -181,6 +181,8 @@ class Wish:
     fail_on_data_loss: bool = _given(True, failOnDataLoss=_choice(true=True, false=False))
     tags: frozenset[str] = _given(frozenset(), tags=_tags)
     columns: tuple[str, ...] = _given(NAMES, columns=_columns)
+    value: Any = None
+    """Of Arrow: the type of the column `value`, when the query is planned that reads it."""
     split_bytes: int = _given(SPLIT_BYTES, splitBytes=_size_bytes)
     partitions_min: int = _given(0, minPartitions=_number(1))
     records_max: int | None = _given(None, maxRecordsPerPartition=_number(1))  # of a task

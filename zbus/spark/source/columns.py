@@ -25,6 +25,9 @@ NAMES: Final = (
     "deliver_at",
 )
 
+VALUE: Final = "value"
+"""Only there if it is asked for (`zbus.spark.source.value`)."""
+
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _ARROW: Final = {
     "topic": pa.string(),

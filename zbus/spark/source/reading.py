@@ -15,9 +15,11 @@ from zbus.spark.errors import DataLoss, UnknownTopic
 from zbus.spark.logs import Log, Span
 from zbus.spark.options import Wish
 from zbus.spark.source.arrows import read
+from zbus.spark.source.columns import VALUE
 from zbus.spark.source.filters import Condition, select
 from zbus.spark.source.location import Where
 from zbus.spark.source.planning import Part
+from zbus.spark.source.value import with_value
 
 
 class Task(InputPartition):
@@ -51,13 +53,16 @@ def read_part(
     """The rows of a part that fulfil the conditions. None is how Spark says that there is none."""
     if part is None:
         return
-    more = [column for column, _, _ in conditions if column not in names]
-    wanted = [*names, *dict.fromkeys(more)]
+    more = ["body"] if VALUE in names and "body" not in names else []
+    more += [column for column, _, _ in conditions if column not in names]
+    wanted = [name for name in dict.fromkeys((*names, *more)) if name != VALUE]
     log = _log(wish.where)
     batches = read if wish.fail_on_data_loss else _read_on
     for batch in batches(log, *part, wanted):
         found = select(batch, conditions)
-        if found.num_rows:
+        if found.num_rows and VALUE in names:
+            yield with_value(found, wish.value, names)
+        elif found.num_rows:
             yield found.select(list(names)) if more else found
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 
+import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,12 +21,13 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from zbus.spark.errors import Usage
 from zbus.spark.logs import Log
 from zbus.spark.options import EARLIEST, Wish, read_stream_wish, read_table_wish, read_wish
-from zbus.spark.source.columns import NAMES, TYPES
+from zbus.spark.source.columns import NAMES, TYPES, VALUE
 from zbus.spark.source.filters import (
     Condition,
     condition_of,
@@ -35,6 +37,7 @@ from zbus.spark.source.filters import (
 )
 from zbus.spark.source.planning import Part, find_spans, keep, resolve, split
 from zbus.spark.source.reading import Task, read_part
+from zbus.spark.source.value import ddl_of, reader_of
 from zbus.spark.times import ceil_ms
 
 
@@ -46,10 +49,12 @@ class ZbusDataSource(DataSource):
         return "zbus"
 
     def schema(self) -> str:
-        return ", ".join(f"{name} {TYPES[name]}" for name in read_wish(self.options).columns)
+        wish = read_wish(self.options)
+        types = TYPES if VALUE not in wish.columns else {**TYPES, VALUE: _value_type(wish)}
+        return ", ".join(f"{name} {types[name]}" for name in wish.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        wish = read_table_wish(self.options)
+        wish = with_value_of(read_table_wish(self.options), schema)
         names = columns_of(schema)
         # A reader that can take filters is refused by Spark where it is not asked to
         # (spark.sql.python.filterPushdown.enabled is false by default).
@@ -58,7 +63,8 @@ class ZbusDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from zbus.spark.source.stream import StreamReader
 
-        return StreamReader(read_stream_wish(self.options), columns_of(schema))
+        wish = with_value_of(read_stream_wish(self.options), schema)
+        return StreamReader(wish, columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from zbus.spark.sink import sink
@@ -74,13 +80,35 @@ class ZbusDataSource(DataSource):
 def columns_of(schema: StructType) -> tuple[str, ...]:
     """A user's schema is a projection: some of the columns, with their types. Raises Usage."""
     for field in schema.fields:
+        if field.name == VALUE:
+            continue  # of whatever type
         wanted = TYPES.get(field.name)
         if wanted is None:
-            raise Usage(f"there is no column {field.name}; there are {', '.join(NAMES)}")
+            raise Usage(f"there is no column {field.name}; there are {', '.join(NAMES)}, {VALUE}")
         found = field.dataType.simpleString().replace("bigint", "long")
         if found != wanted:
             raise Usage(f"the column {field.name} is {wanted}, and not {found}")
     return tuple(field.name for field in schema.fields)
+
+
+def with_value_of(wish: Wish, schema: StructType) -> Wish:
+    """With the type that the column `value` has in this schema, if that has it. Raises Usage."""
+    kinds = [field.dataType for field in schema.fields if field.name == VALUE]
+    if not kinds:
+        return wish
+    kind = to_arrow_type(kinds[0], timezone="UTC")
+    reader_of(kind)  # it may be none that is read
+    return attrs.evolve(wish, value=kind)
+
+
+def _value_type(wish: Wish) -> str:
+    """As the schema of the topic has it, today. Raises SparkProblem."""
+    if wish.where.broker is None or len(wish.topics) != 1:
+        text = f"the type of the column {VALUE} is that of one topic's schema, in a running broker"
+        raise Usage(f"{text}: else say it, .schema('offset long, {VALUE} struct<item:string>')")
+    (topic,) = wish.topics
+    with wish.where.impatient().client(topic) as bus:
+        return ddl_of(bus.schema(topic))
 
 
 def _is_asked_to_filter() -> bool:
