@@ -20,7 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 95_190
+PACKAGE_LINES = 96_330
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -34,27 +34,27 @@ FIELDS: dict[str, int] = {
     "core.broker.Broker": 26,
     "core.cursor.backlog.Backlog": 18,
     "core.cursor.state.GroupOptions": 21,
-    "core.cursor.state.TopicOptions": 20,
+    "core.cursor.state.TopicOptions": 21,
     "core.diagnosis.why.Why": 18,
     "core.model.chunk.Chunk": 17,
     "core.persistence.replay.Replay": 16,
     "core.topics.topic.Group": 26,
     "core.topics.topic.Partition": 27,
-    "core.topics.topic.Topic": 20,
+    "core.topics.topic.Topic": 21,
     "dialects.zbus.messages.produce.Produce": 25,
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
     "dialects.zbus.request.params.Params": 21,
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 34,
     "protocol.documents.Stats": 26,
-    "protocol.documents.TopicInfo": 25,
+    "protocol.documents.TopicInfo": 27,
     "protocol.documents.Why": 21,
     "semq.endpoint.links.Link": 16,
     "semq.endpoint.outbox.Row": 20,
     "server.loop.loop.Loop": 24,
     "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,
-    "spark.options.Wish": 19,
+    "spark.options.Wish": 20,
     "storage.jetstream.client.NatsClient": 18,
     "storage.jetstream.engine.JetStreamJournal": 22,
     "storage.local.engine.LocalJournal": 20,

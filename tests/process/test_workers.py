@@ -782,6 +782,35 @@ def test_a_backup_is_restored_for_as_many(tmp_path: Path) -> None:
     assert (refused.returncode, "shard=1 is missing" in refused.stderr) == (3, True), refused.stderr
 
 
+def test_schemas(tmp_path: Path) -> None:
+    """Every worker checks its topics, one document has all of them, and so has a backup. What is
+    staged in another process was not checked, and is not committed."""
+    schema, body, copy, new = b'{"type":"integer"}', b'"x"', tmp_path / "copy", tmp_path / "new"
+    with server(tmp_path) as broker, closing(broker.connect()) as wire:
+        for topic in TOPICS:
+            assert wire.get(f"/{topic}?cmd=declare&schema=body", body=schema).status == 200
+            assert wire.get(f"/{topic}", body=body).status == 422
+            assert wire.get(f"/{topic}", body=b"1").status == 200
+        found = msgspec.json.decode(wire.get("/_asyncapi.json").body)
+        assert set(found["channels"]) == {*TOPICS}
+        assert len(found["operations"]) == 2 * len(TOPICS)
+        assert found["asyncapi"] == "3.0.0"
+        statuses = []
+        for number, topic in enumerate(TOPICS):
+            staged = wire.get(f"/{topic}?cmd=txn_stage&txn=app", body=body)
+            statuses.append(staged.status)
+            if staged.status == 200:
+                where = f"batch={number}&topic={topic}&offset={staged.headers['offset']}"
+                assert wire.get(f"/?cmd=txn_commit&txn=app&{where}").status == 422
+        assert sorted(statuses) == [200, 200, 422], "one of them is where the application is"
+        assert run_zbus("backup", "--data-dir", tmp_path / "data", copy).returncode == 0
+    assert run_zbus("restore", "--data-dir", new / "data", copy).returncode == 0
+    with server(new) as broker:
+        for topic in TOPICS:
+            assert broker.get(f"/{topic}", body=body).status == 422
+            assert broker.get(f"/{topic}?cmd=schema").body == schema
+
+
 def test_the_end(tmp_path: Path) -> None:
     """What is open is answered."""
     broker = server(tmp_path)

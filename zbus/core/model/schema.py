@@ -44,10 +44,11 @@ _SHOWN_MAX: Final = 300
 """Characters of a reason."""
 
 _DRAFTS: Final = {
-    "http://json-schema.org/draft-07/schema": "Draft7Validator",
-    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
-    "https://json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+    "json-schema.org/draft-07/schema": "Draft7Validator",
+    "json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
 }
+"""By what `$schema` is behind its scheme."""
 _NEWEST: Final = "Draft202012Validator"
 
 ONE: Final = (
@@ -217,7 +218,8 @@ def _draft_of(document: object) -> str:
     named = document.get("$schema", "") if isinstance(document, dict) else ""
     if not named:
         return _NEWEST
-    draft = _DRAFTS.get(named.rstrip("#")) if isinstance(named, str) else None
+    address = named.partition("://")[2] if isinstance(named, str) else ""
+    draft = _DRAFTS.get(address.rstrip("#"))
     if draft is None:
         raise Misfit("/$schema: it is draft 7, 2019-09 or 2020-12, by its usual address")
     return draft
