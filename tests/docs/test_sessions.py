@@ -83,6 +83,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "retention",
         "retries",
         "schedules",
+        "schemas",
         "server-sent-events",
         "shell",
         "tokens",

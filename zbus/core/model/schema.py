@@ -139,7 +139,7 @@ class Check:
         try:
             value = msgspec.json.decode(body)
         except (ValueError, RecursionError) as error:
-            return f"is no JSON: {error}"
+            return f"the body is no JSON: {error}"
         try:
             if self._is_valid(value):
                 return None
@@ -147,10 +147,10 @@ class Check:
         except ValueError as error:
             path = getattr(error, "instance_path", None)
             if path is None:  # the library goes 255 levels deep
-                return f"cannot be checked: {error}"
+                return f"the body cannot be checked: {error}"
             text: str = error.message  # type: ignore[attr-defined]  # the library's own error
             where = f"{pointer(path)}: " if path else ""
-            return f"does not fit the schema of the topic: {where}{_short(text)}"
+            return f"the body does not fit the schema of the topic: {where}{_short(text)}"
         return None
 
     def problem_of(self, bodies: Sequence[bytes]) -> BrokerError | None:
@@ -163,7 +163,7 @@ class Check:
         for index, body in enumerate(bodies):
             if (problem := self.problem(body)) is not None:
                 which = f"message {index}: " if len(bodies) > 1 else ""
-                return BrokerError(Refusal.UNFIT, f"{which}the body {problem}")
+                return BrokerError(Refusal.UNFIT, f"{which}{problem}")
         return None
 
 

@@ -299,8 +299,9 @@ def _schema_problem(topic: Topic | None, options: TopicOptions) -> BrokerError |
     found = [] if before is None else breaks(before, schema)
     if not found:
         return None
-    rule = f"version {schema.number} is not {schema.compatibility} compatible with the one before"
-    return BrokerError(Refusal.CONFLICT, f"schema: {rule}: {'; '.join(found)}")
+    text = f"schema: version {schema.number} is not {schema.compatibility}"
+    text += f" compatible with the one before: {'; '.join(found)}"
+    return BrokerError(Refusal.CONFLICT, text)
 
 
 def _holds(partition: Partition) -> bool:
