@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -337,6 +338,19 @@ def test_sends_this_body(
 ) -> None:
     assert zbus(*args, stdin=stdin).exit_code == 0
     assert broker.asked[0].body == body
+
+
+def test_a_schema_comes_from_a_file(zbus: Zbus, broker: FakeBroker, tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    file.write_text('{"type": "object"}')
+    for args, said, body in (
+        (["--schema", str(file)], "body", b'{"type": "object"}'),
+        (["--schema", "-"], "body", b"true"),
+        (["--no-schema"], "none", b""),
+    ):
+        broker.asked.clear()
+        assert zbus("declare", "T", *args, stdin=b"true").exit_code == 0
+        assert (broker.asked[0].headers["schema"], broker.asked[0].body) == (said, body)
 
 
 def test_prints_json_indented_and_other_text_as_it_is(zbus: Zbus, broker: FakeBroker) -> None:

@@ -175,6 +175,24 @@ def test_a_declaration_says_it_all(bus: Joined) -> None:
     assert set(bus.run(commands.query()).topics) == {"T", "R", "M"}
 
 
+@pytest.mark.parametrize("schema", [{"type": "integer"}, '{ "type": "integer" }'])
+def test_a_schema(bus: Joined, schema: dict[str, object] | str) -> None:
+    info = bus.run(commands.declare("T", schema=schema, schema_compatibility="full"))
+    assert (info.schema_version, info.schema_compatibility) == (1, "full")
+    assert bus.run(commands.schema("T")) == {"type": "integer"}
+    bus.run(commands.produce("T", json=7))
+    with pytest.raises(errors.BadRequest, match="is not of type"):
+        bus.run(commands.produce("T", json="7"))
+    with pytest.raises(errors.Conflict, match="not full compatible"):
+        bus.run(commands.declare("T", schema={"type": "number"}))
+    bus.run(commands.declare("T", schema=True, schema_compatibility="none"))
+    assert bus.run(commands.schema("T")) is True
+    assert bus.run(commands.schema("T", version=1)) == {"type": "integer"}
+    assert bus.run(commands.declare("T", schema="none")).schema_version is None
+    with pytest.raises(errors.NotFound):
+        bus.run(commands.schema("T"))
+
+
 @pytest.mark.parametrize("name", ["Dead", "50%", "a%41b", "é ü"])
 def test_a_declaration_says_what_becomes_of_the_rest(bus: Joined, name: str) -> None:
     bus.run(commands.declare(name))

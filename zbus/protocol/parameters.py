@@ -10,7 +10,7 @@ of a put and of a declare. Which command takes which is the table of
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import attrs
 
@@ -313,7 +313,7 @@ group_start_time | time | none | the older word for `from=time:<epoch ms>`
 Nothing: TypeAlias = Literal["none"]
 """Takes back what was declared."""
 
-Schema: TypeAlias = dict[str, object] | bool | str
+Schema: TypeAlias = dict[str, Any] | bool | str
 """A JSON Schema as a document or as its text; "none": there is none any more."""
 
 

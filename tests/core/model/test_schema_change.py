@@ -134,7 +134,7 @@ def test_the_other_rules() -> None:
 
 
 def test_how_much_is_told_and_how_long_it_takes() -> None:
-    old = {"properties": {f"p{number}": {} for number in range(500)}}
+    old: Any = {"properties": {f"p{number}": {} for number in range(500)}}
     new = {"properties": {f"p{number}": False for number in range(500)}}
     assert len(found(old, new)) == BREAKS_MAX
     branches = [{"anyOf": [{"minimum": n * 20 + m} for m in range(20)]} for n in range(30)]

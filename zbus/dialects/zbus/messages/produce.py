@@ -303,12 +303,18 @@ class Produce:
                         params.head, peer.address, broker.now_ms, broker.new_id
                     )
                 ticket = PutReply(dialect, params, peer, id, self.quiet)
+                self._count_check(topic, peer, len(body))
                 lines = self.with_sender(peer, self.lines, self.minimal_headers)
                 labels = self.tag, self.key, due_ms, expires_ms, once, rare.attempts_max
                 row = ticket.id, lines, body or self.body, *labels
                 self._put(partition, ticket, Chunk.single(row))
         except BadRequest as error:
             self._refuse(peer, id, error)
+
+    def _count_check(self, topic: Topic, peer: Connection, body_bytes: int) -> None:
+        """A schema of ten properties takes 9 microseconds for 1 KiB."""
+        if topic.check is not None:
+            peer.work -= topic.check.weight * body_bytes >> 12
 
     def _put(self, partition: Partition, ticket: Ticket, chunk: Chunk) -> None:
         if self.settles is None:
@@ -373,6 +379,7 @@ class Produce:
                 ticket.settle(topic_unknown(self.params.topic))  # it was removed between two steps
                 return
             ticket.count = len(chunk)
+            self._count_check(topic, peer, len(body))
             self._put(partition, ticket, chunk)
 
     def _batch_chunk(
