@@ -176,7 +176,19 @@ def test_schemas_that_are_refused(schema: Any, problem: str) -> None:
     assert len(str(caught.value)) < 1_000
 
 
-@pytest.mark.parametrize("text", ["", "{", "nul", "[" * 50_000, '{"a":1}}', "\ud800"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"title":"\\ud800"}',
+        '{"default":' + "[" * 400 + "]" * 400 + "}",
+        "",
+        "{",
+        "nul",
+        "[" * 50_000,
+        '{"a":1}}',
+        "\ud800",
+    ],
+)
 def test_texts_that_are_no_json(text: str) -> None:
     with pytest.raises((Misfit, UnicodeEncodeError)):
         compiled(text)

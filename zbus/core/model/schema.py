@@ -190,8 +190,11 @@ def compiled(text: str) -> Check:
         raise Misfit(f"a schema has at most {SCHEMA_BYTES_MAX} bytes")
     try:
         document = read_json(text)
+        msgspec.json.encode(document)  # as others will who show it
     except (ValueError, RecursionError) as error:
         raise Misfit(f"it is no JSON: {error}") from None
+    except OverflowError:  # of an older msgspec
+        raise Misfit("its whole numbers have at most 64 bits") from None
     draft = _draft_of(document)
     weight = _Weighing(document).weight
     if weight > WEIGHT_MAX:
