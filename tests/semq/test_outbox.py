@@ -166,7 +166,8 @@ def test_no_room_for_now(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "states"), [(404, []), (410, ["SS_SENT"]), (413, ["SS_SENT"]), (403, ["SS_SENT"])]
+    ("status", "states"),
+    [(404, []), (410, ["SS_SENT"]), (413, ["SS_SENT"]), (422, ["SS_SENT"]), (403, ["SS_SENT"])],
 )
 def test_a_refusal_for_good_is_dead_and_leaves_no_gap(status: int, states: list[str]) -> None:
     desk, link = in_state("SS_SENT")

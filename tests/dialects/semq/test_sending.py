@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.dialogue import http
 from tests.dialects.semq.words import A, B, C, Node, Platform, send_fields
 from zbus.core.model.errors import BrokerError, Refusal
 from zbus.dialects.semq.settings import SemqSettings
@@ -244,3 +245,13 @@ def test_a_full_disk_and_what_has_expired() -> None:
     branch.control("semq_inquiry_resp", result=0, **told)
     assert branch.take_one("semq_deliver").headers["void"] == "1"
     assert len(platform.document("semq_dead")["rows"]) == 1
+
+
+def test_a_mailbox_is_checked_against_no_schema() -> None:
+    """What nodes send each other may be encrypted, and a void message keeps the order."""
+    platform, head, _ = pair()
+    client = platform.world.connect()
+    assert head.flag(B, 1, b"order", savefwd=2) == "Ack-Save"
+    assert client.request(http(f"/semq.{B}?cmd=declare&schema=false")).status == 200
+    assert head.flag(B, 2, b"more", savefwd=2) == "Ack-Save"
+    assert platform.states(B) == {1: "SS_INIT", 2: "SS_INIT"}

@@ -115,7 +115,7 @@ class DeadRows:
         refused = mailbox.partition.fenced or self._broker.put_refusal(mailbox.topic.options)
         ticket = _Step(self, buried, self.replaced)
         if refused is None:
-            self._mailboxes.put(mailbox, ticket, void_id(row.mid), lines, b"", PUT_FORWARDED)
+            self._mailboxes.put(mailbox, ticket, void_id(row.mid), lines, b"")
         else:
             ticket.settle(refused)
 

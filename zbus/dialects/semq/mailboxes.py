@@ -23,7 +23,7 @@ import attrs
 
 from zbus.core.api import (
     DELAY_MS_MAX,
-    PUT_PLAIN,
+    PUT_FORWARDED,
     Broker,
     BrokerError,
     Group,
@@ -33,7 +33,6 @@ from zbus.core.api import (
     Opening,
     Outcome,
     Partition,
-    PutOptions,
     Refusal,
     Silent,
     Ticket,
@@ -221,18 +220,10 @@ class Mailboxes:
                 found.append(self.find(topic.name[len(PREFIX) :]))
         return [mailbox for mailbox in found if mailbox is not None]
 
-    def put(
-        self,
-        mailbox: Mailbox,
-        ticket: Ticket,
-        id: str,
-        lines: bytes,
-        body: bytes,
-        options: PutOptions = PUT_PLAIN,
-    ) -> None:
+    def put(self, mailbox: Mailbox, ticket: Ticket, id: str, lines: bytes, body: bytes) -> None:
         """Store a row, unless there is one of that id: settles with Stored or Duplicate, when that
-        is durable."""
-        self._broker.put(mailbox.partition, ticket, (id.encode(), lines, body), options)
+        is durable. It is checked against no schema: it may be encrypted, or void."""
+        self._broker.put(mailbox.partition, ticket, (id.encode(), lines, body), PUT_FORWARDED)
 
     def acknowledge(self, mailbox: Mailbox, offsets: list[int]) -> None:
         """SS_ACK. If that is lost, the node is asked for them once more."""

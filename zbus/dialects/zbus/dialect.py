@@ -269,6 +269,8 @@ class ZbusRequest:
             return Refuse(self._dialect, self._params, BadRequest(404, text))
         params = self._params
         needs_body = params.cmd in BODIES and _INSTEAD_OF_BODY.isdisjoint(params.fields)
+        if params.cmd == b"declare":
+            needs_body = params.fields.get(b"schema") == b"body"
         if needs_body and params.head.open_ended:
             return self.refuse(NO_LENGTH_ANSWER)
         plan = self._dialect.prepare(params)

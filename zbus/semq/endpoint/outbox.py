@@ -26,7 +26,7 @@ from zbus.semq.protocol.words import (
 _PART: Final = 16
 """Rows of one destination before the next one has its turn."""
 
-_REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413)
+_REFUSALS_FOR_GOOD: Final = (400, 403, 404, 409, 410, 413, 422)
 _DIGITS_MAX: Final = 6
 """Of the seconds after which the platform wants to be asked again."""
 

@@ -163,8 +163,12 @@ BODIES: dict[str, dict[str, Schema]] = {
             "example": {"stages": [{"topic": "orders", "offsets": "0-9,12"}]},
         }
     },
-    "schema": {  # of a declare with `schema=body`
-        "application/schema+json": {"schema": {"type": ["object", "boolean"]}, "example": {}}
+    "schema": {  # without `schema=body` it may be anything, and counts for nothing
+        "application/octet-stream": {
+            "schema": _described(
+                {"type": "string", "format": "binary"}, "A JSON Schema, with `schema=body`."
+            )
+        }
     },
     "form": {
         "application/x-www-form-urlencoded": {
