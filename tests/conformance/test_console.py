@@ -11,14 +11,15 @@ import pytest
 from tests.conformance.dialogue import TYPED, Client, World, cmd, document, http, ok
 from zbus.dialects.zbus.schema.commands import COMMANDS
 from zbus.edge.access import Access, Entry, make_grant
-from zbus.server.process.pages import read_console
+from zbus.server.process.pages import read_own
 
-CONSOLE = read_console()
+CONSOLE = read_own("console")
 HTML = "accept: text/html,*/*;q=0.8"
 
 
 def served(access: Access | None = None) -> Client:
-    return World(dialects={"console": CONSOLE}, access=access).connect()
+    files = {"console": CONSOLE, "client": read_own("javascript")}
+    return World(dialects=files, access=access).connect()
 
 
 @pytest.mark.parametrize("access", [None, Access([])], ids=["open", "with tokens"])
@@ -68,7 +69,10 @@ def test_every_module_that_is_imported_is_there() -> None:
         if not name.endswith(b".js") or folder == "vendor":
             continue
         assert b"javascript" in page.media_type, name
-        for said in re.findall(r'from "(\.[^"]+)"', page.body.decode()):
+        for said in re.findall(r'from "(\.?/[^"]+)"', page.body.decode()):
+            if said.startswith("/"):
+                assert served().request(http(said)).status == 200, (name, said)
+                continue
             parts = [part for part in f"{folder}/{said}".split("/") if part not in ("", ".")]
             while ".." in parts:
                 at = parts.index("..")

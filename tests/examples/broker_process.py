@@ -25,16 +25,16 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """A Python program of this checkout, run until it ends, is stopped or killed.
+    """A Python program of this checkout, or another `program`, run until it ends, is stopped or killed.
 
     `with Program("examples/rpc_service.py", "--url", url) as service: service.wait_for("serving")`
     """
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, program: str = sys.executable) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ZBUS_")}
         # Unbuffered: a line that Python has already read would not show up in `select`.
         self.process = forked.Popen[bytes](
-            [sys.executable, *arguments],
+            [program, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,

@@ -1,19 +1,8 @@
 // Every request that the console makes of the broker: documented commands over plain HTTP.
 
-/** What the broker refused, in its own sentence. */
-export class Refused extends Error {
-  constructor(status, text) {
-    super(text.replace(/^\d{3}: /, "") || `The broker answered ${status}.`)
-    this.status = status
-  }
-}
+import { ConnectionLost, Refused, refused, send } from "/_client/zbus.js"
 
-/** The broker cannot be reached. */
-export class Away extends Error {
-  constructor() {
-    super("The broker cannot be reached.")
-  }
-}
+export { ConnectionLost as Away, Refused, send }
 
 let whenForbidden = () => {}
 export const onForbidden = call => (whenForbidden = call)
@@ -28,22 +17,6 @@ export function address(cmd, params = {}) {
   return "/?" + new URLSearchParams([["cmd", cmd], ...query])
 }
 
-export async function send(url, options = {}) {
-  const { timeout = 30_000, signal, ...rest } = options
-  const end = new AbortController()
-  const timer = setTimeout(() => end.abort(), timeout)
-  signal?.addEventListener("abort", () => end.abort())
-  const request = new Request(url, { signal: end.signal, ...rest }) // it may be malformed
-  try {
-    return await fetch(request)
-  } catch (error) {
-    if (signal?.aborted) throw error
-    throw new Away()
-  } finally {
-    clearTimeout(timer)
-  }
-}
-
 export async function ask(cmd, params, options) {
   const reply = await send(address(cmd, params), options)
   if (!reply.ok) throw await refusal(reply)
@@ -52,7 +25,7 @@ export async function ask(cmd, params, options) {
 
 export async function refusal(reply) {
   if (reply.status === 403 && new URL(reply.url).pathname !== "/_rights") whenForbidden() // which asks that
-  return new Refused(reply.status, (await reply.text()).slice(0, 2000))
+  return refused(reply)
 }
 
 const AS_JSON = { headers: { accept: "application/json" } }

@@ -4,6 +4,7 @@
 // the page says so and tries again, until the broker is back. Pages draw from `live`.
 
 import { useState, useEffect } from "./vendor/preact-htm.js"
+import { events } from "/_client/zbus.js"
 import { Away, Refused, document_, onForbidden, path } from "./api.js"
 
 const KEPT = 600 // moments, of a second each
@@ -168,11 +169,10 @@ let source = null
 let beginning = 0 // counted up with each start and stop: an earlier one has nothing to say any more
 let timer = 0
 let expiry = 0
-let heard = 0
 
 function stop() {
   beginning++
-  source?.close()
+  source?.abort()
   source = null
   clearTimeout(timer)
   clearTimeout(expiry)
@@ -195,15 +195,21 @@ export async function start() {
   if (live.rights.expires) expiry = setTimeout(start, Math.min(live.rights.expires - Date.now() + 500, 2 ** 31 - 1))
   live.sees = may("server") ? "all" : may("query") ? "some" : "none"
   if (live.sees !== "all") return live.sees === "some" ? poll(own) : blind()
-  source = new EventSource("/_stats")
-  heard = Date.now()
-  const told = whole => event => {
-    heard = Date.now()
-    take(JSON.parse(event.data), whole)
+  source = new AbortController()
+  follow(source.signal)
+}
+
+/** A broker that is silent for long has gone without a word, as behind a proxy or a lost network. */
+async function follow(signal) {
+  let refused = false
+  try {
+    for await (const { type, data } of events("/_stats", { signal, silenceMs: PATIENCE_MS }))
+      if (!signal.aborted && data) take(JSON.parse(data), type === "stats")
+  } catch (error) {
+    refused = error instanceof Refused
+    if (!refused && !(error instanceof Away) && !signal.aborted) console.error(error)
   }
-  source.addEventListener("stats", told(true))
-  source.addEventListener("delta", told(false))
-  source.onerror = () => broken(source?.readyState === EventSource.CLOSED)
+  if (!signal.aborted) broken(refused)
 }
 
 async function broken(closed) {
@@ -275,11 +281,6 @@ function ofServer(told) {
   const inCount = Object.values(topics).reduce((sum, topic) => sum + topic.depth, 0)
   return { ...told, time: Date.now(), inCount, topics }
 }
-
-// A broker that is silent for long has gone without a word, as behind a proxy or a lost network.
-setInterval(() => {
-  if (source && Date.now() - heard > PATIENCE_MS) broken(false)
-}, 5_000)
 
 // A browser opens few connections to one host, and a stream is one: a tab in the back gives it up.
 const HIDDEN_MS = 60_000

@@ -21,7 +21,7 @@ from zbus.edge.access import Access
 from zbus.edge.dialect import Dialect, Parts
 from zbus.edge.guard import Guard
 from zbus.edge.pages import build as build_pages
-from zbus.edge.pages import build_console
+from zbus.edge.pages import build_client, build_console
 from zbus.edge.proxies import Proxies
 from zbus.edge.rights import Rights
 from zbus.edge.router import Router
@@ -32,6 +32,7 @@ DIALECTS: Final[dict[str, Callable[[Parts], Dialect]]] = {
     "native": build_native,
     "pages": build_pages,
     "console": build_console,
+    "client": build_client,
     "adf": AdfDialect,
     "camellia": CamelliaDialect,
     "mqcloud": MqcloudDialect,

@@ -1,5 +1,5 @@
 """Pages: files, as a folder held them when it was read. Under `/_pages/` those of the operator,
-under `/_console/` the broker's own console.
+under `/_console/` the broker's own console, under `/_client/` the client in JavaScript.
 
 A page from here is of the broker's own site, so its scripts may do what the user of the browser
 may: over `fetch`, `EventSource` or WebSocket. Nothing is looked up in a file system here, so no
@@ -22,6 +22,7 @@ from zbus.wire.heads.heads import Head
 
 PREFIX = b"_pages"
 CONSOLE = b"_console"
+CLIENT = b"_client"
 INDEX = b"index.html"
 
 _POLICY = (
@@ -81,6 +82,11 @@ def build(parts: Parts) -> PagesFace:
 def build_console(parts: Parts) -> PagesFace:
     """The same for the console."""
     return PagesFace(CONSOLE, _CONSOLE_POLICY, parts.guard, _pages_of(parts))
+
+
+def build_client(parts: Parts) -> PagesFace:
+    """The same for the client in JavaScript."""
+    return PagesFace(CLIENT, _POLICY, parts.guard, _pages_of(parts))
 
 
 def _pages_of(parts: Parts) -> Pages:

@@ -118,7 +118,7 @@ function Form({ name, target, method, parameters, body: hasBody }) {
         method,
         headers,
         signal: end.current.signal,
-        timeout: WAIT_MS,
+        timeoutMs: WAIT_MS,
         redirect: "manual",
         ...(method === "POST" && { body: new TextEncoder().encode(body) }),
       }

@@ -1,5 +1,6 @@
 """The folder of the option `pages`: read at the start and at SIGHUP, not while a request waits. The
-files of the console, which are part of the package: read at the start."""
+files of the console and of the client in JavaScript, which are part of the package: read at the
+start."""
 
 from __future__ import annotations
 
@@ -76,9 +77,9 @@ def _media_type(name: str) -> bytes:
     return (f"{kind}; charset=utf-8" if kind.startswith(_UTF_8) else kind).encode()
 
 
-def read_console() -> Pages:
-    """The console's files, wherever the package is."""
-    with as_file(files("zbus") / "console") as folder:
+def read_own(name: str) -> Pages:
+    """The files of a folder of the package, `console` or `javascript`, wherever the package is."""
+    with as_file(files("zbus") / name) as folder:
         return Pages(read_pages(folder))
 
 

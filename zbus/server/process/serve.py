@@ -40,7 +40,7 @@ from zbus.server.process.connection_limits import ConnectionLimits
 from zbus.server.process.engines import Engine, FileEngine
 from zbus.server.process.listener import Listener
 from zbus.server.process.memory import GcControl, keep_freed_memory
-from zbus.server.process.pages import PageFolder, read_console
+from zbus.server.process.pages import PageFolder, read_own
 from zbus.server.process.reporter import Reporter
 from zbus.server.process.running import RunningServer
 from zbus.server.process.supervisor import Supervisor
@@ -335,7 +335,8 @@ class Server:
         parts: dict[str, object] = {
             name: self.config.part(kind, **known) for name, kind in SETTINGS.items()
         }
-        return {**parts, "pages": self.pages and self.pages.pages, "console": read_console()}
+        own = {"console": read_own("console"), "client": read_own("javascript")}
+        return {**parts, **own, "pages": self.pages and self.pages.pages}
 
     @property
     def addresses(self) -> list[Address]:
