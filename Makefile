@@ -35,6 +35,7 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 # the tests. What they say is kept, and shown at the end; either fails all of it.
 test: $(BIN)/python ## Set up, lint, check types, run the tests: seven minutes on two cores
 	@$(MAKE) --no-print-directory -j3 system-packages $(VENV)/test.stamp stock-python
+	@$(MAKE) --no-print-directory build/tsc/stamp
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
 	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS); tested=$$?; \
@@ -45,6 +46,12 @@ test: $(BIN)/python ## Set up, lint, check types, run the tests: seven minutes o
 
 stock-python:
 	@tests/process/stock/set_up.sh $(VENV)/stock python
+
+# The types of the client in JavaScript are checked by it. Where there is no npm, that test is skipped.
+build/tsc/stamp:
+	@mkdir -p build/tsc
+	@! command -v npm >/dev/null || npm install --silent --prefix build/tsc typescript || true
+	@touch $@
 
 # Each Python has an environment of its own; one that fails does not keep the others from running.
 test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 that is here; ARGS="tests/core"
@@ -290,6 +297,7 @@ $(AUTOBAHN)/bin/wstest:
 # a Chromium without a window, which takes half the processor time, and without it they take the other.
 system-packages:
 	@command -v curl >/dev/null || $(call debian-package,curl)
+	@command -v node >/dev/null || $(call debian-package,nodejs) 2>/dev/null || true
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 	  || command -v google-chrome >/dev/null || $(call debian-package,chromium)
 	@command -v chromium-headless-shell >/dev/null \

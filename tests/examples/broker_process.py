@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program:
-    """A Python program of this checkout, or another `program`, run until it ends, is stopped or killed.
+    """A Python program of this checkout, or of another `program` than Python, run until it ends, is
+    stopped or killed.
 
     `with Program("examples/rpc_service.py", "--url", url) as service: service.wait_for("serving")`
     """

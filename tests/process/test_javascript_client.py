@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.browser.hostile import Site
+from tests.docs.pages import DOCS, blocks
 from tests.examples.broker_process import Program
 from tests.limits import WAIT_S
 from tests.process.broker import BrokerProcess
@@ -77,6 +78,21 @@ def test_over_kills(tmp_path: Path) -> None:
     finally:
         broker.kill()
     assert json.loads(said.splitlines()[-1]) == {**AFTER_KILLS, "messageDepth": count}
+
+
+HOWTO = DOCS / "howto/javascript-client.md"
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_example_of_the_page(broker: BrokerProcess, tmp_path: Path, number: int) -> None:
+    examples = blocks(HOWTO, "js")
+    assert len(examples) == 6
+    text = examples[number].text.replace("zbus-client", str(MODULE))
+    program = tmp_path / "example.mjs"
+    program.write_text(text.replace("127.0.0.1:15555", f"127.0.0.1:{broker.port}"))
+    done = subprocess.run([NODE, *FLAGS, program], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout or "deadLetter" in text
 
 
 # -- what is no broker, or does not want us -----------------------------------------------------

@@ -148,11 +148,8 @@ export declare class Message {
   get body(): Uint8Array
   get text(): string
   json(): any
-}
-
-/** A message of a consumer. */
-export declare class Held extends Message {
-  /** Done: it does not come again. Resolves when that is durable. A message that is settled is left alone. */
+  /** Done: it does not come again. Resolves when that is durable. A message that is settled is left
+   * alone, and so is one of a watch, or of a group without acknowledgements: nothing is sent. The same holds below. */
   ack(): Promise<void>
   /** To come again: first, at the end (`front: false`), or after `delayMs`. `NotFound`: it is not leased any more. */
   nack(options?: { delayMs?: number; front?: boolean }): Promise<void>
@@ -175,11 +172,11 @@ export interface ConsumeOptions {
 }
 
 /** The messages of a group, one after another: `for await (const message of consumer)`. It belongs to one loop. */
-export declare class Consumer implements AsyncIterableIterator<Held> {
+export declare class Consumer implements AsyncIterableIterator<Message> {
   private constructor()
   [Symbol.asyncIterator](): this
-  next(): Promise<IteratorResult<Held, undefined>>
-  return(): Promise<IteratorResult<Held, undefined>>
+  next(): Promise<IteratorResult<Message, undefined>>
+  return(): Promise<IteratorResult<Message, undefined>>
   /** Leave the group. The current message, and those not handed out, are given back. */
   close(): Promise<void>
 }

@@ -148,12 +148,18 @@ export async function send(url, { timeoutMs = 30_000, signal, ...rest } = {}) {
   }
 }
 
-/** The first part of a body, of 2,000 bytes at most: it may be anything's. */
+/** The begin of a body: it may be anybody's, and without end. */
 async function textOf(reply) {
   const reader = reply.body?.getReader()
-  const { value = new Uint8Array() } = (await reader?.read()) ?? {}
-  reader?.cancel().catch(() => {})
-  return new TextDecoder().decode(value.subarray(0, 2000)).trim()
+  const decoder = new TextDecoder()
+  for (let text = ""; ; ) {
+    const { value, done } = (await reader?.read()) ?? { done: true }
+    if (done) return text.trim()
+    text += decoder.decode(value, { stream: true })
+    if (text.length < 2000) continue
+    reader.cancel().catch(() => {})
+    return text.slice(0, 2000)
+  }
 }
 
 export async function refused(reply) {
@@ -379,10 +385,13 @@ class Link {
 
 export class Message {
   #raw
-  settled = true // for its consumer to say otherwise
+  #settle
 
-  constructor(raw) {
+  /** `settle` is its consumer's; without one there is nothing to acknowledge. */
+  constructor(raw, settle) {
     this.#raw = raw
+    this.#settle = settle
+    this.settled = !settle
     const { topic, consume_group: group = "", partition, offset, id, tag = "", key = "", timestamp: timestampMs } = raw
     const { retry = 0, skipped = 0, headers = {} } = raw
     Object.assign(this, { topic, group, partition, offset, id, tag, key, timestampMs, retry, headers })
@@ -400,26 +409,17 @@ export class Message {
   json() {
     return JSON.parse(this.text)
   }
-}
 
-export class Held extends Message {
-  #settle
-
-  constructor(raw, settle) {
-    super(raw)
-    this.#settle = settle
+  async ack() {
+    await this.#settle?.(this, "ack", { strict: true })
   }
 
-  ack() {
-    return this.#settle(this, "ack", { strict: true })
+  async nack({ delayMs, front } = {}) {
+    await this.#settle?.(this, "nack", { delayMs, front })
   }
 
-  nack({ delayMs, front } = {}) {
-    return this.#settle(this, "nack", { delayMs, front })
-  }
-
-  extend(leaseMs) {
-    return this.#settle(this, "extend", { leaseMs })
+  async extend(leaseMs) {
+    await this.#settle?.(this, "extend", { leaseMs })
   }
 }
 
@@ -445,6 +445,8 @@ export class Consumer {
   #held = new Map() // place: a message that is leased, or whose acknowledgement is not answered
   #extended = new WeakSet() // by the user
   #current = null
+  #done = [] // and not yet acknowledged
+  #flushing = null
   #begun = null
   #pulling = null
   #timer = 0
@@ -469,7 +471,7 @@ export class Consumer {
     const { endMs, autoAck, batch } = this.#options
     const done = this.#current
     this.#current = null
-    if (done && autoAck) this.#settle(done, "ack", { strict: true }, LONG_MS).catch(error => (this.#error = error))
+    if (done && autoAck) this.#acknowledge(done)
     const untilMs = Date.now() + endMs
     while (!this.#ready.length) {
       if (this.#error) throw this.#error
@@ -500,7 +502,7 @@ export class Consumer {
     if (this.#leases) this.#ready = []
     // What is put in front last comes first.
     const given = placesOf(back).reverse().map(places => this.#ask("nack", places, LEAVE_MS))
-    await within(LEAVE_MS, Promise.allSettled([...this.#settling, ...given]))
+    await within(LEAVE_MS, Promise.allSettled([this.#flushing, ...given]))
     clearInterval(this.#timer)
     this.#link.close()
     this.#closed(this)
@@ -544,8 +546,7 @@ export class Consumer {
   }
 
   #took(raw) {
-    const message = new Held(raw, (...settled) => this.#settle(...settled))
-    message.settled = !this.#leases
+    const message = new Message(raw, this.#leases ? (...settled) => this.#settle(...settled) : null)
     const place = placeOf(message)
     // What is held comes again when its lease was lost: to that it is the lease that came back.
     if (this.#held.has(place)) return
@@ -553,28 +554,40 @@ export class Consumer {
     this.#ready.push(message)
   }
 
-  async #settle(message, cmd, params, timeoutMs) {
+  #forget(message) {
+    if (this.#held.get(placeOf(message)) === message) this.#held.delete(placeOf(message))
+  }
+
+  async #settle(message, cmd, params) {
     if (message.settled) return
-    const place = placeOf(message)
-    const forget = () => this.#held.get(place) === message && this.#held.delete(place)
     if (cmd === "extend") this.#extended.add(message)
     else message.settled = true
-    if (cmd === "nack") forget() // it may come again before that is answered
-    const [places] = placesOf([message])
-    const asked = this.#ask(cmd, { ...places, ...params }, timeoutMs)
-    this.#settling.add(asked)
+    if (cmd === "nack") this.#forget(message) // it may come again before that is answered
     try {
-      await asked
-      if (cmd === "ack") forget()
+      await this.#ask(cmd, { ...placesOf([message])[0], ...params })
     } catch (error) {
       if (cmd === "ack") message.settled = false // it may be tried again
       throw error
-    } finally {
-      this.#settling.delete(asked)
     }
+    if (cmd === "ack") this.#forget(message)
   }
 
-  #settling = new Set()
+  #acknowledge(message) {
+    if (message.settled) return
+    message.settled = true
+    this.#done.push(message)
+    const failed = error => (this.#error = error)
+    this.#flushing ??= this.#flush().catch(failed).finally(() => (this.#flushing = null))
+  }
+
+  /** One request at a time: what is done meanwhile goes with the next. */
+  async #flush() {
+    while (this.#done.length) {
+      const done = this.#done.splice(0)
+      for (const places of placesOf(done)) await this.#ask("ack", { ...places, strict: true }, LONG_MS)
+      for (const message of done) this.#forget(message)
+    }
+  }
 
   async #extend(leaseMs) {
     const held = [...this.#held.values()].filter(each => !each.settled && !this.#extended.has(each))

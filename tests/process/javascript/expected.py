@@ -8,7 +8,7 @@ from typing import Any, Final
 FOLDER: Final = Path(__file__).parent
 MODULE: Final = Path(__file__).parents[3] / "zbus/javascript/zbus.js"
 
-LIMITS: Final = ("--set", "body_bytes_max=262144", "--set", "message_bytes_max=262144")
+LIMITS: Final = ("--set", "body_bytes_max=262144", "--set", "message_bytes_max=131072")
 """Of the broker."""
 
 _URL: Final = (
@@ -72,7 +72,7 @@ EXPECTED: Final[dict[str, Any]] = {
         " perhaps in double quotes",
         "TypeError: Do not know how to serialize a BigInt",
         "Refused: Bad Format, unknown parameter 'dealy'",
-        "Refused: a message body has at most 262144 bytes",
+        "Refused: a message body has at most 131072 bytes",
         "Refused: The WebSocket was closed: 1009 a message has at most 278532 bytes",
         "NotFound: ConsumeGroup(absent) Not Found",
         "Refused: Bad format: command(nonsense) not support",

@@ -144,7 +144,7 @@ export async function mistakes({ Zbus }, url) {
     () => broker.produce("Mistakes", "x", { idempotencyKey: "ü" }),
     () => broker.produce("Mistakes", 7n),
     () => broker.declare("Mistakes", "g", { dealy: 1 }),
-    () => broker.produce("Mistakes", "x".repeat(270_000)),
+    () => broker.produce("Mistakes", "x".repeat(200_000)),
     () => broker.produce("Mistakes", "x".repeat(1_000_000)),
     () => broker.consume("Mistakes", "absent").next(),
     () => broker.request("nonsense"),
