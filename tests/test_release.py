@@ -90,6 +90,7 @@ def test_what_is_shipped(tmp_path: Path) -> None:
     names = {"zbus", "pyspark_zbus.py", f"zbus_broker-{__version__}.dist-info"}
     assert {name.split("/")[0] for name in files} == names
     assert {"zbus/py.typed", "zbus/console/index.html", "zbus/client/methods.py"} <= files
+    assert {"zbus/javascript/zbus.js", "zbus/javascript/zbus.d.ts"} <= files
     with tarfile.open(source) as opened_source:
         shipped = {name.partition("/")[2] for name in opened_source.getnames()}
     wanted = {"packaging/zbus.service", "packaging/healthcheck.py", "Dockerfile", "mkdocs.yml"}

@@ -100,6 +100,7 @@ const valueOf = value => (value instanceof Date ? `time:${value.getTime()}` : Ar
 
 /** The broker decodes %41 in these, wherever they stand. */
 const DECODED = ["topic", "consume-group", "tag", "token", "group-filter", "group-start-copy", "group-dead-letter"]
+const tokenLine = token => (token ? { token: escaped(token) } : {})
 const escaped = text => String(text).replace(/%(?=[\da-f]{2})/gi, "%25")
 
 /** As the broker has them; what is null or undefined is left out. */
@@ -209,7 +210,7 @@ const family = version => version.split(".", version.startsWith("0.") ? 2 : 1).j
 
 /** Is there a broker, of a version that fits, which knows the token? A WebSocket does not say why it is refused. */
 async function hello({ url, token, connectTimeoutMs }) {
-  const reply = await send(`${url}/?cmd=version`, { headers: parameters({ token }), timeoutMs: connectTimeoutMs })
+  const reply = await send(`${url}/?cmd=version`, { headers: tokenLine(token), timeoutMs: connectTimeoutMs })
   const text = await textOf(reply)
   const error = refusal(reply.status, text, Object.fromEntries(reply.headers))
   if (passes(error) || [400, 401, 403, 421].includes(reply.status)) throw error
@@ -241,6 +242,7 @@ class Link {
 
   /** The reply. `again`: the request may be repeated. `raw`: a refusal is a reply, too. */
   request(cmd, params, { body, headers, timeoutMs = this.#options.timeoutMs, again = true, raw = false } = {}) {
+    timeoutMs = Math.min(timeoutMs, LONG_MS) // more would be none
     return new Promise((resolve, reject) => {
       const id = params.id ?? `${this.#prefix}-${++this.#count}`
       const text = this.#encode(cmd, { ...params, id }, body, headers)
@@ -345,7 +347,7 @@ class Link {
     this.#failures = 0
     let reply
     try {
-      reply = JSON.parse(data)
+      reply = Object(JSON.parse(data))
     } catch {
       return this.#lost(socket, "What answers is not a zbus broker.", 1007)
     }
@@ -467,7 +469,7 @@ export class Consumer {
   }
 
   async next() {
-    await (this.#begun ??= this.#begin())
+    await (this.#closing ?? (this.#begun ??= this.#begin().catch(error => this.#closing ?? Promise.reject(error))))
     const { endMs, autoAck, batch } = this.#options
     const done = this.#current
     this.#current = null
@@ -541,7 +543,7 @@ export class Consumer {
     } catch (error) {
       if (this.#closing) return
       if (!passes(error) || retries !== Infinity) throw error
-      await sleep(pauseMs(this.#options, 1, error))
+      await sleep(pauseMs(this.#options, 5, error))
     }
   }
 
@@ -689,13 +691,15 @@ export class Zbus {
     const end = new AbortController()
     const watch = this.#follow({ topic, from: start, "group-filter": filter, partition }, end.signal)
     const finish = watch.return.bind(watch)
-    watch.close = watch.return = () => {
-      this.#open.delete(watch)
-      end.abort() // it may be waiting
-      return finish()
-    }
+    watch.close = watch.return = () => (end.abort(), finish()) // it may be waiting
     this.#open.add(watch)
-    await watch.next() // it has begun
+    end.signal.onabort = () => this.#open.delete(watch)
+    try {
+      await watch.next() // it has begun
+    } catch (error) {
+      end.abort()
+      throw error
+    }
     return watch
   }
 
@@ -707,8 +711,8 @@ export class Zbus {
         await hello(this.#options)
         const where = place === null ? { from } : { "last-event-id": place }
         const query = new URLSearchParams(parameters({ cmd: "consume", envelope: "json", ...params, ...where }))
-        const headers = parameters({ token })
-        for await (const { type, data, id } of events(`${url}/?${query}`, { headers, signal })) {
+        const stream = events(`${url}/?${query}`, { headers: tokenLine(token), signal })
+        for await (const { type, data, id } of stream) {
           if (failures || !begun) onState?.("open")
           failures = 0
           place = id ?? place

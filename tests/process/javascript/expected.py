@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from tests.limits import WHOLE
+
 FOLDER: Final = Path(__file__).parent
 MODULE: Final = Path(__file__).parents[3] / "zbus/javascript/zbus.js"
 
@@ -48,6 +50,7 @@ EXPECTED: Final[dict[str, Any]] = {
         ["NotFound", "Topic(Watching) Not Found"],
         ["NotFound", "Topic(Nothing) Not Found"],
     ],
+    "closing": ["Closing%41", "x", 6, 0, 1],
     "calling": [
         *["slow", 3, -1, 15, [255], None],
         ["RpcError", "not today"],
@@ -80,9 +83,15 @@ EXPECTED: Final[dict[str, Any]] = {
     ],
 }
 
+KILLS: Final = range(100, 3_000 if WHOLE else 400, 200)
+"""The broker is killed when so many messages were consumed."""
+
+COUNT: Final = KILLS[-1] + 200
+
 AFTER_KILLS: Final = {
     "consumed": True,
     "watched": True,
+    "messageDepth": COUNT,
     "messageCount": 0,
     "leasedCount": 0,
     "states": ["lost", "open"],

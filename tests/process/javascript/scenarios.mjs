@@ -100,6 +100,25 @@ export async function watching({ Zbus }, url) {
   return found
 }
 
+export async function closing({ Zbus }, url) {
+  const broker = new Zbus(url)
+  await broker.declare("Closing%41", "g", { ack: true })
+  const watch = await broker.watch("Closing%41", "earliest")
+  const consumers = [1, 2, 3].map(() => broker.consume("Closing%41", "g"))
+  const first = consumers.map(each => each.next())
+  await consumers[0].close() // while it begins
+  await broker.produce("Closing%41", "x")
+  const watched = (await watch.next()).value.topic
+  const waiting = watch.next()
+  const taken = await Promise.race([first[1], first[2]]) // the other one waits
+  await broker.close()
+  const ends = [...(await Promise.all([...first, waiting])), await consumers[0].next(), await consumers[1].next(), await watch.next()]
+  const other = new Zbus(url)
+  const { leasedCount, messageCount } = await other.query("Closing%41", "g")
+  await other.close()
+  return [watched, taken.value.text, ends.filter(each => each.done).length, leasedCount, messageCount]
+}
+
 export async function calling({ Zbus }, url) {
   const broker = new Zbus(url)
   const service = await broker.serve("Rpc", {
