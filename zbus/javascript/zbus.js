@@ -137,16 +137,25 @@ function encodeBatch(messages) {
 // -- HTTP
 
 export async function send(url, { timeoutMs = 30_000, signal, ...rest } = {}) {
-  const late = AbortSignal.timeout(timeoutMs)
-  const request = new Request(url, { ...rest, signal: AbortSignal.any(signal ? [late, signal] : [late]) })
+  const end = new AbortController()
+  const abort = () => end.abort()
+  if (signal?.aborted) abort()
+  signal?.addEventListener("abort", abort) // and stays: the body is read later
+  const request = new Request(url, { ...rest, signal: end.signal })
+  const timer = setTimeout(abort, timeoutMs)
   try {
     return await fetch(request)
   } catch (error) {
     if (signal?.aborted) throw error
-    throw late.aborted
-      ? new Timeout(`The broker did not answer within ${timeoutMs} ms.`, true)
-      : new ConnectionLost("The broker cannot be reached.", true)
+    if (end.signal.aborted) throw new Timeout(`The broker did not answer within ${timeoutMs} ms.`, true)
+    lost()
+  } finally {
+    clearTimeout(timer)
   }
+}
+
+function lost() {
+  throw new ConnectionLost("The broker cannot be reached.", true)
 }
 
 /** The begin of a body: it may be anybody's, and without end. */
@@ -154,7 +163,7 @@ async function textOf(reply) {
   const reader = reply.body?.getReader()
   const decoder = new TextDecoder()
   for (let text = ""; ; ) {
-    const { value, done } = (await reader?.read()) ?? { done: true }
+    const { value, done } = (await reader?.read().catch(lost)) ?? { done: true }
     if (done) return text.trim()
     text += decoder.decode(value, { stream: true })
     if (text.length < 2000) continue
@@ -169,14 +178,16 @@ export async function refused(reply) {
 
 export async function* events(url, { silenceMs = SILENCE_MS, signal, headers, ...init } = {}) {
   const end = new AbortController()
-  const ends = AbortSignal.any(signal ? [end.signal, signal] : [end.signal])
-  const heard = promise => within(silenceMs, promise, () => end.abort())
+  const abort = () => end.abort()
+  if (signal?.aborted) abort()
+  signal?.addEventListener("abort", abort)
+  const heard = promise => within(silenceMs, promise, abort)
   const decoder = new TextDecoder()
   let rest = ""
   let event = {}
   try {
     const accept = { accept: "text/event-stream", ...headers }
-    const reply = await heard(send(url, { ...init, headers: accept, signal: ends, timeoutMs: LONG_MS }))
+    const reply = await heard(send(url, { ...init, headers: accept, signal: end.signal, timeoutMs: LONG_MS }))
     if (!reply.ok) throw await refused(reply)
     const type = reply.headers.get("content-type") ?? ""
     if (!type.startsWith("text/event-stream")) throw new ProtocolError(`${url} is no stream of events, but ${type}.`)
@@ -202,7 +213,8 @@ export async function* events(url, { silenceMs = SILENCE_MS, signal, headers, ..
     if (signal?.aborted || error instanceof ZbusError) throw error
     throw new ConnectionLost("The stream of events broke.")
   } finally {
-    end.abort()
+    signal?.removeEventListener("abort", abort)
+    abort()
   }
 }
 
@@ -211,7 +223,7 @@ const family = version => version.split(".", version.startsWith("0.") ? 2 : 1).j
 /** Is there a broker, of a version that fits, which knows the token? A WebSocket does not say why it is refused. */
 async function hello({ url, token, connectTimeoutMs }) {
   const reply = await send(`${url}/?cmd=version`, { headers: tokenLine(token), timeoutMs: connectTimeoutMs })
-  const text = await textOf(reply)
+  const text = (await within(connectTimeoutMs, textOf(reply))) ?? "nothing in time"
   const error = refusal(reply.status, text, Object.fromEntries(reply.headers))
   if (passes(error) || [400, 401, 403, 421].includes(reply.status)) throw error
   if (!reply.ok || !/^\d{1,9}\.\d{1,9}\.[\w.+-]{1,40}$/.test(text))
