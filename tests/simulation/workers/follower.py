@@ -82,7 +82,7 @@ class Follower:
         self.killed = self.slow = False
         self.asked = self.book.next()
         self._came = bytearray()
-        self._heads = 1 + bool(self.before)
+        self.heads = 1 + bool(self.before)
         headers = ["host: 10.0.0.1:15555", "accept: text/event-stream"]
         headers.append(f"last-event-id: {self.last_id}" if self.last_id else "from: earliest")
         lines = [
@@ -104,7 +104,7 @@ class Follower:
             return
         few = None if everything or random.random() < 0.8 else random.randint(1, 400)
         self._came += self.connection.receive(few)
-        while self._heads:
+        while self.heads:
             head, found, rest = bytes(self._came).partition(b"\r\n\r\n")
             if not found:
                 return
@@ -118,8 +118,8 @@ class Follower:
             if len(rest) < size:
                 return
             self._came[:] = rest[size:]
-            self._heads -= 1
-            if self._heads:
+            self.heads -= 1
+            if self.heads:
                 self.connection.send(self._lines)
         *events, rest = bytes(self._came).split(b"\n\n")
         self._came[:] = rest

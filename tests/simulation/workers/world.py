@@ -406,7 +406,7 @@ class WorkersSimulation:
         for client in self.clients:
             client.reads = True
         while True:
-            before = self._replies(), self._missing()
+            before = self._progress(), self._missing()
             self._deliver_all()
             self.server.advance(self.stalled_ms)
             self._deliver_all()
@@ -420,7 +420,7 @@ class WorkersSimulation:
             if not (overdue or missing):
                 break
             # One request of a client may wait for another, each with a timeout.
-            if before == (self._replies(), missing):
+            if before == (self._progress(), missing):
                 for name, places in missing.items():
                     raise Violation(f"{name} did not get {places}")
                 raise Violation(f"not answered: {overdue[0].words}")
@@ -438,19 +438,22 @@ class WorkersSimulation:
         """There is no room for its connection."""
         return any(caller.connection.socket in node.door.waiting for node in self.server.nodes)
 
-    def _replies(self) -> int:
-        return sum(caller.replies for caller in self.callers)
+    def _progress(self) -> tuple[int, ...]:
+        """Of callers, how many replies came; of followers, how many are still to come before the
+        messages: one that had to wait for the first has just asked for the others."""
+        replies = sum(caller.replies for caller in self.callers)
+        return replies, *(follower.heads for follower in self.followers)
 
     def _deliver_all(self) -> None:
         """All bytes reach whom they are for, until there are no more."""
         for _ in range(10_000):
-            before = self._replies()
+            before = self._progress()
             for client in self.clients:
                 client.move(self.random, everything=True)
             self.server.settle()
             self._check()
             outbound = any(client.connection.socket.outbound for client in self.clients)
-            if before == self._replies() and not outbound:
+            if before == self._progress() and not outbound:
                 return
         raise Violation("the workers do not come to rest")
 
