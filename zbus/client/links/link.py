@@ -87,15 +87,29 @@ class Connection(Generic[AnyExchange]):
                 self._broke(connection, "interrupted while a request was sent")
                 raise
 
-    def drive(self, until_s: float = math.inf) -> None:
-        """Do the next thing that brings it forward, within a second, and until then at most. For a
-        single thread."""
+    def drive(self, until_s: float = math.inf) -> bool:
+        """Do the next thing that brings it forward, within a second, and until then at most;
+        whether anything came. While another thread does that, this one waits for it."""
         with self._lock:
+            if self._driving:
+                self._waiting += 1
+                try:
+                    return self._changed.wait(
+                        max(0.0, min(until_s - time.monotonic(), LOOK_UP_S))
+                    )
+                finally:
+                    self._waiting -= 1
             self._driving = True
             try:
-                self._drive(time.monotonic(), until_s)
+                return self._drive(time.monotonic(), until_s)
             finally:
                 self._driven()
+
+    def fileno(self) -> int:
+        """Of the socket, for an event loop: another after each reconnect, -1 while there is
+        none."""
+        connection = self._socket
+        return -1 if connection is None else connection.fileno()
 
     def _driven(self) -> None:
         self._driving = False
@@ -108,8 +122,9 @@ class Connection(Generic[AnyExchange]):
         if self._waiting:
             self._changed.notify_all()
 
-    def _drive(self, now_s: float, end_s: float) -> None:
-        """Pause, connect, or receive. The lock is held, but not while this waits."""
+    def _drive(self, now_s: float, end_s: float) -> bool:
+        """Pause, connect, or receive. The lock is held, but not while this waits. Returns whether
+        anything came."""
         exchange, changed = self._exchange, self._changed
         connection = self._socket
         if connection is None:
@@ -122,7 +137,7 @@ class Connection(Generic[AnyExchange]):
                     self.flush()
                 finally:
                     changed.acquire()
-            return
+            return False
         data, why, came, wait_s = b"", "", False, min(end_s - now_s, LOOK_UP_S)
         try:
             changed.release()
@@ -132,7 +147,7 @@ class Connection(Generic[AnyExchange]):
                 data = connection.receive()
         except BlockingIOError:
             self._taking = False
-            return
+            return False
         except OSError as error:
             why = error.strerror or str(error)
         finally:
@@ -140,7 +155,7 @@ class Connection(Generic[AnyExchange]):
         self._quiet_s = 0.0 if came else self._quiet_s + wait_s
         if not came:
             if self._quiet_s < exchange.patience_s:
-                return
+                return False
             why = f"nothing came for {exchange.patience_s:g} s"
         if connection is self._socket and not (data and exchange.receive(data)):
             self._lose(why)
@@ -152,6 +167,7 @@ class Connection(Generic[AnyExchange]):
                 self.flush()
             finally:
                 changed.acquire()
+        return came
 
     def _connect(self, until_s: float) -> str | None:
         """The lock is held, and is not while this waits. Returns why there is no connection."""

@@ -63,6 +63,9 @@ class Socket:
     def close(self) -> None:
         self._socket.close()
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def disown(self) -> None:
         """In a child: the connection is the parent's alone."""
         disown(self._socket.fileno())
