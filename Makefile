@@ -20,8 +20,8 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
   tests/process/test_idle_connections.py tests/bench/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-client bench-fanout bench-against bench-page \
-  bench-spark crash crash-archive crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-nodes check-workers disk-full soak simulate simulate-cluster simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
+.PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-celery bench-client bench-fanout bench-against bench-page \
+  bench-spark crash crash-archive crash-celery crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-nodes check-workers disk-full soak simulate simulate-cluster simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
   stock-clients stock-python upgrade clean system-packages load-generators other-brokers
 
 help: ## Say what can be made
@@ -107,6 +107,9 @@ bench-spark: $(VENV)/test.stamp ## Measure Spark: reads, an archive beside live 
 bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-server)
 	$(BIN)/python -m tests.bench.client_against_redis $(ARGS)
 
+bench-celery: $(VENV)/test.stamp ## Celery through this broker next to Redis (wants redis-server)
+	$(BIN)/python -m tests.bench.celery_against_redis $(ARGS)
+
 bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 100 that take nothing
 	$(BIN)/python -m tests.bench.large_fanout $(ARGS)
 
@@ -160,6 +163,9 @@ crash-semq: KILLS ?= 50
 crash-semq: $(VENV)/test.stamp ## kill -9 endpoints of SEMQ and their platform KILLS=50 times amid 1,000 messages, twice
 	$(BIN)/python -m tests.process.semq_kills --kills $(KILLS) $(ARGS)
 	$(BIN)/python -m tests.process.semq_kills --kills $(KILLS) --no-direct $(ARGS)
+
+crash-celery: $(VENV)/test.stamp ## kill -9 workers of Celery, and the broker, amid 10,000 tasks: three minutes
+	$(BIN)/python -m tests.process.celery_kills $(ARGS)
 
 crash-webhooks: $(VENV)/test.stamp ## 100,000 deliveries to an endpoint that fails at random, and 30,000 amid 6 kill -9
 	$(BIN)/python -m tests.process.webhook_campaign $(ARGS)
@@ -231,7 +237,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
-check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, simulate-cluster, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-webhooks, crash-workers, check-workers, check-nodes, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
+check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, simulate-cluster, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-celery, crash-webhooks, crash-workers, check-workers, check-nodes, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
 	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
 	$(MAKE) mutants
 	$(MAKE) crash-states
@@ -245,6 +251,7 @@ check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns 
 	$(MAKE) crash-changes
 	$(MAKE) crash-mqcloud
 	$(MAKE) crash-semq
+	$(MAKE) crash-celery
 	$(MAKE) crash-webhooks
 	$(MAKE) crash-workers
 	$(MAKE) check-workers

@@ -4,12 +4,12 @@
     celery --app examples.celery_tasks worker --loglevel INFO
     python -m examples.celery_tasks
 
-The second command prints the results, a delayed one among them. (docs/howto/celery.md)
+The second command prints the results, a delayed one among them. (docs/howto/python-frameworks.md)
 """
 
 from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 
 app: Any = Celery("examples.celery_tasks", broker="zbus://127.0.0.1:15555", backend="rpc://")
 app.conf.broker_connection_retry_on_startup = True
@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 
 @app.task(bind=True, acks_late=True, max_retries=3)
-def flaky(self: Any, text: str) -> str:
+def flaky(self: Task, text: str) -> str:
     """Fails twice, and is tried again a little later each time."""
     if self.request.retries < 2:
         raise self.retry(countdown=0.1)

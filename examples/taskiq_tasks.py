@@ -4,7 +4,7 @@
     taskiq worker examples.taskiq_tasks:broker
     python examples/taskiq_tasks.py
 
-(docs/howto/taskiq.md)
+(docs/howto/python-frameworks.md)
 """
 
 import asyncio

@@ -81,6 +81,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "client": {"wire", "version", "documents", "protocol"},
     "semq": {"client", "wire", "version", "documents"},
+    "integrations": {"client", "protocol", "version"},
     "spark": {  # it reads what is stored, from files too
         "client",
         "wire",

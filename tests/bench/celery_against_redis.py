@@ -50,28 +50,30 @@ def measure(name: str, tasks: int, late: bool) -> tuple[float, float]:
     """Tasks a second that are sent, and that are done."""
     with tempfile.TemporaryDirectory() as folder, url_of(name, Path(folder) / "data") as url:
         notes = Path(folder) / "notes"
+        os.mkfifo(notes)
+        pipe = os.open(notes, os.O_RDWR)
         environment = {**os.environ, "BROKER_URL": url, "NOTES": str(notes)}
         program = SEND.format(tasks=tasks, late=late)
         sent = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, check=True
         )
-        words = "-m celery -A tests.process.celery_app worker -c 2 -l ERROR -P prefork".split()
+        command = [sys.executable, "-m", "celery", "-A", "tests.process.celery_app", "worker"]
         worker = subprocess.Popen(
-            [sys.executable, *words],
+            [*command, "-c", "2", "-l", "ERROR"],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         try:
-            begun = first = 0
-            while (done := notes.read_text().count("\n") if notes.exists() else 0) < tasks:
-                if done and not begun:  # the worker has started
-                    begun, first = time.perf_counter(), done
-                time.sleep(0.01)
+            done = os.read(pipe, 1 << 16).count(b"\n")  # the worker has started
+            begun, first = time.perf_counter(), done
+            while done < tasks:
+                done += os.read(pipe, 1 << 16).count(b"\n")
             rate = (tasks - first) / (time.perf_counter() - begun)
         finally:
             worker.terminate()
             worker.wait(60)
+            os.close(pipe)
         return (tasks - 1) / float(sent.stdout), rate
 
 

@@ -44,11 +44,11 @@ Work = Callable[[float], int]
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[str]:
+def broker(folder: Path, *options: str) -> Iterator[str]:
     """A broker of this checkout; its URL."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ZBUS_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "zbus", "serve", "--port", "0", "--data-dir", str(folder)],
+        [sys.executable, "-m", "zbus", "serve", "--port", "0", "--data-dir", str(folder), *options],
         stdout=subprocess.PIPE,
         env=environment,
     )

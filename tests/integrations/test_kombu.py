@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -259,3 +260,29 @@ def test_what_is_no_message_of_kombu_is_logged_and_done(
 )
 def test_times(headers: Any, properties: Any, wanted: Any) -> None:
     assert put_options({"headers": headers, "properties": properties}, NOW_MS) == wanted
+
+
+def test_who_connects() -> None:
+    ssl = {"certfile": "client.pem"}
+    transport = Connection("zbus://:secret@example/shop", ssl=ssl).transport
+    assert transport.topic("celery") == "shop.celery"
+    with pytest.raises(FileNotFoundError):  # a certificate is read where there is one
+        transport._make_link()
+    link = Connection("zbus://:secret@[::1]:1/").transport._make_link()
+    assert link._options.token == "secret"
+    assert [str(each) for each in link._exchange.attempts.addresses] == ["::1:1"]
+
+
+def test_a_fork(connect: Connect) -> None:
+    """A child that closes what it inherits gives nothing back that its parent holds."""
+    connection = connect()
+    reader = Reader(connection, Queue("jobs"))
+    publish(connect(), "", "jobs")
+    reader.read(1)
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert Reader(connect(), Queue("jobs")).is_quiet()
+    reader.messages[0].ack()

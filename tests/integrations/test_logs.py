@@ -59,9 +59,7 @@ def test_records(make: Make, port: int) -> None:
     assert (document["level"], document["logger"]) == ("INFO", logger.name)
     assert document["process"] == os.getpid()
     assert abs(document["time"] - time.time()) < 60
-    assert second.json()["exception"].endswith(
-        "ZeroDivisionError: division by zero"
-    )
+    assert second.json()["exception"].endswith("ZeroDivisionError: division by zero")
 
 
 def test_a_formatter(make: Make, port: int) -> None:

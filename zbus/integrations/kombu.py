@@ -8,7 +8,7 @@ groups of one topic, so that a process that is killed leaves nothing behind.
 A message is leased until it is acknowledged, and a thread extends the leases of all that is held
 here. A task with `eta` or `countdown` is delayed by the broker. One connection has all pulls and
 acknowledgements under way at once; Celery's event loop waits for its socket.
-(docs/howto/celery.md)
+(docs/howto/python-frameworks.md)
 """
 
 from __future__ import annotations
@@ -152,10 +152,10 @@ class Channel(virtual.Channel):
             except NotFound:
                 raise ChannelError(f"NOT_FOUND - no queue {queue!r}", (50, 10), "404") from None
         temporary = exclusive or auto_delete
-        if temporary and queue in transport.queues:
+        own, *others = transport.places(queue)
+        if temporary and own.declared.get("temporary"):
             return queue_declare_ok_t(queue, 0, 0)  # results: before each task that is sent
         place = transport.transient(queue) if temporary else transport.durable(queue)
-        others = transport.queues.get(queue, [place])[1:]
         transport.queues[queue] = [place, *others]
         return queue_declare_ok_t(queue, transport.declare(place), 0)
 
@@ -531,25 +531,30 @@ class Transport(virtual.Transport):
                 raise TimeoutError("no message came")
 
     def register_with_event_loop(self, connection: object, loop: Hub) -> None:
-        """Celery's own loop calls `_on_tick` before it waits, and wakes for the socket."""
+        """Celery's own loop calls `_on_tick` before it waits, and `_on_readable` afterwards."""
         self._hub = loop
         loop.on_tick.add(self._on_tick)
 
     def _on_tick(self) -> None:
         link = self.leases.link
-        delivered = True
-        while delivered:
-            delivered = False
-            self.leases.send_acks(wait=False)
-            self._ask()
-            if link.fileno() < 0:  # it broke: this waits until there is one again
-                link.drive(time.monotonic() + self.client.connect_timeout)
-            while link.drive(time.monotonic()):
-                pass
-            self._take()
-            while self._deliver_one():
-                delivered = True
+        self.leases.send_acks(wait=False)
+        self._ask()
+        if link.fileno() < 0:  # it broke: this waits until there is one again
+            link.drive(time.monotonic() + self.client.connect_timeout)
+        self._deliver_all()  # what came while the loop did something else
         self._watch(link.fileno())
+
+    def _on_readable(self) -> None:
+        """Messages are delivered here, not in `_on_tick`: what a delivery leads to (timers, writes
+        to the pool) is looked at before the loop waits again."""
+        while self.leases.link.drive(time.monotonic()):
+            pass
+        self._deliver_all()
+
+    def _deliver_all(self) -> None:
+        self._take()
+        while self._deliver_one():
+            pass
 
     def _watch(self, number: int) -> None:
         """Have the loop wake for the socket of this number, and for no other any more."""
@@ -562,9 +567,6 @@ class Transport(virtual.Transport):
         if number >= 0:
             hub.add_reader(number, self._on_readable)
         self._watched = number
-
-    def _on_readable(self) -> None:
-        """The next tick reads, which is right now."""
 
     def _unwatch(self) -> None:
         if self._hub is not None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kombu.exceptions import ChannelError
 
 from zbus.client import Delivery, NotFound, ZbusError, commands
+from zbus.client.links.forking import follow_forks
 from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
 
@@ -59,6 +60,13 @@ class Leases:
         self._acked: list[Lease] = []
         self._over = threading.Event()
         self._keeper: threading.Thread | None = None
+        follow_forks(self)
+
+    def forked(self, parent: int) -> None:
+        """In a child: what is held is the parent's."""
+        self.held.clear()
+        self._acked.clear()
+        self._keeper = None
 
     def hold(self, place: Place, delivery: Delivery) -> str | None:
         """Its tag. None if it is held already: its lease was lost, and this one is it again."""

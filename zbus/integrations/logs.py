@@ -4,7 +4,7 @@
 
 A record is put into a buffer, and a thread sends what is there in batches. When the buffer is full,
 because the broker is away or slow, new records are dropped. How many, and of which level, is a
-record itself as soon as there is room again. (docs/howto/logging.md)
+record itself as soon as there is room again. (docs/howto/python-frameworks.md)
 """
 
 from __future__ import annotations

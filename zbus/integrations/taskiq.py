@@ -2,7 +2,7 @@
 
 Tasks are messages of one topic, and workers one group of it. A task is leased until taskiq
 acknowledges it, and its lease is extended meanwhile. The label `delay`, in seconds, is a delay of
-the broker's. (docs/howto/taskiq.md)
+the broker's. (docs/howto/python-frameworks.md)
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from zbus.client.options import OptionArguments
 from zbus.protocol.parameters import Put
 
 WAIT_MS = 20_000
+WAKE_S = 1.0
 WINDOW = 100_000
 """Tasks that all workers may hold at once."""
 
@@ -86,7 +87,8 @@ class ZbusBroker(AsyncBroker):
             async with Client(self.url, self._options) as bus:
                 connected.set_result(bus)
                 while True:
-                    await asyncio.sleep(self.lease_ms / 3_000)
+                    # The signal that ends a worker of taskiq does not wake its loop: this does.
+                    await asyncio.sleep(min(self.lease_ms / 3_000, WAKE_S))
                     for partition, offsets in self._offsets(list(self._held)).items():
                         with suppress(ZbusError):  # it tries again
                             await bus.extend(

@@ -94,9 +94,7 @@ class Connection(Generic[AnyExchange]):
             if self._driving:
                 self._waiting += 1
                 try:
-                    return self._changed.wait(
-                        max(0.0, min(until_s - time.monotonic(), LOOK_UP_S))
-                    )
+                    return self._changed.wait(max(0.0, min(until_s - time.monotonic(), LOOK_UP_S)))
                 finally:
                     self._waiting -= 1
             self._driving = True
