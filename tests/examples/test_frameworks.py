@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
 from tests.examples.broker_process import BrokerProcess, Program
 from tests.limits import checked
@@ -43,19 +44,19 @@ def test_celery(broker: BrokerProcess, pool: str) -> None:
 
 
 def test_revoke_and_purge(broker: BrokerProcess) -> None:
-    send = celery("call", "examples.celery_tasks.add", "--args", "[1, 2]", "--countdown", "2")
+    url = broker.url.replace("http", "zbus", 1)
+    app = Celery(broker=url, set_as_current=False)
     with celery("worker", "-c", "1", "-l", "INFO") as worker:
         worker.wait_for("ready")
-        with send:
-            task = send.finish().split()[-1]
-        with celery("control", "revoke", task) as control:
-            control.finish()
-        worker.wait_for(f"Discarding revoked task: .*{task}")
+        app.control.revoke("unwanted")
+        worker.wait_for("flagged as revoked: unwanted")
+        app.send_task("examples.celery_tasks.add", (1, 2), task_id="unwanted", countdown=0.2)
+        worker.wait_for("Discarding revoked task: .*unwanted")
         with celery("control", "shutdown") as control:
             control.wait_for("No nodes replied")  # it does not answer this
         worker.finish()
-    with celery("call", "examples.celery_tasks.add", "--args", "[1, 2]") as send:
-        send.finish()
+    app.send_task("examples.celery_tasks.add", (1, 2))
+    app.close()
     with celery("purge", "-f") as purge:
         assert "Purged 1 message from 1 known task queue" in purge.finish()
 

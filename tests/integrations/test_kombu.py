@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from amqp.exceptions import RecoverableConnectionError
 from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.asynchronous import Hub
 from kombu.exceptions import ChannelError, MessageStateError
 
 import zbus.client
@@ -281,8 +282,23 @@ def test_a_fork(connect: Connect) -> None:
     reader.read(1)
     child = os.fork()
     if child == 0:
-        connection.close()
-        os._exit(0)
+        code = 1
+        try:
+            connection.close()
+            code = 0
+        finally:
+            os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert Reader(connect(), Queue("jobs")).is_quiet()
     reader.messages[0].ack()
+
+
+def test_an_acknowledgement_does_not_wait_for_the_loop(connect: Connect) -> None:
+    """Celery's loop stands still while a pool ends, for longer than a lease perhaps."""
+    connection = connect(visibility_timeout=0.5)
+    reader = Reader(connection, Queue("jobs"))
+    publish(connect(), "", "jobs")
+    reader.read(1)
+    connection.transport.register_with_event_loop(None, Hub())
+    reader.messages[0].ack()
+    assert Reader(connect(), Queue("jobs")).is_quiet(1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ class Leases:
         self.link = make_link()
         self.held: dict[str, Lease] = {}
         self._make_link = make_link
-        self._acked: list[Lease] = []
+        self._acked: deque[Lease] = deque()
         self._over = threading.Event()
         self._keeper: threading.Thread | None = None
         follow_forks(self)
@@ -94,9 +95,11 @@ class Leases:
 
     def send_acks(self, *, wait: bool) -> None:
         """With `wait`, they are durable when this returns."""
-        if not self._acked:
+        acked = []
+        while self._acked:
+            acked.append(self._acked.popleft())
+        if not acked:
             return
-        acked, self._acked = self._acked, []
         calls = [
             self.link.submit(commands.ack(place.topic, place.group, part, partition=partition))
             for place, partition, part in by_log(acked)
@@ -109,7 +112,9 @@ class Leases:
 
     def give_back(self, tags: Iterable[str]) -> None:
         """These messages are delivered again, first."""
-        for place, partition, part in by_log(self.held.pop(tag) for tag in tags):
+        for place, partition, part in by_log(
+            self.held.pop(tag) for tag in tags if tag in self.held
+        ):
             with suppress(NotFound):  # not leased any more: they come again by themselves
                 self.link.run(
                     commands.nack(
@@ -119,9 +124,12 @@ class Leases:
 
     def _keep(self) -> None:
         """The thread that extends all leases while tasks run. It has a connection of its own, so
-        that it does not depend on whether the program's own thread has time."""
+        that it does not depend on whether the program's own thread has time. Nor may an
+        acknowledgement wait for that: Celery's loop stands still while a pool ends."""
         link = self._make_link()
         while not self._over.wait(self.lease_ms / 3_000):
+            with suppress(ZbusError):
+                self.send_acks(wait=False)
             for place, partition, part in by_log(list(self.held.values())):
                 request = commands.extend(
                     place.topic, place.group, part, partition=partition, lease_ms=self.lease_ms
