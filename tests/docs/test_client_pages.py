@@ -50,8 +50,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(EXAMPLES) == 24
-    assert len(EXAMPLES) == 26
+    assert len(EXAMPLES) == 27
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,30 @@ def test_what_is_no_message_of_kombu_is_logged_and_done(
         ({"eta": "2999-01-01T00:00:00+00:00"}, {}, {"deliver_at_ms": NOW_MS + TEN_YEARS_MS}),
         ({}, {"expiration": "1500"}, {"ttl_ms": 1_500}),
         ({}, {"expiration": "0"}, {"ttl_ms": 1}),
+        ({}, {"priority": 0}, {}),
+        ({}, {"priority": 7}, {"priority": 7}),
+        ({}, {"priority": 200}, {"priority": 9}),
+        ({}, {"priority": -1}, {"priority": 0}),
     ],
 )
 def test_times(headers: Any, properties: Any, wanted: Any) -> None:
     assert put_options({"headers": headers, "properties": properties}, NOW_MS) == wanted
+
+
+@pytest.mark.parametrize("exchange", ["", Exchange("urgent", "direct")])
+def test_priorities(connect: Connect, exchange: Exchange | str) -> None:
+    connection = connect()
+    bound = {"exchange": exchange, "routing_key": "jobs"} if exchange else {}
+    queue = Queue("jobs", max_priority=9, **bound)
+    with connection.channel() as channel:
+        queue(channel).declare()
+    for priority in (0, 3, 9):
+        publish(connection, exchange, "jobs", priority=priority)
+    reader = Reader(connection, queue, prefetch=1)
+    for _ in range(3):
+        reader.read(1)
+        reader.messages[-1].ack()
+    assert [message.properties["priority"] for message in reader.messages] == [9, 3, 0]
 
 
 def test_who_connects() -> None:

@@ -17,7 +17,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from queue import Empty
@@ -28,6 +28,7 @@ from amqp.protocol import queue_declare_ok_t
 from kombu.asynchronous import Hub
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.json import dumps, loads
 
 from zbus.client import Delivery, NotFound, Options, Refused, ZbusError, commands
@@ -79,7 +80,8 @@ def word(routing_key: str) -> str:
 
 
 def put_options(message: Payload, now_ms: int) -> Put:
-    """When a message is due, and when it expires. Celery writes `eta` for `countdown`, too."""
+    """When a message is due, when it expires, and its priority; one above 9 is 9. Celery writes
+    `eta` for `countdown`, too."""
     where: Put = {}
     headers, properties = message.get("headers") or {}, message["properties"]
     eta = headers.get("eta")
@@ -91,6 +93,8 @@ def put_options(message: Payload, now_ms: int) -> Put:
     expiration = properties.get("expiration")
     if expiration is not None:
         where["ttl_ms"] = max(1, math.ceil(float(expiration)))
+    if priority := properties.get("priority"):
+        where["priority"] = min(max(0, int(priority)), 9)
     return where
 
 
@@ -134,16 +138,27 @@ class Channel(virtual.Channel):
 
     # -- queues ---------------------------------------------------------------------------
 
+    def prepare_queue_arguments(
+        self,
+        arguments: Mapping[str, object],
+        **kwargs: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
+        """What a queue is declared with, under the names that AMQP has."""
+        found: dict[str, Any] = to_rabbitmq_queue_arguments(arguments, **kwargs)
+        return found
+
     def queue_declare(
         self,
         queue: str | None = None,
         passive: bool = False,
         exclusive: bool = False,
         auto_delete: bool = False,
+        arguments: Mapping[str, object] | None = None,
         **_: object,
     ) -> queue_declare_ok_t:
-        """Returns the queue's name, how many messages it has, and 0. Raises ChannelError for one
-        that is not there, if `passive`."""
+        """Returns the queue's name, how many messages it has, and 0. With the argument
+        `x-max-priority`, messages of a higher priority go first. Raises ChannelError for one that
+        is not there, if `passive`."""
         queue = queue or f"amq.gen-{self._next_delivery_tag()}"
         transport = self.connection
         if passive:
@@ -156,6 +171,8 @@ class Channel(virtual.Channel):
         if temporary and own.declared.get("temporary"):
             return queue_declare_ok_t(queue, 0, 0)  # results: before each task that is sent
         place = transport.transient(queue) if temporary else transport.durable(queue)
+        if not temporary and arguments and arguments.get("x-max-priority"):
+            place.declared["order"] = "priority"
         transport.queues[queue] = [place, *others]
         return queue_declare_ok_t(queue, transport.declare(place), 0)
 
@@ -395,8 +412,10 @@ class Transport(virtual.Transport):
         places = self.places(queue)
         place = next((each for each in places if each.topic == topic), None)
         if place is None:
-            temporary = bool(places[0].declared.get("temporary"))
-            place = Place(topic, queue, **self._of_others(temporary))
+            own = places[0].declared
+            place = Place(topic, queue, **self._of_others(bool(own.get("temporary"))))
+            if "order" in own:
+                place.declared["order"] = own["order"]
         if kind != "fanout":
             keys = self._keys(place)
             place.declared["filter"] = ";".join(keys | {filter_of(key, kind == "topic"): None})
