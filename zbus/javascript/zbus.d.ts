@@ -43,7 +43,7 @@ export interface Declared {
   leaseMs?: number
   window?: number
   filter?: string
-  order?: "key" | "none"
+  order?: "key" | "priority" | "none"
   maxAttempts?: number | "none"
   /** The first pause, or the first and the longest one. */
   backoffMs?: number | [number, number] | "none"
@@ -69,6 +69,9 @@ export interface Declared {
   settledMs?: number
   rpc?: boolean
   senderHeaders?: boolean
+  /** The JSON Schema that bodies have to fit; "none": any body. */
+  schema?: object | string
+  schemaCompatibility?: "backward" | "forward" | "full" | "none"
 }
 
 /** Where and when messages are put, and with which labels: see `produce` in docs/reference/zbus.md. */
@@ -84,6 +87,8 @@ export interface Put {
   delayMs?: number
   deliverAtMs?: number
   ttlMs?: number
+  /** 0 to 9: groups with `order: "priority"` take the highest first. */
+  priority?: number
   maxAttempts?: number
   /** At most 39 visible ASCII characters. A produce with an id of your own is not sent again by itself. */
   id?: string
@@ -99,6 +104,7 @@ export interface Labelled {
   id?: string
   tag?: string
   key?: string
+  priority?: number
   headers?: Headers
 }
 

@@ -91,7 +91,7 @@ function wireName(name) {
   return /^(retention|dedupe|settled)-ms$/.test(words) ? words : words.replace(/-ms$/, "")
 }
 
-const PUT = "idempotencyKey expectedOffset tag key partition front delayMs deliverAtMs ttlMs maxAttempts id cron cronZone"
+const PUT = "idempotencyKey expectedOffset tag key partition front delayMs deliverAtMs ttlMs priority maxAttempts id cron cronZone"
 const OF_GROUP =
   "ack leaseMs window filter order maxAttempts backoffMs deadLetter onLoss keepAttempts rate oneBatch retain startCopy"
 const among = (names, name) => names.split(" ").includes(name)
@@ -117,10 +117,10 @@ const ownLines = (headers, type) =>
 function encodeBatch(messages) {
   const parts = []
   for (const message of messages) {
-    const { body, headers, id, tag, key } = typeof message === "string" || isBytes(message) ? { body: message } : message
+    const { body, headers, id, tag, key, priority } = typeof message === "string" || isBytes(message) ? { body: message } : message
     const [sent, type] = encodeBody(body)
     const bytes = typeof sent === "string" ? encoder.encode(sent) : sent
-    const labels = parameters({ id, tag: tag && escaped(tag), key, ...ownLines(headers, type) }, name => name)
+    const labels = parameters({ id, tag: tag && escaped(tag), key, priority, ...ownLines(headers, type) }, name => name)
     let head = "POST / HTTP/1.1\r\n"
     for (const [name, value] of Object.entries(labels)) {
       if (/[^!#$%&'*+.^_`|~\w-]/.test(name) || /[\0-\x08\n-\x1f\x7f]/.test(value))
@@ -648,8 +648,12 @@ export class Zbus {
     return this.#link.request(cmd, params, { again: !among(ONCE, cmd), ...options })
   }
 
-  async declare(topic, group, options = {}) {
-    return (await this.request("declare", { topic, consumeGroup: group, ...parameters(options, declaredName) })).body
+  async declare(topic, group, { schema, ...options } = {}) {
+    const given = { topic, consumeGroup: group, ...parameters(options, declaredName) }
+    if (schema == null) return (await this.request("declare", given)).body
+    if (schema === "none") return (await this.request("declare", { ...given, schema })).body
+    const body = typeof schema === "string" ? schema : JSON.stringify(schema)
+    return (await this.request("declare", { ...given, schema: "body" }, { body })).body
   }
 
   async query(topic, group) {

@@ -37,6 +37,8 @@ EXPECTED: Final[dict[str, Any]] = {
             ["0-3", "a%43.2", "", "", "", "", 0],
         ],
     ],
+    "urgent": [["of its own", "9"], ["batch", "5"], ["first", "1"]],
+    "schemas": [1, "Refused", True, 1],
     "delays": [["at", True], ["later", True], ["now", True]],
     "settling": [
         ["a0", "b0", "c0", "a1", "a2"],

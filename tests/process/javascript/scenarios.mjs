@@ -45,6 +45,28 @@ export async function delays({ Zbus }, url) {
   return found.sort()
 }
 
+export async function urgent({ Zbus }, url) {
+  const broker = new Zbus(url)
+  await broker.declare("Urgent", "g", { ack: true, order: "priority" })
+  await broker.produce("Urgent", "first", { priority: 1 })
+  await broker.produceMany("Urgent", ["batch", { body: "of its own", priority: 9 }], { priority: 5 })
+  const found = await all(broker.consume("Urgent", "g", { timeoutMs: 100 }), each => [each.text, each.headers.priority])
+  await broker.close()
+  return found
+}
+
+export async function schemas({ Zbus }, url) {
+  const broker = new Zbus(url)
+  await broker.declare("Checked", null, { schema: { type: "object", required: ["id"] } })
+  const found = [(await broker.produce("Checked", { id: 1 })).count]
+  const [name, text] = await caught(broker.produce("Checked", { name: "x" }))
+  found.push(name, text.includes("id"))
+  await broker.declare("Checked", null, { schema: "none" })
+  found.push((await broker.produce("Checked", "anything")).offset)
+  await broker.close()
+  return found
+}
+
 export async function settling({ Zbus }, url) {
   const broker = new Zbus(url)
   const place = ["Settling", "g"]
