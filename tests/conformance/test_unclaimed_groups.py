@@ -167,7 +167,7 @@ def test_it_is_no_lag_of_its_topic() -> None:
 
     def rows() -> list[Row]:
         server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
-        return [row for row in rows_of(server, {}, 0) if row.topic == "rd"]
+        return [row for row in rows_of(server.topics.values(), {}, 0) if row.topic == "rd"]
 
     def lags() -> dict[str, int]:
         return {row.group: row.lag for row in rows()}
@@ -184,7 +184,10 @@ def test_what_nobody_reads_is_the_lag() -> None:
     _, client = world_of("/rd?cmd=declare")
     put(client, "rd", b"a", b"b", b"c")
     server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
-    assert [(row.group, row.lag) for row in rows_of(server, {}, 0)] == [("", 3), ("rd", 3)]
+    assert [(row.group, row.lag) for row in rows_of(server.topics.values(), {}, 0)] == [
+        ("", 3),
+        ("rd", 3),
+    ]
 
 
 def test_top_shows_what_is_stored() -> None:
@@ -192,12 +195,12 @@ def test_top_shows_what_is_stored() -> None:
     world, client = world_of("/rd/work?cmd=declare&retention_done=1")
     fill(client, "rd", 4_000)
     server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
-    before = {(row.topic, row.group): row for row in rows_of(server, {}, 0)}
+    before = {(row.topic, row.group): row for row in rows_of(server.topics.values(), {}, 0)}
     work(client, "/rd/work", 4_000)
     world.advance(3_000)
     put(client, "rd", b"a", b"b")
     server = convert(document(ok(client, http("/?cmd=server"))), ServerInfo)
-    topic, group = rows_of(server, before, 2.0)
+    topic, group = rows_of(server.topics.values(), before, 2.0)
     assert topic.messages == group.messages == 4_002 - first(world)
     assert topic.put == topic.finished + topic.lag == group.finished + group.lag == 4_002
     assert group.finished > 3_500

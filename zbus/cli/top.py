@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import msgspec
 from zbus.cli.keys import View, each_key, has_keys, watch_keys
 from zbus.cli.remote import json_option, opened, url_option
 from zbus.cli.units import Seconds
-from zbus.protocol.documents import ServerInfo
+from zbus.protocol.documents import ServerInfo, TopicInfo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +49,9 @@ COLUMNS = [field.name for field in attrs.fields(Row)]
 SORTS = [name for name in COLUMNS if name not in ("topic", "group")]
 
 
-def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: float) -> list[Row]:
+def rows_of(
+    topics: Iterable[TopicInfo], before: dict[tuple[str, str], Row], seconds: float
+) -> list[Row]:
     """One row for each topic and each of its groups."""
     found: list[Row] = []
 
@@ -57,7 +60,7 @@ def rows_of(server: ServerInfo, before: dict[tuple[str, str], Row], seconds: flo
         # A topic that was removed and made again begins from nothing.
         return max(0.0, (now - getattr(last, column)) / seconds) if last and seconds > 0 else 0.0
 
-    for topic in server.topics.values():
+    for topic in topics:
         name, stored, depth = topic.name, topic.stored_count, topic.message_depth
         coming = rate(name, "", "put", depth)
         groups = []
@@ -187,7 +190,7 @@ def top(interval: float, sort: str, once: bool, as_json: bool, url: str) -> None
             # Microseconds of the broker's time. It tells a long document more than once.
             if server.info_version != version:
                 seconds = (server.info_version - version) / 1e6 if look else 0.0
-                rows = rows_of(server, before, seconds)
+                rows = rows_of(server.topics.values(), before, seconds)
                 before = {(row.topic, row.group): row for row in rows}
                 version = server.info_version
             if screen is not None:

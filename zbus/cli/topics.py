@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, BinaryIO
 
 import click
@@ -9,8 +10,9 @@ import msgspec
 
 from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.parameters import sent, takes
-from zbus.cli.remote import ask, json_option, request, url_option
-from zbus.cli.words import print_time
+from zbus.cli.remote import ask, json_option, opened, request, url_option
+from zbus.cli.top import rows_of
+from zbus.cli.words import print_json, print_time
 from zbus.documents import NOT_JSON
 from zbus.protocol.parameters import DECLARE, EMPTY, SEEK
 from zbus.wire.responses import Response
@@ -78,16 +80,43 @@ def query(topic: str | None, group: str | None, as_json: bool, url: str) -> None
 
 @click.command(name="list")
 @click.argument("topic", required=False, shell_complete=complete_topic)
+@click.option(
+    "-l", "--long", is_flag=True, help="A table: topics, their groups, the backlog of each."
+)
 @json_option
 @url_option
-def list_names(topic: str | None, as_json: bool, url: str) -> None:
+def list_names(topic: str | None, long: bool, as_json: bool, url: str) -> None:
     """Print the names of all topics, or of the groups of TOPIC, one on a line."""
+    if long:
+        _print_table(topic, as_json, url)
+        return
     reply = ask(url, "query", topic, names=1)
     if as_json:
         click.echo(reply.body)
         return
     for name in msgspec.json.decode(reply.body, type=list[str]):
         click.echo(name)
+
+
+_OF_LIST = ["topic", "group", "messages", "lag", "leased", "delayed", "consumers"]
+
+
+def _print_table(topic: str | None, as_json: bool, url: str) -> None:
+    with opened(url) as bus:
+        topics = [bus.query(topic)] if topic else bus.query().topics.values()
+    rows = sorted(rows_of(topics, {}, 0), key=attrgetter("topic", "group"))
+    lines = [[str(getattr(row, name)) for name in _OF_LIST] for row in rows]
+    if as_json:
+        print_json([{name: getattr(row, name) for name in _OF_LIST} for row in rows])
+        return
+    widths = [max(map(len, column)) for column in zip(_OF_LIST, *lines, strict=True)]
+    for line in (_OF_LIST, *lines):
+        cells = zip(line, widths, _OF_LIST, strict=True)
+        padded = [
+            cell.ljust(width) if name in _OF_LIST[:2] else cell.rjust(width)
+            for cell, width, name in cells
+        ]
+        click.echo("  ".join(padded).rstrip())
 
 
 @click.command()
