@@ -16,6 +16,7 @@ from tests.cli.commands import COMMANDS as COMMANDS_OF_SHELL
 from tests.cli.commands import LEAVES
 from tests.cli.conftest import TIME_MS, Answer, Asked, FakeBroker, Zbus
 from zbus import client
+from zbus.cli import OTHERS_WORDS, PLACES
 from zbus.cli.messages.files import Unit, send
 from zbus.cli.messages.show import Reader, local_time
 from zbus.cli.remote import MESSAGES_TYPE
@@ -545,6 +546,56 @@ def test_list_is_names(zbus: Zbus, broker: FakeBroker) -> None:
     assert zbus("list", "--json").stdout == '["jobs"]\n'
     broker.answers.append(Answer(404, b"404: Topic(x) Not Found"))
     assert zbus("list", "x").exit_code == 1
+
+
+def test_list_is_a_table(zbus: Zbus, broker: FakeBroker) -> None:
+    """For users of `rabbitmqctl list_queues` and of `kafka-consumer-groups --describe`."""
+    group = b'{"topicName":"jobs","groupName":"g","messageCount":7,"leasedCount":2,"delayedCount":1'
+    group += b',"consumerCount":3,"filter":"","ack":true}'
+    topic = b'{"topicName":"jobs","messageDepth":12,"storedCount":11,"consumerCount":3'
+    topic += b',"consumeGroupList":[%b]}' % group
+    broker.answers.append(Answer(200, topic))
+    assert zbus("list", "jobs", "--long").stdout.splitlines() == [
+        "topic  group  messages  lag  leased  delayed  consumers",
+        "jobs                11    7       2        1          3",
+        "jobs   g            11    7       2        1          3",
+    ]
+    broker.answers.append(Answer(200, topic))
+    assert json.loads(zbus("list", "jobs", "-l", "--json").stdout)[1] == {
+        **{"topic": "jobs", "group": "g", "messages": 11, "lag": 7, "leased": 2, "delayed": 1},
+        "consumers": 3,
+    }
+    broker.answers.append(Answer(404, b"404: Topic(x) Not Found"))
+    assert zbus("list", "x", "--long").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["prodcue"], "there is no command 'prodcue'; did you mean produce?"),
+        (["Consume"], "there is no command 'Consume'; did you mean consume?"),
+        (["publish", "T", "x"], "there is no command 'publish'; did you mean produce?"),
+        (["list_queues"], "there is no command 'list_queues'; did you mean list --long?"),
+        (["zzz"], "there is no command 'zzz'"),
+        (["c\x1bonsume"], "there is no command 'c\\x1bonsume'; did you mean consume?"),
+        (["x" * 100_000], f"there is no command '{'x' * 40}'"),
+        (["semq", "rnu"], "No such command 'rnu'. Did you mean 'run'?"),
+        (["produce", "T", "--dealy", "5s"], "--delay"),
+    ],
+)
+def test_what_is_misspelt_is_named(
+    zbus: Zbus, broker: FakeBroker, args: list[str], said: str
+) -> None:
+    result = zbus(*args)
+    last = result.stderr.splitlines()[-1]
+    assert result.exit_code == 64
+    assert last == f"zbus: {said}" if said[0] != "-" else said in last
+    assert not broker.asked
+
+
+def test_what_commands_are_called_elsewhere() -> None:
+    assert {word.split()[0] for word in OTHERS_WORDS.values()} <= PLACES.keys()
+    assert not OTHERS_WORDS.keys() & PLACES.keys()
 
 
 def test_consume_stands_by(zbus: Zbus, broker: FakeBroker) -> None:

@@ -110,9 +110,9 @@ def test_an_empty_message_may_be_meant(method: str) -> None:
 @pytest.mark.parametrize(
     ("query", "hint"),
     [
-        ("rentention_ms=1000", "is it retention_ms?"),
-        ("durabilty=memory", "is it durability?"),
-        ("group_fliter=a", "is it group_filter?"),
+        ("rentention_ms=1000", "did you mean retention_ms?"),
+        ("durabilty=memory", "did you mean durability?"),
+        ("group_fliter=a", "did you mean group_filter?"),
         ("zzz=1", "unknown parameter 'zzz'"),
         ("%FF=1", "unknown parameter"),
     ],

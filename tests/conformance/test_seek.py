@@ -109,7 +109,7 @@ def test_places(client: Client, place: str, first: int | None) -> None:
         ("/T/g?cmd=seek&from=6", 400, "there is no message at 6"),
         ("/T/g?cmd=seek&from=0&partition=1", 400, "there is no partition 1"),
         ("/T/g?cmd=seek&from=0,0&partition=0", 400, "2 offsets were given"),
-        ("/T/g?cmd=seek&form=0", 400, "unknown parameter 'form'; is it from?"),
+        ("/T/g?cmd=seek&form=0", 400, "unknown parameter 'form'; did you mean from?"),
         ("/T/g?cmd=seek&from=0&partition=x", 400, "partition is a number"),
         ("/T/g?cmd=seek&group_start_offset=0", 400, "unknown parameter"),
     ],

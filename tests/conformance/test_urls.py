@@ -154,7 +154,7 @@ class TestPercentInHeaders:
 def test_unknown_commands(request_bytes: bytes, name: str) -> None:
     _, client = declared("T")
     status, text = refused(client, request_bytes)
-    text, _, _hint = text.partition("; is it ")
+    text, _, _hint = text.partition("; did you mean ")
     assert (status, text) == (400, f"Bad format: command({name}) not support")
     assert client.request(request_bytes).headers["content-type"] == "text/html"
 
@@ -162,10 +162,10 @@ def test_unknown_commands(request_bytes: bytes, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("cancle", "; is it cancel?"),
-        ("CONSUME", "; is it consume?"),
-        ("qurey", "; is it query?"),
-        ("txn-commit", "; is it txn_commit?"),
+        ("cancle", "; did you mean cancel?"),
+        ("CONSUME", "; did you mean consume?"),
+        ("qurey", "; did you mean query?"),
+        ("txn-commit", "; did you mean txn_commit?"),
         ("foo", ""),
         ("x" * 1000, ""),
     ],

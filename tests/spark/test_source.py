@@ -110,7 +110,7 @@ def test_after_a_run_nothing_is_behind(spark: Any, filled: dict[str, str], tmp_p
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"topik": "orders"}, "there is no option topik; topic is meant?"),
+        ({"topik": "orders"}, "there is no option topik; did you mean topic?"),
         ({"topic": "nobody"}, "nobody"),
         ({"topic": "orders", "startingOffsets": '{"a": 1}'}, "the offsets are of a"),
     ],

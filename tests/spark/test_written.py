@@ -94,7 +94,7 @@ def test_a_batch_that_spark_repeats_is_written_once(
         ("SELECT 1 AS body", {"topic": "out"}, "body is binary or string, and not int"),
         ("SELECT 'a' AS body", {}, "missing target: the option topic, or a column topic"),
         ("SELECT 'a' AS body", {"topic": "nowhere"}, "nowhere"),
-        ("SELECT 'a' AS body", {"topik": "out"}, "there is no option topik; topic is meant?"),
+        ("SELECT 'a' AS body", {"topik": "out"}, "there is no option topik; did you mean topic?"),
     ],
 )
 def test_errors_say_what_is_wrong(

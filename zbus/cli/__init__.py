@@ -19,6 +19,7 @@ import click
 
 from zbus import __version__
 from zbus.cli.words import show_usage
+from zbus.protocol.nearest import did_you_mean
 
 __all__ = ["main"]
 
@@ -55,8 +56,35 @@ FUNCTIONS = {"list": "list_names"}
 """What a command is called there, if that is not its name: Python has a use for it."""
 
 
+OTHERS_WORDS = {
+    **dict.fromkeys(("publish", "send", "put", "add", "enqueue"), "produce"),
+    **dict.fromkeys(("subscribe", "get", "receive", "dequeue"), "consume"),
+    **dict.fromkeys(("topics", "queues", "groups", "ls", "list_queues", "status"), "list --long"),
+    **dict.fromkeys(("create", "create-topic", "create-queue", "bind"), "declare"),
+    **dict.fromkeys(("describe", "show", "info", "stats"), "query"),
+    **dict.fromkeys(("drop", "rm", "delete-topic", "delete-queue"), "remove"),
+    **dict.fromkeys(("purge", "purge_queue"), "empty"),
+    **dict.fromkeys(("reset-offsets", "rewind", "replay"), "seek"),
+    **dict.fromkeys(("reject", "requeue"), "nack"),
+    **dict.fromkeys(("watch", "follow", "monitor"), "tail"),
+    **dict.fromkeys(("load", "migrate"), "import"),
+    **dict.fromkeys(("start", "server", "run"), "serve"),
+}
+"""What a command is called elsewhere, by the words of other brokers."""
+
+
 class _Commands(click.Group):
     """Finds commands in their modules, and gives usage errors an exit code of their own."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in PLACES and not (name.startswith("-") or ctx.resilient_parsing):
+            other = OTHERS_WORDS.get(name.lower())
+            hint = f"; did you mean {other}?" if other else did_you_mean(name, PLACES)
+            ctx.fail(f"there is no command {name[:40]!a}{hint}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(PLACES)

@@ -22,6 +22,7 @@ import attrs
 import click
 import msgspec
 
+from zbus.protocol.nearest import did_you_mean
 from zbus.spark.errors import NoSpark, SparkProblem, problem_in
 from zbus.spark.io import where_options
 from zbus.spark.source.location import Where
@@ -59,6 +60,13 @@ class _Jobs(click.Group):
             raise click.exceptions.Exit(NoSpark.exit_code) from None
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in JOBS and not (args[0].startswith("-") or ctx.resilient_parsing):
+            ctx.fail(f"there is no job {args[0][:40]!a}{did_you_mean(args[0], JOBS)}")
+        return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401 - click's
         with _own_exit_codes():

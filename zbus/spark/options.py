@@ -6,7 +6,6 @@ unknown, missing or contradictory is refused at planning, with the option's name
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from zbus.protocol.nearest import did_you_mean
 from zbus.spark.errors import Usage
 from zbus.spark.source.columns import NAMES, VALUE
 from zbus.spark.source.location import Where
@@ -319,5 +319,4 @@ def _read(options: Mapping[str, str], table: Options) -> tuple[Where, dict[str, 
 
 def _nearest(lower: str, table: Iterable[str]) -> str:
     spelled = {name.lower(): name for name in table}
-    near = difflib.get_close_matches(lower, spelled, 1)
-    return f"; {spelled[near[0]]} is meant?" if near else f"; there are {', '.join(table)}"
+    return did_you_mean(lower, spelled) or f"; there are {', '.join(table)}"

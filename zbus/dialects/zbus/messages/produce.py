@@ -88,6 +88,7 @@ class Produce:
         self.quiet = not params.flag(b"ack")
         if params.misnamed:
             raise BadRequest(400, f"400: Bad Format, {shown(params.misnamed)} cannot be a name")
+        params.note_typos()
         self.tag = params.fields.get(b"tag", b"").strip(b" \t")
         self.key = params.fields.get(b"key", b"").strip(b" \t")
         check_labels(self.tag, self.key)

@@ -7,7 +7,7 @@ specification's sections 3.3, 3.4 and 16.7.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from functools import lru_cache
 
 from zbus.core.api import Start
 from zbus.dialects.zbus.request.header_lines import plain, stock, text_of, values
@@ -28,6 +28,7 @@ from zbus.dialects.zbus.schema.kinds import (
 )
 from zbus.edge.guard import SANDBOX, Browser
 from zbus.edge.http_reply import compose
+from zbus.protocol.nearest import NAME_LENGTH_MAX, did_you_mean
 from zbus.protocol.parameters import OFFSETS_MAX, PERCENT_DECODED
 from zbus.units import DURATIONS, SIZES, parse_bytes, parse_ms, parse_time_ms
 from zbus.wire.heads.fields import TOKEN
@@ -101,9 +102,17 @@ class BadRequest(Exception):
 
 def hint_of(name: bytes, known: Iterable[bytes], near_at: float = 0.6) -> str:
     """Behind the refusal of a name: a similar one of those that are known, if there is one."""
-    names = [each.decode() for each in known]
-    near = get_close_matches(name.decode("latin-1"), names, 1, near_at)
-    return f"; is it {near[0]}?" if near else ""
+    return did_you_mean(name.decode("latin-1"), [each.decode() for each in known], near_at)
+
+
+@lru_cache(maxsize=1024)
+def _typo_note(cmd: bytes, name: bytes) -> bytes:
+    """The header line of a reply that says that a name in the query of a message, which travels
+    with it, is nearly that of a parameter; "" if it is not."""
+    known = TABLE[cmd]
+    if hint := hint_of(name, (*known.kinds, *known.former, *known.spellings), 0.8):
+        return f"note: {name.decode()} is stored as a header{hint}\r\n".encode()
+    return b""
 
 
 class Params:
@@ -393,6 +402,14 @@ class Params:
             if hint or not is_line:
                 shown = name[:40].decode("utf-8", "replace")
                 raise BadRequest(400, f"400: Bad Format, unknown parameter {shown!r}{hint}")
+
+    def note_typos(self) -> None:
+        """Say in every reply that a name in the query, which is the message's, is nearly that of a
+        parameter. It is done as it was asked for: programs name their own headers there."""
+        for name in self.query_names:
+            strange = not (self.takes(name) or name in _EVERYWHERE or name in _EVERYWHERE_DASHED)
+            if strange and len(name) <= NAME_LENGTH_MAX and not name.startswith((b"_", b"x-")):
+                self.topic_line += _typo_note(self.cmd, name)
 
     def flag(self, name: bytes) -> bool:
         """`1` and `true` mean yes, anything else no."""
