@@ -86,6 +86,7 @@ ARROWS: dict[str, set[str]] = {
         "client",
         "wire",
         "units",
+        "protocol.nearest",
         "version",
         "storage.format.batch",
         "storage.format.columns",

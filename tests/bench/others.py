@@ -30,20 +30,22 @@ CONFIGURATION = """<?xml version="1.0" encoding="UTF-8"?>
 @contextmanager
 def started(command: Sequence[str], ready: str, port: int) -> Iterator[Server]:
     """The server of this command, once it has printed that it is ready."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert process.stdout is not None
-        printed = ""
-        while ready not in printed:
-            line = process.stdout.readline()
-            assert line, f"{command[0]} ended: {printed}"
-            printed += line
-        # What it prints from now on is of no use, but a full pipe would stop it.
-        threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
-        yield Server(port, process.pid)
-    finally:
-        process.kill()  # what it stored goes with its folder
-        process.wait(30)
+    out = subprocess.PIPE
+    with subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            printed = ""
+            while ready not in printed:
+                line = process.stdout.readline()
+                assert line, f"{command[0]} ended: {printed}"
+                printed += line
+            # What it prints from now on is of no use, but a full pipe would stop it.
+            reading = threading.Thread(target=deque, args=(process.stdout, 0), daemon=True)
+            reading.start()
+            yield Server(port, process.pid)
+        finally:
+            process.kill()  # what it stored goes with its folder
+        reading.join()
 
 
 @contextmanager

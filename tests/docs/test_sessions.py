@@ -75,6 +75,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-sqs",
         "consume-transform-produce",
         "idempotent-produce",
+        "import",
         "monitor",
         "order-per-key",
         "priorities",

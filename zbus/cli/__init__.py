@@ -42,6 +42,7 @@ PLACES = {
         name: name
         for name in ("serve", "top", "verify", "completion", "copy", "shard", "token", "semq")
     },
+    "import": "importing.command",
     "tail": "messages.tail",
     "doctor": "doctor",
     "bench": "bench.command",
@@ -52,7 +53,7 @@ use: commands of a shell are short, and half of their time would go into what th
 """
 
 
-FUNCTIONS = {"list": "list_names"}
+FUNCTIONS = {"list": "list_names", "import": "import_"}
 """What a command is called there, if that is not its name: Python has a use for it."""
 
 

@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _NO_TOPIC = re.compile(r"404: Topic\((.*)\) Not Found")
 _NO_GROUP = re.compile(r"404: ConsumeGroup\((.*)\) Not Found")
+_SOURCES = ("ndjson", "csv", "sqs", "redis", "rabbitmq")  # of `import`
 _TAKEN = re.compile(r"ConsumeGroup\((.*)\) exclusive, forb?bidden")
 
 
@@ -57,6 +58,8 @@ class Refused(Failed):
         self._text = text
         context = click.get_current_context(silent=True)
         self._command = (context and context.info_name) or ""
+        if context is not None and context.parent is not None and self._command in _SOURCES:
+            self._command = context.parent.info_name or ""
         self._topic = str(context.params.get("topic", "")) if context is not None else ""
 
     def report(self) -> None:
@@ -72,7 +75,7 @@ class Refused(Failed):
         """The command that helps; "" if none is known to."""
         if self.status == 403 and self._text.startswith("403: Command("):
             return "the token is unknown or lacks this right; give another: --token or ZBUS_TOKEN"
-        if self._command not in ("produce", "consume", "tail"):
+        if self._command not in ("produce", "consume", "tail", "import"):
             return ""
         if missing := _NO_TOPIC.fullmatch(self._text):
             return f"`zbus declare {quote(missing[1])}` makes it"

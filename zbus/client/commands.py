@@ -159,6 +159,19 @@ def _json_instead_of(
     return msgspec.json.encode(json), b"" if has_type else b"content-type: application/json\r\n"
 
 
+def encode_part(message: Body | Message) -> bytes:
+    """One message of a body of the type `CONTAINER`. Raises ValueError for labels and headers that
+    no message can have, TypeError for what is no body."""
+    lines = b""
+    if isinstance(message, Message):
+        lines = optional(id=message.id, tag=message.tag, key=message.key)
+        if message.headers:
+            lines += own_lines(message.headers)
+        message = message.body
+    body = as_bytes(message)
+    return b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
+
+
 def produce_many(
     topic: str,
     messages: Iterable[Body | Message],
@@ -179,18 +192,8 @@ def produce_many(
     parts = []
     named = False
     for message in messages:
-        if isinstance(message, Message):
-            lines = optional(id=message.id, tag=message.tag, key=message.key)
-            if message.headers:
-                lines += own_lines(message.headers)
-            named = named or message.id is not None
-            body = as_bytes(message.body)
-        else:
-            lines = b""
-            body = as_bytes(message)
-        parts.append(
-            b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)
-        )
+        parts.append(encode_part(message))
+        named = named or (isinstance(message, Message) and message.id is not None)
     lines = start(b"produce", topic) + put_lines(where)
     once = where.get("idempotency_key") is not None
     parse: Callable[[Response], StoredBatch] = parse_stored_batch

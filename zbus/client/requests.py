@@ -27,7 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 _PERCENT_DECODED = frozenset(name.encode() for name in PERCENT_DECODED)
 
-_RESERVED = frozenset(name.encode() for name in OF_PUT) | frozenset(
+RESERVED = frozenset(name.encode() for name in OF_PUT) | frozenset(
     (
         b"ack cmd consume_group content-length group host offset recver retry sender skipped"
         b" timestamp token topic transfer-encoding"
@@ -182,7 +182,7 @@ def own_lines(headers: Mapping[str, str], *, of_call: bool = False) -> bytes:
     lines = []
     for name, value in headers.items():
         raw = name.lower().encode()
-        if not raw or raw.translate(None, TOKEN) or raw in _RESERVED:
+        if not raw or raw.translate(None, TOKEN) or raw in RESERVED:
             raise ValueError(f"{name!r} is not a header that a message can have")
         if is_credential(raw):
             if not of_call:

@@ -1,0 +1,1 @@
+"""`zbus import`: rows of files and of other brokers as messages, each of them once."""
