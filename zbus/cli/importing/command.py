@@ -222,7 +222,13 @@ def _of_list(fields: Fields) -> Fields:
 @click.argument("source", metavar="URL")
 @click.argument("queue")
 @click.option("--vhost", default="/", show_default=True, help="Where the queue is.")
-@click.option("--count", type=POSITIVE, default=100_000, show_default=True, help="At most so many.")
+@click.option(
+    "--count",
+    type=POSITIVE,
+    default=100_000,
+    show_default=True,
+    help="Ask for at most this many messages.",
+)
 @_SECRET
 def rabbitmq(
     source: str,
