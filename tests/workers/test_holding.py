@@ -285,3 +285,13 @@ def test_messages_of_a_websocket(found: bool) -> None:
         held.pass_time(HOLD_MS)
         assert socket.messages() == []
         assert socket.close == (1013, "a worker has ended and is starting again")
+
+
+@pytest.mark.parametrize("query", ["cmd=query", "cmd=query&id=7"])
+def test_a_refusal_of_a_head_has_no_body(query: str) -> None:
+    """Else the client would take it for the next answer."""
+    held = Held()
+    held.ask(http(f"/{THERE}?{query}", method="HEAD"))
+    held.pass_time(HOLD_MS)
+    received = held.client.received
+    assert (received.count(b"HTTP/1.1 503 "), received.count(b"503: ")) == (1, 0)

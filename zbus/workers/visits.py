@@ -301,7 +301,7 @@ class Visit:
             self._end_client()
         else:
             for reply in open_:
-                reply.send(_gone(reply.id))
+                reply.send(_gone(reply.id, self.kind is Kind.HEAD))
         if self._counted is not None:
             self.peer.open_tickets -= 1
             self.peer.open_waits -= self._counted
@@ -349,6 +349,6 @@ class Visit:
         self.peer.write(b"")
 
 
-def _gone(id: bytes) -> bytes:
+def _gone(id: bytes, head_only: bool) -> bytes:
     id_line = b"id: %b\r\n" % id if id else b""
-    return encode_reply(503, _RETRY + id_line, _GONE)
+    return encode_reply(503, _RETRY + id_line, _GONE, head_only=head_only)
