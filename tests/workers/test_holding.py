@@ -295,3 +295,14 @@ def test_a_refusal_of_a_head_has_no_body(query: str) -> None:
     held.pass_time(HOLD_MS)
     received = held.client.received
     assert (received.count(b"HTTP/1.1 503 "), received.count(b"503: ")) == (1, 0)
+
+
+def test_who_follows_all_servers_by_a_websocket_is_told_to_come_again() -> None:
+    """With a code, as for any other message there."""
+    held = Held()
+    held.find()
+    socket = upgraded(held.connect())
+    assert len(socket.exchange(socket.frame(cmd("track_sub", "id: 7")))) == 1
+    held.lose()
+    assert socket.messages() == []
+    assert socket.close == (1013, "a worker has ended and is starting again")

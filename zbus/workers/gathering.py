@@ -19,6 +19,7 @@ from zbus.wire.replies import encode_reply
 from zbus.wire.responses import Response, ResponseReader
 from zbus.workers.streams import StreamReply
 from zbus.workers.upstream import Answers, Upstream
+from zbus.workers.visits import end_client
 
 _OURS: Final = frozenset((b"connection", b"cache-control", b"content-length"))
 """Lines that are written anew."""
@@ -163,8 +164,7 @@ class _Following:
         if peer.closed or peer.leaving or (response and peer.heartbeat is not None):
             return  # a stream has the connection for itself
         if response is None:
-            peer.closing = peer.broken = True
-            peer.write(b"")
+            end_client(peer)
             return
         self._newest[worker] = response
         if len(self._newest) == self._door.count:

@@ -298,7 +298,7 @@ class Visit:
         self._by_id.clear()
         if self._begun:  # nothing can be told behind the half of an answer
             self.peer.open_tickets -= len(open_)
-            self._end_client()
+            end_client(self.peer)
         else:
             for reply in open_:
                 reply.send(_gone(reply.id, self.kind is Kind.HEAD))
@@ -308,7 +308,7 @@ class Visit:
             if not self.peer.closed:
                 self.peer.write(b"")  # the loop has to look at it
         if self.kind in LOOSE and not (self.peer.closed or self.peer.leaving):
-            self._end_client()
+            end_client(self.peer)
 
     def leave(self) -> None:
         """The client is gone, or only sends no more: then it still takes what it is answered."""
@@ -340,13 +340,14 @@ class Visit:
             self.peer.open_tickets += 1
             self.peer.open_waits += waits
 
-    def _end_client(self) -> None:
-        """It knows its answers by id, or is amid a stream: it has to come again."""
-        if self.peer.framing is not None:
-            self.peer.refuse(WireError(503, "a worker has ended and is starting again"))
-            return
-        self.peer.closing = self.peer.broken = True
-        self.peer.write(b"")
+
+def end_client(peer: Connection) -> None:
+    """It knows its answers by id, or is amid a stream or an answer: it has to come again."""
+    if peer.framing is not None:
+        peer.refuse(WireError(503, "a worker has ended and is starting again"))
+        return
+    peer.closing = peer.broken = True
+    peer.write(b"")
 
 
 def _gone(id: bytes, head_only: bool) -> bytes:
