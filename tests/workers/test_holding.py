@@ -287,6 +287,37 @@ def test_messages_of_a_websocket(found: bool) -> None:
         assert socket.close == (1013, "a worker has ended and is starting again")
 
 
+def test_who_follows_all_servers_by_a_websocket_is_told_to_come_again() -> None:
+    """With a code, as for any other message there."""
+    held = Held()
+    held.find()
+    socket = upgraded(held.connect())
+    assert len(socket.exchange(socket.frame(cmd("track_sub", "id: 7")))) == 1
+    held.lose()
+    assert socket.messages() == []
+    assert socket.close == (1013, "a worker has ended and is starting again")
+
+
+@pytest.mark.parametrize("passed_on", [True, False])
+def test_a_request_with_its_id_in_the_address_is_refused(passed_on: bool) -> None:
+    """As one with a line for it is: only clients that speak the protocol of `cmd` as a line, which
+    is answered by id alone, are disconnected."""
+    held = Held()
+    target = f"/{THERE}?cmd=consume&timeout=60000&id=a%20b"
+    if passed_on:
+        held.find()
+        held.ask(http(target))
+        held.lose()
+    else:
+        held.ask(http(target))
+        held.pass_time(HOLD_MS)
+    received = held.client.received
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 1\r\n" in received
+    assert b"\r\nid: a b\r\n" in received
+    assert not held.client.peer.closing
+
+
 @pytest.mark.parametrize("query", ["cmd=query", "cmd=query&id=7"])
 def test_a_refusal_of_a_head_has_no_body(query: str) -> None:
     """Else the client would take it for the next answer."""
@@ -297,12 +328,30 @@ def test_a_refusal_of_a_head_has_no_body(query: str) -> None:
     assert (received.count(b"HTTP/1.1 503 "), received.count(b"503: ")) == (1, 0)
 
 
-def test_who_follows_all_servers_by_a_websocket_is_told_to_come_again() -> None:
-    """With a code, as for any other message there."""
+def test_replies_to_ids_in_addresses_come_when_they_are_there() -> None:
+    """Those of requests without one come in order, whatever waits under an id."""
     held = Held()
     held.find()
-    socket = upgraded(held.connect())
-    assert len(socket.exchange(socket.frame(cmd("track_sub", "id: 7")))) == 1
-    held.lose()
-    assert socket.messages() == []
-    assert socket.close == (1013, "a worker has ended and is starting again")
+    held.ask(
+        http(f"/{THERE}?cmd=consume&id=late"),
+        http(f"/{HERE}?cmd=consume&timeout=10"),
+        http(f"/{THERE}?cmd=query&id=b"),
+        http(f"/{THERE}?cmd=query", "id: c"),
+        http(f"/{THERE}?cmd=nothing&id=d"),
+    )
+    found = {reply.headers["id"]: reply.status for reply in held.client.replies()}
+    assert found == {"b": 200, "c": 200, "d": 400}
+    held.ask(http(f"/{THERE}?id=e", body=b"x", method="POST"))
+    found = {reply.headers["id"]: reply.status for reply in held.client.replies()}
+    assert found == {"late": 200, "e": 200}
+    held.edges.advance(10)
+    assert held.statuses() == [204]
+
+
+def test_a_document_of_all_has_the_id_in_the_address() -> None:
+    held = Held()
+    reply = held.client.request(http("/?cmd=server&id=mine"))
+    assert (reply.status, reply.headers["id"]) == (503, "mine")
+    held.find()
+    reply = held.client.request(http("/?cmd=server&id=mine"))
+    assert (reply.status, reply.headers["id"]) == (200, "mine")

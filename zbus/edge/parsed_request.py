@@ -8,7 +8,7 @@ from typing import Protocol
 from zbus.edge.access import Needs
 from zbus.edge.connection import Plan
 from zbus.edge.guard import Answer
-from zbus.edge.places import Place, Replies
+from zbus.edge.places import HowKnown, Place
 from zbus.edge.websocket import Codec
 
 
@@ -32,7 +32,7 @@ class ParsedRequest(Protocol):
     def place(self) -> Place:
         """Where it is done, if there are several workers."""
 
-    def replies(self) -> Replies:
+    def replies(self) -> HowKnown:
         """How it is known which request a reply is for."""
 
     def plan(self) -> Plan:

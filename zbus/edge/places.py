@@ -97,5 +97,15 @@ class Replies(Enum):
     ALONE = auto()  # a stream, on a connection where nothing else is open
 
 
+@attrs.frozen
+class ByOwnId:
+    """By id, which the target of the head says unless the request has another one; each request
+    has one reply."""
+
+    id: bytes
+
+
+HowKnown: TypeAlias = "Replies | ByOwnId"
+
 Place: TypeAlias = "AtTopic | AtMaker | Everywhere | Named | InBody | Apart | None"
 """None: wherever it was asked."""

@@ -15,7 +15,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import Dialect, Report, first_segment
 from zbus.edge.guard import Answer, Guard
 from zbus.edge.parsed_request import ParsedRequest
-from zbus.edge.places import Place, Replies
+from zbus.edge.places import HowKnown, Place
 from zbus.edge.proxies import Proxies
 from zbus.edge.rights import Rights
 from zbus.edge.shape_plans import learn
@@ -113,7 +113,7 @@ class Router:
         plan = self._edge_of(handshake or head).refuse(head, answer)
         return plan if head.contained else self._proxies.wrap(head, plan)
 
-    def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, Replies]:
+    def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, HowKnown]:
         """Where it is done, if there are several workers, and how its replies are known. It may be
         a message of a WebSocket that was opened with a handshake."""
         asked = self._read(head, handshake)

@@ -25,7 +25,9 @@ from zbus.edge.places import (
     Apart,
     AtMaker,
     AtTopic,
+    ByOwnId,
     Everywhere,
+    HowKnown,
     InBody,
     Named,
     Place,
@@ -65,7 +67,7 @@ log = logging.getLogger("zbus")
 class Door(Planner, Protocol):
     """The edge of this worker, `zbus.edge.router.Router`."""
 
-    def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, Replies]: ...
+    def place(self, head: Head, handshake: Head | None = None) -> tuple[Place, HowKnown]: ...
 
     def refuse(self, head: Head, answer: Answer, handshake: Head | None = None) -> Plan: ...
 
@@ -103,8 +105,8 @@ class Forwarder:
         if isinstance(place, Everywhere):
             head.origin = None
             start = request_start(head).replace(b"HEAD ", b"GET ", 1)
-            by_id = replies is Replies.LOOSE
-            return self._alone(replies, head, Gather(self, place, head, start, by_id=by_id))
+            by_id, id = replies is Replies.LOOSE, _own_id(replies)
+            return self._alone(replies, head, Gather(self, place, head, start, by_id=by_id, id=id))
         if isinstance(place, InBody):
             head.origin = None
             return ByBody(self, place, head)
@@ -113,7 +115,7 @@ class Forwarder:
             return self.seek(place, head)
         return self.plan_at(place, head, replies)
 
-    def plan_at(self, place: Place, head: Head, replies: Replies) -> Plan:
+    def plan_at(self, place: Place, head: Head, replies: HowKnown) -> Plan:
         """The plan of a head that is done there."""
         refusal = self._refusal(place)
         if refusal is not None:
@@ -130,7 +132,7 @@ class Forwarder:
         start = request_start(head).replace(b"HEAD ", b"GET ", 1)
         return Seek(self, place, head, start, self.router.plan(head))
 
-    def _alone(self, replies: Replies, head: Head, plan: Plan) -> Plan:
+    def _alone(self, replies: HowKnown, head: Head, plan: Plan) -> Plan:
         """The plan, or one that is refused where something else is open."""
         if replies is Replies.ALONE:
             return Alone(plan, self.router.refuse(head, NOT_ALONE), self._is_asking)
@@ -357,6 +359,7 @@ class Forward:
         "_binds",
         "_closes",
         "_forwarder",
+        "_id",
         "_kind",
         "_knows_ids",
         "_start",
@@ -365,7 +368,7 @@ class Forward:
     )
 
     def __init__(
-        self, forwarder: Forwarder, worker: int, head: Head, replies: Replies, binds: bool
+        self, forwarder: Forwarder, worker: int, head: Head, replies: HowKnown, binds: bool
     ) -> None:
         """`binds`: the client may be registered by it, or hold something."""
         self._forwarder = forwarder
@@ -375,7 +378,8 @@ class Forward:
         self.worker = worker
         self._start = request_start(head)
         self._takes_body = head.method in BODIES and not head.open_ended
-        self._knows_ids = replies is Replies.BY_ID
+        self._id = _own_id(replies)
+        self._knows_ids = replies is Replies.BY_ID or bool(self._id)
         self._kind = Kind.LOOSE if replies is Replies.LOOSE else Kind.ONE_EACH
         if head.method == b"HEAD":
             self._kind = Kind.HEAD
@@ -391,8 +395,13 @@ class Forward:
         elif visit.kind in LOOSE:
             visit.ask(data)
         else:
+            id = id or self._id
             visit.ask(data, Reply(peer, id, ordered=not (id and self._knows_ids)))
         forwarder.client(peer).count(peer, self.worker, self._binds)
+
+
+def _own_id(replies: HowKnown) -> bytes:
+    return replies.id if isinstance(replies, ByOwnId) else b""
 
 
 class ByBody:

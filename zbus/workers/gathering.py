@@ -60,11 +60,28 @@ class Door(Protocol):
 class Gather:
     """Plan of such a request."""
 
-    __slots__ = ("_close", "_door", "_head_only", "_json", "_known_by_id", "_place", "_start")
+    __slots__ = (
+        "_close",
+        "_door",
+        "_head_only",
+        "_id",
+        "_json",
+        "_known_by_id",
+        "_place",
+        "_start",
+    )
 
     def __init__(
-        self, door: Door, place: Everywhere, head: Head, start: bytes, by_id: bool
+        self,
+        door: Door,
+        place: Everywhere,
+        head: Head,
+        start: bytes,
+        by_id: bool,
+        id: bytes = b"",
     ) -> None:
+        """`id` is that of a request that shows no other."""
+        self._id = id
         self._door = door
         self._place = place
         self._start = start
@@ -74,6 +91,7 @@ class Gather:
         self._json = head.json
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        id = id or self._id
         if self._place.part:
             _Streaming(self, self._door, peer, id, self._place).ask(self._start)
             return

@@ -49,7 +49,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.dialect import RESERVED, Parts, Report, first_segment
 from zbus.edge.forms import FORM_BYTES_MAX
 from zbus.edge.guard import Answer, Guard, Policy
-from zbus.edge.places import Place, Replies
+from zbus.edge.places import ByOwnId, HowKnown, Place, Replies
 from zbus.edge.rights import Rights, tokens_of
 from zbus.edge.websocket import Codec
 from zbus.wire.heads.heads import Head, Heads
@@ -257,11 +257,13 @@ class ZbusRequest:
         running = self._dialect.settings.running
         return place_of(self._params, running is not None and running.cluster is not None)
 
-    def replies(self) -> Replies:
+    def replies(self) -> HowKnown:
         params = self._params
         if params.cmd in (b"consume", b"stats") and wants_events(params):
             return Replies.ALONE
-        return Replies.LOOSE if params.multiplexed or params.id else Replies.BY_ID
+        if params.multiplexed:
+            return Replies.LOOSE
+        return ByOwnId(params.id) if params.id else Replies.BY_ID
 
     def plan(self) -> Plan:
         if self._stray:
