@@ -60,32 +60,17 @@ class Door(Protocol):
 class Gather:
     """Plan of such a request."""
 
-    __slots__ = (
-        "_close",
-        "_door",
-        "_head_only",
-        "_id",
-        "_json",
-        "_known_by_id",
-        "_place",
-        "_start",
-    )
+    __slots__ = ("_by_id", "_close", "_door", "_head_only", "_id", "_json", "_place", "_start")
 
     def __init__(
-        self,
-        door: Door,
-        place: Everywhere,
-        head: Head,
-        start: bytes,
-        by_id: bool,
-        id: bytes = b"",
+        self, door: Door, place: Everywhere, head: Head, start: bytes, by_id: bool, id: bytes = b""
     ) -> None:
         """`id` is that of a request that shows no other."""
         self._id = id
         self._door = door
         self._place = place
         self._start = start
-        self._known_by_id = by_id
+        self._by_id = by_id
         self._head_only = head.method == b"HEAD"
         self._close = not head.keep_alive
         self._json = head.json
@@ -98,7 +83,7 @@ class Gather:
         if self._place.follows:
             _Following(self, self._door, peer, id).ask(self._start)
             return
-        reply = Reply(peer, id, ordered=not (self._known_by_id or id))
+        reply = Reply(peer, id, ordered=not (self._by_id or id))
         _Answers(self, self._door, reply).ask(self._start)
 
     def compose(self, id: bytes, responses: list[Response]) -> bytes:
