@@ -194,8 +194,8 @@ check-workers: $(VENV)/test.stamp ## Run the tests of clients with requests at r
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -p tests.process.several_workers -n 2 --dist loadfile tests/process $(ARGS)
 	ZBUS_WORKERS=$(WORKERS) $(BIN)/python -m pytest -n 2 --dist loadgroup tests/spark/test_source.py tests/spark/test_sink.py tests/spark/test_lag.py tests/spark/archive
 
-check-nodes: $(VENV)/test.stamp ## Run the tests of Adf, camellia and MQCloud with owners that end amid them, and those of real processes against three nodes with NATS servers (ten minutes)
-	$(BIN)/python -m pytest -p tests.workers.failovers -n 2 $(addprefix tests/dialects/,adf camellia mqcloud)
+check-nodes: $(VENV)/test.stamp ## Run the tests of clients with owners that end amid them, and those of real processes against three nodes with NATS servers (fifteen minutes)
+	$(BIN)/python -m pytest -p tests.workers.failovers -n 2 tests/dialects tests/conformance
 	$(BIN)/python -m pytest -p tests.process.several_nodes -n 2 --dist loadfile tests/process $(ARGS)
 
 disk-full: CYCLES ?= 100
