@@ -384,11 +384,11 @@ class Edges:
 
     def begin_owners(self) -> None:
         """Others recover their data."""
-        now_ms = self.now_ms
+        now_ms, ahead_ms = self.now_ms, self.ahead_ms
         for number in range(WORKERS):
             self._paths[number] = f"{next(_serial)}"
-            self.workers[number] = self.make_worker(number)
-            self.workers[number].now_ms = now_ms
+            worker = self.workers[number] = self.make_worker(number)
+            worker.now_ms, worker.ahead_ms = now_ms, ahead_ms
         for worker in self.workers[WORKERS:]:
             worker.wires.down.clear()
             worker.edge.look()
