@@ -185,12 +185,13 @@ class TestDeclare:
     @pytest.mark.parametrize(
         ("query", "text"),
         [
-            ("partitions=2", "the number of partitions is fixed at creation"),
+            ("partitions=1", "the topic has 2 partitions, and cannot have fewer"),
+            ("partitions=4&partitions_order=any", "partitions_order is one of none, key"),
             ("durability=os", "the durability is fixed at creation"),
         ],
     )
     def test_what_is_fixed(self, query: str, text: str) -> None:
-        _, client = declared("T")
+        _, client = declared("T?partitions=2")
         assert refused(client, http(f"/T/g?cmd=declare&{query}")) == (
             400,
             f"400: Bad Format, {text}",

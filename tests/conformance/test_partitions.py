@@ -179,3 +179,82 @@ def test_start_positions(query: str, left: str, command: str) -> None:
     group = "T" if command == "seek" else "new"
     ok(client, http(f"/T/{group}?cmd={command}&{query}"))
     assert sorted(drain(client, f"/T/{group}")) == [n.encode() for n in left.split()]
+
+
+class TestGrowth:
+    """`alice` is in partition 1 of 2, and in 3 of 4."""
+
+    def test_a_key_that_moves_waits_until_what_is_older_is_finished(self) -> None:
+        world, client = declared("T/g?partitions=2&group_mask=64")
+        ok(client, http("/T?key=alice", body=b"old"))
+        assert pull(client, "/T/g").headers["partition"] == "1"
+        info = document(ok(client, http("/T?cmd=declare&partitions=4")))
+        assert info["partitionCount"] == 4
+        assert ok(client, http("/T?key=alice", body=b"new")).headers["partition"] == "3"
+        ok(client, http("/T?partition=2", body=b"another key"))
+        assert drain(client, "/T/g") == [b"another key"]
+        request = http("/T/g?cmd=why&partition=3&offset=0", "accept: application/json")
+        why = document(ok(client, request))
+        assert why["state"] == "older first"
+        assert "behind unfinished messages from before the topic got more partitions" in why["text"]
+        reader = world.connect()
+        assert reader.exchange(http("/T/g?cmd=consume&partition=3")) == []
+        world.advance(5_000)
+        ok(client, http("/T/g?cmd=ack&partition=1&offset=0"))
+        (reply,) = reader.replies()
+        assert (reply.headers["partition"], reply.body) == ("3", b"new")
+
+    def test_nothing_waits_if_order_does_not_matter(self) -> None:
+        _, client = declared("T/g?partitions=2&group_mask=64")
+        ok(client, http("/T?key=alice", body=b"old"))
+        ok(client, http("/T?cmd=declare&partitions=4&partitions-order=none"))
+        ok(client, http("/T?key=alice", body=b"new"))
+        assert sorted(drain(client, "/T/g")) == [b"new", b"old"]
+
+    def test_who_waits_may_be_told_later_that_order_does_not_matter(self) -> None:
+        _, client = declared("T/g?group_mask=64")
+        ok(client, http("/T", body=b"old"))
+        ok(client, http("/T?cmd=declare&partitions=2"))
+        ok(client, http("/T?partition=1", body=b"new"))
+        assert drain(client, "/T/g") == [b"old"]
+        ok(client, http("/T?cmd=declare&partitions-order=none"))
+        assert drain(client, "/T/g") == [b"new"]
+
+    def test_it_is_as_before_after_a_restart(self) -> None:
+        world, client = declared("T/g?group_mask=64")
+        ok(client, http("/T?key=alice", body=b"old"))
+        ok(client, http("/T?cmd=declare&partitions=4"))
+        ok(client, http("/T?key=alice", body=b"new"))
+        again = restart(world).connect()
+        assert document(ok(again, http("/T?cmd=query")))["partitionCount"] == 4
+        assert drain(again, "/T/g") == [b"old"]
+        ok(again, http("/T/g?cmd=ack&offset=0"))
+        assert drain(again, "/T/g") == [b"new"]
+
+    def test_a_topic_in_memory_and_one_of_services_grow_too(self) -> None:
+        for query in ("durability=memory", "rpc=true"):
+            world, client = declared(f"T?{query}")
+            ok(client, http("/T?cmd=declare&partitions=3"))
+            reader = world.connect()
+            assert reader.exchange(http("/T?cmd=consume")) == []
+            client.exchange(http("/T?partition=2", body=b"x"))
+            (reply,) = reader.replies()
+            assert reply.headers["partition"] == "2"
+
+    def test_a_key_is_stored_once_across_it(self) -> None:
+        _, client = declared("T")
+        request = http("/T?key=alice", "idempotency-key: 1", body=b"x")
+        first = ok(client, request)
+        ok(client, http("/T?cmd=declare&partitions=4"))
+        again = ok(client, request)
+        assert again.headers["duplicate"] == "1"
+        assert (again.headers["partition"], again.headers["offset"]) == ("0", "0")
+        assert first.headers["offset"] == "0"
+
+    def test_declares_of_the_same_number_change_nothing(self) -> None:
+        _, client = declared("T/g?partitions=2&group_mask=64")
+        ok(client, http("/T?key=alice", body=b"old"))
+        for _ in range(2):
+            ok(client, http("/T/g?cmd=declare&partitions=4"))
+        ok(client, http("/T?key=alice", body=b"new"))
+        assert drain(client, "/T/g") == [b"old"]

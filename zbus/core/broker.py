@@ -229,10 +229,10 @@ class Broker:
                 due_ms = other_ms
         return due_ms
 
-    def adopt(self, topic: Topic) -> None:
-        """A topic is new here."""
+    def adopt(self, topic: Topic, first: int = 0) -> None:
+        """A topic is new here, or its partitions from `first` on are."""
         self._keep(topic)
-        for partition in topic.partitions:
+        for partition in topic.partitions[first:]:
             partition.log = Log(partition, self._memory)
 
     def _keep(self, topic: Topic) -> None:
@@ -268,8 +268,9 @@ class Broker:
         self._completions.found.append(partition)
         self._puts.recognition.remind(partition)
         self._dispatch.expiry.arm(partition)
-        if partition.topic_changed or not self._storage.holds(partition):
-            self._tick.touch(partition)
+        for one in (partition, partition.topic.partitions[0]):
+            if one.topic_changed or not self._storage.holds(one):
+                self._tick.touch(one)
 
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""

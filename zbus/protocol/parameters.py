@@ -228,7 +228,9 @@ origin_status | text | 200 | its status line: three digits from 200 on; anything
 ack | flag | false | whether to reply; plain HTTP always gets a reply
 """)
 DECLARE = _parameters("""
-partitions | partitions | 1, or as it is | fixed at creation
+partitions | partitions | 1, or as it is | may [become more](#partitions)
+partitions_order | order | key | `none`: when partitions become more, [older
+    messages](#partitions) are not waited for
 durability | durability | the option `durability`, or as it is | what a reply waits for; fixed at
     creation
 retention_ms | duration | the option `retention_ms`, or as it is | [retention](#retention): forget
@@ -353,6 +355,7 @@ class Declared(Grouped, total=False):
     """What a topic and a group are to be, likewise."""
 
     partitions: int | None
+    partitions_order: Order | None
     durability: Level | None
     retention_ms: int | None
     retention_bytes: int | None

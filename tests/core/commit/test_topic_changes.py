@@ -44,19 +44,19 @@ def picture(box: Box) -> Picture:
     return options.opaque, options.created_ms, [p.first for p in topic.partitions], groups
 
 
-def prepared(segment_bytes: int) -> Box:
+def prepared(segment_bytes: int, count: int = COUNT) -> Box:
     """Three messages in each partition, of which the third is delayed; `old` has the first one
     done, the second one leased."""
     box = Box(CrashJournal(), segment_bytes_max=segment_bytes)
-    box.declare(TOPIC, "old", LEASES)
-    for index in range(COUNT):
+    box.declare(TopicOptions("T", partitions=count), "old", LEASES)
+    for index in range(count):
         box.put(b"0", b"1", index=index)
         box.put(b"2", index=index, due_ms=box.now_ms + 1_000_000)
     box.settle()
-    for _ in range(2 * COUNT):
+    for _ in range(2 * count):
         box.pull("old")
         box.settle()
-    for index in range(COUNT):
+    for index in range(count):
         box.ack(0, "old", index=index)
     box.settle()
     box.settle(10)
@@ -159,9 +159,23 @@ def settled(box: Box) -> Box:
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_whole_or_was_never_made(name: str, segment_bytes: int) -> None:
     """With segments of one byte every write is followed by a checkpoint, which tells everything."""
-    box = prepared(segment_bytes)
+    whole_or_never(name, prepared(segment_bytes), CHANGES[name])
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 64 << 20])
+@pytest.mark.parametrize("count", [1, COUNT])
+def test_a_topic_has_grown_or_it_has_not(count: int, segment_bytes: int) -> None:
+    """Any partition that knows of it is enough, and the groups begin at 0 of those that are new."""
+
+    def grow(box: Box) -> None:
+        box.declare(TopicOptions("T", partitions=count + 2))
+
+    whole_or_never("grow", prepared(segment_bytes, count), grow)
+
+
+def whole_or_never(name: str, box: Box, change: Callable[[Box], None]) -> None:
     before = picture(box)
-    CHANGES[name](box)
+    change(box)
     box.turn()
     assert isinstance(box.journal, CrashJournal)
     written = box.journal

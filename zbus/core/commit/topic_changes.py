@@ -65,7 +65,7 @@ def _like(model: Group, incarnation: int, whole: bool, places: list[int]) -> Ori
 
 def renew(tick: Tick, group: Group, places: list[int]) -> None:
     """Put the group somewhere else, in all partitions or in none; -1 = it stays where it is."""
-    topic = group.topic
+    topic, group.crossed = group.topic, 0
     if len(topic.partitions) == 1:
         if places[0] >= 0:
             group.backlogs[0].seek(places[0])

@@ -105,16 +105,18 @@ class Backlog:
 
     # -- looking --------------------------------------------------------------------------
 
-    def next(self, end: int) -> int | None:
-        """The offset to deliver next; `end` is the first offset that may not be."""
+    def next(self, end: int, limit: int = NO_RANK) -> int | None:
+        """The offset to deliver next; `end` is the first that may not be. The cursor does not pass
+        `limit`, and what was put back may be what it waits for."""
         if self.ahead:
             self._step_over()
         reached, there = self.cursor, end
+        waits = reached >= limit
         if self.order is not None:
             self.order.settle(self)
-            if self.ready.parked_count >= PARKED_MAX:
-                # The cursor waits; what is put back may be what frees a key, so that does not.
-                reached, end = NO_RANK, reached
+            waits = waits or self.ready.parked_count >= PARKED_MAX
+        if waits:  # the cursor does; what is put back may be what it waits for
+            reached, end = NO_RANK, reached
         if self.ready.overdue:
             self._catch_up(reached)
         offset = self.ready.next(reached, there)

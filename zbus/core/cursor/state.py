@@ -153,6 +153,9 @@ class TopicOptions:
         False  # a message has what its producer chose to say, and nothing of how it came
     )
     schema: Schema | None = None  # what a body has to fit that a client puts
+    # Where the partitions ended each time that there were more (`zbus.core.topics.growth`). None in
+    # what is declared: their order does not matter.
+    grown: tuple[tuple[int, ...], ...] | None = ()
 
     @property
     def remembers_ids(self) -> bool:

@@ -27,6 +27,7 @@ from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
 from zbus.core.topics.delivery_batch import DeliveryBatch
+from zbus.core.topics.growth import limit_of, limits
 from zbus.core.topics.outcomes import Delivered, Slice
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
 from zbus.core.topics.topic import Group, Partition, Pull, Session
@@ -129,9 +130,13 @@ class Dispatch:
 
     def _serve(self, group: Group) -> None:
         self._budget.begin_group()
+        grown = group.topic.options.grown
+        if grown:
+            group.limits = limits(group)
         if group.aside is None or self._serve_aside(group, group.aside):
             self._serve_line(group, group.waiting)
-        if self._budget.end_group(group):
+        more = self._budget.end_group(group)
+        if more or (grown and group.limits and limits(group) != group.limits):
             self.runs.activate(group)
 
     def _serve_aside(self, group: Group, aside: ParkedPulls[Pull]) -> bool:
@@ -140,7 +145,7 @@ class Dispatch:
         group.put_back(aside.take_full())
         backlogs, partitions = group.backlogs, group.topic.partitions
         for index in list(aside.lines):
-            if backlogs[index].next(partitions[index].visible) is None:
+            if backlogs[index].next(partitions[index].visible, limit_of(group, index)) is None:
                 continue
             if not self._serve_line(group, aside.lines[index]):
                 return False
@@ -260,8 +265,9 @@ class Dispatch:
             order, budget.skips = self._prefetch.order(group, index, partition, budget.skips)
             if order is None:
                 return
+        limit = limit_of(group, index)
         while not pieces.full:
-            offset = backlog.next(partition.visible)
+            offset = backlog.next(partition.visible, limit)
             if offset is None and order is not None:
                 offset = order.next(backlog)
             if offset is None:
@@ -275,7 +281,8 @@ class Dispatch:
                 self.tick.change(partition, group)
             at = offset - chunk.first
             if not (lease or match or chunk.timed or backlog.fates) and backlog.in_order:
-                stop = pieces.add_run(index, chunk, at, at + partition.visible - offset)
+                end = min(partition.visible, limit)
+                stop = pieces.add_run(index, chunk, at, at + end - offset)
                 backlog.cursor = chunk.first + stop
                 continue
             due_ms = 0 if chunk.due is None else chunk.due[at]

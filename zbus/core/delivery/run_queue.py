@@ -70,7 +70,7 @@ class RunQueue:
         """Messages that no client has leased are finished: what was behind one of their keys may be
         next."""
         self.tick.change(partition, group)
-        if group.ordered:
+        if group.ordered or group.limits:
             self.activate(group)
 
     def moved(self, group: Group, partition: Partition) -> None:

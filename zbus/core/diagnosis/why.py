@@ -22,6 +22,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError
 from zbus.core.model.message_state import MessageState
+from zbus.core.topics import growth
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.listing import holder_of
 
@@ -37,6 +38,7 @@ class Cause(enum.Enum):
     PAUSED = "paused"
     WINDOW_FULL = "window full"  # the group has as many leased as it may
     KEY_BUSY = "key busy"  # another message of its key has to be finished before
+    OLDER_FIRST = "older first"  # the topic got more partitions (`zbus.core.topics.growth`)
     FINISHED = "finished"  # how is not known
     # What `Disposition` tells apart. Three of them may be still to come: then there is no time.
     DONE = "done"
@@ -170,6 +172,9 @@ def _waiting(why: Why, backlog: Backlog, now_ms: int) -> Why:
         return attrs.evolve(why, cause=Cause.PAUSED)
     if group.window_full():
         return attrs.evolve(why, cause=Cause.WINDOW_FULL)
+    found = growth.limits(group) if group.topic.options.grown else []
+    if found and why.offset >= max(found[why.partition], backlog.cursor):
+        return attrs.evolve(why, cause=Cause.OLDER_FIRST)
     if backlog.order is not None and why.key:
         behind = backlog.order.waits_for(backlog, why.offset, why.key)
         if behind is not None:

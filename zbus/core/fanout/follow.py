@@ -136,7 +136,8 @@ class FanOut:
         if watch is None:
             watch = topic.followed = WatchedTopic.begin(topic)
             self._schedule(watch)
-        only = partitions[0].index if len(partitions) < len(topic.partitions) else -1
+        alone = len(partitions) == 1 and partitions is not topic.partitions
+        only = partitions[0].index if alone else -1
         key = (filter, id(form), only)
         audience = watch.audiences.get(key)
         if audience is None:
@@ -148,6 +149,14 @@ class FanOut:
             audience.parked[cohort] = None
         else:
             self._go_on(cohort)
+
+    def grow(self, topic: Topic, count: int) -> None:
+        """The topic has that many partitions more: who follows all of them follows these, too."""
+        watch = watch_of(topic.followed)
+        for audience in () if watch is None else watch.audiences.values():
+            if audience.partitions is topic.partitions:
+                for cohort in audience.cohorts():
+                    cohort.position += [0] * count
 
     def leave(self, session: Session) -> None:
         """The session is gone, or unsubscribed."""

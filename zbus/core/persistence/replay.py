@@ -22,10 +22,11 @@ import attrs
 
 from zbus.core.cursor import journal
 from zbus.core.cursor.backlog import Backlog
-from zbus.core.cursor.state import Origin
+from zbus.core.cursor.state import Origin, TopicOptions
 from zbus.core.dedup.active_ids import ActiveIds
 from zbus.core.dedup.window import DedupWindow
 from zbus.core.timing.delays import Delays
+from zbus.core.topics.growth import cut_lines
 from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.recovered import RecoveredState
 from zbus.core.topics.topic import Group, Partition, Topic
@@ -106,6 +107,11 @@ class Replay(RecoveredState):
             self.originals.remember(original)
 
     @property
+    def grown(self) -> bool:
+        """Its topic had fewer partitions at first, perhaps one, which has no incarnation."""
+        return self.topic is not None and bool(self.topic.grown)
+
+    @property
     def _remembers_ids(self) -> bool:
         return self.topic is not None and self.topic.remembers_ids
 
@@ -151,7 +157,8 @@ class Replay(RecoveredState):
         first = self.purges.get(number)
         if first is None:
             # The crash took it, and perhaps messages before it that no client was told of.
-            first = min(decided[1 + partition.index], self.end)
+            at = 1 + partition.index  # one that is newer had nothing then
+            first = min([*(decided[at : at + 1] or (0,)), self.end])
             partition.topic_changed = True
         partition.purges = {number: first}
         partition.first = max(partition.first, first)
@@ -184,7 +191,7 @@ def recover(journal: Journal, wait: Callable[[], None] | None = None) -> tuple[l
     time_ms = max([lane.time_ms for known in lanes.values() for lane in known.values()], default=0)
     topics = []
     for name, known in sorted(lanes.items()):
-        if 0 in known or not any(lane.incarnation for lane in known.values()):
+        if 0 in known or not any(lane.incarnation or lane.grown for lane in known.values()):
             topics.append(_topic(name, dict(sorted(known.items()))))
         else:
             _drop(journal, name, known)
@@ -207,12 +214,24 @@ def _drop(journal: Journal, name: str, lanes: Lanes) -> None:
 def _topic(name: str, lanes: Lanes) -> Topic:
     # Of an older program's topics a crash while several lanes were declared or changed leaves the
     # last of them behind: no client was told that it was done, so any of the states is right.
-    options = next((lane.topic for lane in lanes.values() if lane.topic is not None), None)
+    options = _options(lanes)
     if options is None:
         raise JournalDamage(f"the log of topic {name!r} does not say what topic it is")
     topic = Topic(attrs.evolve(options, name=name, partitions=options.partitions))
     _fill(topic, lanes)
     return topic
+
+
+def _options(lanes: Lanes, known: TopicOptions | None = None) -> TopicOptions | None:
+    """What the first lane says that knows it. But a growth counts if any lane says so, or the
+    program: there may be messages that are where they are because of it."""
+    said = [lane.topic for lane in lanes.values()]
+    found = [options for options in (*said, known) if options is not None]
+    if not found:
+        return None
+    most = max(found, key=lambda options: options.partitions)
+    ends = {index: lanes[index].end if index in lanes else 0 for index in range(most.partitions)}
+    return cut_lines(most, ends)
 
 
 def _fill(topic: Topic, lanes: Lanes) -> list[Group]:
@@ -224,6 +243,7 @@ def _fill(topic: Topic, lanes: Lanes) -> list[Group]:
         topic.incarnation, topic.emptied = zero.incarnation, zero.emptied
     # Not even the number of a decision that is lost is given again: some partition may speak of it.
     topic.number = max([topic.number, *[lane.number for lane in lanes.values()]])
+    topic.number = max(topic.number, int(bool(topic.options.grown)))  # of what had one partition
     topic.decided = topic.number
     _fill_partitions(topic, lanes)
     former, topic.groups = topic.groups, {}
@@ -300,8 +320,12 @@ def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list
     zero = partitions[0].index == 0
     if zero and 0 not in stored:
         raise JournalDamage(f"partition 0 of topic {topic.name!r} is not stored any more")
-    options = stored[0].topic if zero else None
-    if options is not None and options.partitions != len(topic.partitions):
+    stored = dict(sorted(stored.items()))  # whichever was read first
+    if zero:
+        options = _options(stored, topic.options) or topic.options
+    else:
+        options = cut_lines(topic.options, {i: lane.end for i, lane in stored.items()})
+    if options.partitions > len(topic.partitions):
         raise JournalDamage(f"topic {topic.name!r} has {options.partitions} partitions by now")
     incarnation = stored[0].incarnation if zero else topic.incarnation
     if any(lane.incarnation != incarnation for lane in stored.values()):
@@ -309,9 +333,12 @@ def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list
     for partition in partitions:
         partition.reset()
     if zero:
-        topic.configure(attrs.evolve(options or topic.options, name=topic.name))
+        topic.configure(attrs.evolve(options, name=topic.name))
         topic.departing, topic.emptying = [], 0
-        return _fill(topic, dict(sorted(stored.items())))  # whichever was read first
+        return _fill(topic, stored)
+    if options != topic.options:
+        topic.configure(options)
+        topic.partitions[0].topic_changed = True
     _fill_partitions(topic, stored)
     for partition in partitions:
         here = stored.get(partition.index)
@@ -326,6 +353,8 @@ def reread(topic: Topic, partitions: Sequence[Partition], stored: Lanes) -> list
 
 def _begin(backlog: Backlog, key: str, origin: Origin, index: int, here: Replay | None) -> None:
     """Put the backlog where the group begins in a partition that has not told of it."""
+    if index >= len(origin.starts):
+        return  # there was no such partition: it begins where that begins
     if origin.starts[index] >= 0:
         backlog.seek(origin.starts[index])
         return

@@ -168,11 +168,13 @@ class Group:
         "aside",
         "backlogs",
         "chunks",
+        "crossed",
         "exclusive",
         "fast_path",
         "had_reader",
         "incarnation",
         "lease",
+        "limits",
         "match",
         "moved",
         "name",
@@ -220,11 +222,14 @@ class Group:
         self.rate: TokenBucket | None = None  # what is left of its messages a second
         self.pushed: PushState | None = None  # of a webhook, since the start
         self.moved: dict[int, int] | None = None  # gets the times of delayed messages
+        # Of a topic that has grown (`zbus.core.topics.growth`), when it was served last.
+        self.limits: list[int] = []
         self.configure(options)
 
     def configure(self, options: GroupOptions) -> None:
         """Take over options; what they leave open, the topic decides."""
         self.options = options
+        self.crossed = 0  # lines of the topic that it need not look at any more
         self.match = compile_filter(options.filter)
         inherited = self.topic.options
         self.lease = _either(options.lease, inherited.lease)

@@ -24,16 +24,20 @@ from zbus.core.model.names import name_problem
 from zbus.core.model.schema import COMPATIBILITIES, Misfit, compiled
 from zbus.core.model.schema_change import breaks
 from zbus.core.model.ticket import Ticket
+from zbus.core.topics import growth
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
 from zbus.core.topics.outcomes import Declared
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import Puts
-from zbus.core.verbs.seek import WITH_OTHERS, Seeker, Start
+from zbus.core.verbs.seek import WITH_OTHERS, Seeker, Start, fenced
 
 DURABILITIES = ("memory", "os", "disk")
 
 ORDERS = ("", KeyLocks.name, PriorityOrder.name)
+
+OF_ONE_PARTITION = ("cron.", "semq.", "txn.")
+"""Begin the names of topics that the broker uses itself, and of which it reads partition 0."""
 
 
 @attrs.frozen
@@ -69,7 +73,7 @@ class Declarations:
         seeking: Seeker,
         elsewhere: Elsewhere,
         new_id: Callable[[], bytes],
-        adopt: Callable[[Topic], None],
+        adopt: Callable[[Topic, int], None],
         freed: Callable[[Group], None],
     ) -> None:
         self._topics = topics
@@ -87,8 +91,8 @@ class Declarations:
     def declare(self, ticket: Ticket, name: str, wished: Wished) -> None:
         """Create or change a topic, and a group in it; settles with Declared.
 
-        The name, partitions and durability of an existing topic stay as they are, and so does the
-        place of an existing group.
+        The name and durability of an existing topic stay as they are, and so does the place of an
+        existing group. Its partitions may become more (`zbus.core.topics.growth`).
         """
         letters = self._letters_elsewhere(name, wished)
         if letters is None:
@@ -160,16 +164,17 @@ class Declarations:
             return BrokerError(Refusal.ILLEGAL, "durability must be memory, os or disk")
         if not 1 <= options.partitions <= limits.partitions_max:
             return BrokerError(Refusal.ILLEGAL, f"partitions must be 1 to {limits.partitions_max}")
+        more = topic is None or options.partitions > len(topic.partitions)
+        if more and (refused := self._puts.refusal(options)) is not None:
+            return refused
         if topic is None:
-            if (refused := self._puts.refusal(options)) is not None:
-                return refused
             if len(self._topics) >= limits.topics_max:
                 return BrokerError(
                     Refusal.TOO_MANY,
                     f"the broker has {limits.topics_max} topics, which is the limit",
                 )
-        elif options.partitions != topic.options.partitions:
-            return BrokerError(Refusal.ILLEGAL, "the number of partitions is fixed at creation")
+        elif (text := _growth_problem(topic, options)) is not None:
+            return BrokerError(Refusal.ILLEGAL, text)
         elif options.durability != topic.options.durability:
             return BrokerError(Refusal.ILLEGAL, "the durability is fixed at creation")
         elif options.calls != topic.options.calls and any(map(_holds, topic.partitions)):
@@ -227,17 +232,27 @@ class Declarations:
         wish: GroupWish | None,
         places: list[int] | None,
     ) -> None:
+        grows = topic is not None and options.partitions > len(topic.partitions)
         if topic is None:
             created_ms = self._changes.created_ms(self._tick.now_ms)
-            topic = Topic(attrs.evolve(options, created_ms=created_ms))
+            topic = Topic(attrs.evolve(options, created_ms=created_ms, grown=()))
             if len(topic.partitions) > 1:
                 topic.incarnation = self._new_id().decode("ascii", "replace")
                 deciding.next_number(topic)  # so groups that partition 0 does not know are none
-            self._adopt(topic)
+            self._adopt(topic, 0)
             for partition in topic.partitions:
                 self._tick.touch(partition)
         else:
             options = attrs.evolve(options, name=topic.name, created_ms=topic.options.created_ms)
+            if grows:
+                self._tick.commit()  # what was put so far is before the line
+                gone = topic_unknown(topic.name) if topic.partitions[0].removed else None
+                if (why := gone or fenced(topic)) is not None:
+                    ticket.settle(why)
+                    return
+            options = growth.with_line(topic, options)
+            if grows:
+                self._grow(topic, options.partitions)
             if options != topic.options:
                 topic.configure(options)
                 topic.updated_ms = self._tick.now_ms
@@ -251,6 +266,17 @@ class Declarations:
         group = None if wish is None else self._apply_group(topic, wish, places)
         self._changes.note(self._tick.now_ms)
         self._tick.confirm_all(topic, ticket, Declared(topic, group))
+        if grows:
+            # Whatever is put into a partition from now on is stored behind the number by which it
+            # was put there: where a crash leaves a message, the growth is left, too.
+            self._tick.commit()
+
+    def _grow(self, topic: Topic, count: int) -> None:
+        first = len(topic.partitions)
+        growth.grow(topic, count)
+        self._adopt(topic, first)
+        self._runs.following.grow(topic, count - first)
+        deciding.next_number(topic)  # so groups that partition 0 does not know are none
 
     def _apply_group(self, topic: Topic, wish: GroupWish, places: list[int] | None) -> Group:
         name = wish.name
@@ -302,6 +328,23 @@ def _schema_problem(topic: Topic | None, options: TopicOptions) -> BrokerError |
     text = f"schema: version {schema.number} is not {schema.compatibility}"
     text += f" compatible with the one before: {'; '.join(found)}"
     return BrokerError(Refusal.CONFLICT, text)
+
+
+def _growth_problem(topic: Topic, options: TopicOptions) -> str | None:
+    """Why the topic cannot have that many partitions."""
+    count = len(topic.partitions)
+    if options.partitions < count:
+        return f"the topic has {count} partitions, and cannot have fewer"
+    if options.partitions == count:
+        return None
+    if topic.name.lower().startswith(OF_ONE_PARTITION):
+        return "a topic of the broker's own keeps the number of its partitions"
+    if len(growth.with_line(topic, options).grown or ()) > growth.LINES_MAX:
+        return (
+            f"the topic has grown {growth.LINES_MAX} times, and holds messages from before each:"
+            " partitions_order=none forgets what their order was"
+        )
+    return None
 
 
 def _holds(partition: Partition) -> bool:

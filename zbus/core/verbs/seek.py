@@ -91,8 +91,8 @@ class Seeker:
                 ticket.settle(group_unknown(group.name))
             elif isinstance(places, BrokerError):
                 ticket.settle(places)
-            elif (fenced := _fenced(topic)) is not None:
-                ticket.settle(fenced)
+            elif (why := fenced(topic)) is not None:
+                ticket.settle(why)
             else:
                 now_ms = self._runs.tick.now_ms
                 self.move(group, places)
@@ -122,6 +122,7 @@ class Seeker:
 
 def rewind(runs: RunQueue, group: Group, position: list[int]) -> None:
     """Hand out again what comes from `position` on, where the group is beyond it."""
+    group.crossed = 0
     for partition, place in zip(group.topic.partitions, position, strict=True):
         backlog = group.backlogs[partition.index]
         place = max(place, partition.first)
@@ -131,8 +132,8 @@ def rewind(runs: RunQueue, group: Group, position: list[int]) -> None:
             runs.schedule(group, partition.index)
 
 
-def _fenced(topic: Topic) -> BrokerError | None:
-    """All partitions are moved or none: so all must be there."""
+def fenced(topic: Topic) -> BrokerError | None:
+    """All partitions are changed or none: so all must be there."""
     return next((one.fenced for one in topic.partitions if one.fenced is not None), None)
 
 
@@ -148,7 +149,7 @@ class _Places:
         self._places = [-1] * len(topic.partitions)
         self._drift_ms = request_clock.drift_ms()
         chosen = topic.partitions
-        problem = start.problem(len(chosen)) or _fenced(topic)
+        problem = start.problem(len(chosen)) or fenced(topic)
         self._left = len(chosen) if start.partition is None else 1
         if problem is not None:
             done(problem)
@@ -194,5 +195,6 @@ class _Places:
             return
         self._places[index] = place
         self._left -= 1
-        if not self._left:
-            self._done(self._places)
+        if not self._left:  # meanwhile there may be more partitions
+            more = len(self._topic.partitions) - len(self._places)
+            self._done(self._places + [-1] * more)

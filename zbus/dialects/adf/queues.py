@@ -24,6 +24,7 @@ from zbus.dialects.adf.settings import AdfSettings
 ENDLESS_MS: Final = DELAY_MS_MAX
 """A lease for as long as there is."""
 
+_LATER: Final = 1 << 52
 _WINDOW: Final = (1 << 31) - 1
 _LOOKS_ESCAPED: Final = re.compile("%(?=2[fF]|5[cC]|25)")
 
@@ -41,8 +42,12 @@ def topic_name(queue: bytes) -> str:
 def messageid(partition: Partition, offset: int) -> int:
     """Of a message: it grows, and no other of its queue ever has it, one that is made again later
     included. JavaScript can hold it."""
-    topic = partition.topic
-    number = offset * len(topic.partitions) + partition.index + 1
+    topic, index = partition.topic, partition.index
+    grown = topic.options.grown
+    count = len(grown[0]) if grown else len(topic.partitions)
+    number = offset * count + index + 1
+    if index >= count:  # of those that came later: the others' numbers stay what they were
+        number = _LATER + (offset << 16 | index)
     return topic.options.created_ms * 1_000 + number
 
 

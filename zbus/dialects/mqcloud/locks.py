@@ -102,9 +102,8 @@ class Locks:
 
     def of(self, group: Group) -> list[Queue]:
         """A group's queues."""
-        queues = self._groups.get(group)
-        if queues is None:
-            queues = self._groups[group] = [Queue() for _ in group.topic.partitions]
+        queues = self._groups.setdefault(group, [])
+        queues += [Queue() for _ in group.topic.partitions[len(queues) :]]  # there may be more
         return queues
 
     def forget_gone(self) -> None:

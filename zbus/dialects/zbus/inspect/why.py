@@ -225,6 +225,11 @@ def _key_busy(why: Why) -> str:
     return f"is ready in {why.group.name}, behind offset {why.behind}, which has the key {key}, too"
 
 
+def _older_first(why: Why) -> str:
+    text = "behind unfinished messages from before the topic got more partitions"
+    return f"is ready in {why.group.name}, {text}"
+
+
 def _paused(why: Why) -> str:
     return f"is ready, but {why.group.name} is paused"
 
@@ -234,6 +239,7 @@ _TOLD: dict[Cause, Callable[[Why], str]] = {
     Cause.READY: _ready,
     Cause.PAUSED: _paused,
     Cause.KEY_BUSY: _key_busy,
+    Cause.OLDER_FIRST: _older_first,
     Cause.WINDOW_FULL: _window_full,
     Cause.FINISHED: _finished,
     Cause.DONE: _done,

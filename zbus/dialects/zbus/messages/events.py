@@ -99,6 +99,13 @@ class Last:
             raise BadRequest(400, f"400: Bad Format, {text}")
         return cls(_read_place(place), created_ms)
 
+    def grown(self, partitions: list[Partition]) -> Last:
+        """The same, of a topic that has had fewer partitions: of the others nothing was sent."""
+        lines, count = partitions[0].topic.options.grown, len(self.position)
+        if not lines or not len(lines[0]) <= count < len(partitions):
+            return self
+        return attrs.evolve(self, position=self.position + [0] * (len(partitions) - count))
+
     def is_of(self, topic: Topic, partitions: list[Partition]) -> bool:
         """Whether it is of this log. One of a topic that was removed and declared again is not; if
         it does not say of which it is, a place past the end shows it."""
@@ -257,6 +264,7 @@ class GroupStream(Pull):
 
     def _send(self, delivered: Delivered) -> None:
         peer, group, position = self.peer, delivered.group, self.position
+        position += [0] * (len(group.topic.partitions) - len(position))  # there may be more by now
         if delivered.skipped:
             peer.write(self.form.encode_gap(delivered.skipped, position))
         for piece in delivered.pieces:  # each of one message
@@ -348,7 +356,8 @@ class Follow(_Events):
     ) -> BadRequest | None:
         if topic.options.calls:
             return _refused(SERVICES)
-        last, position, form = self.last, self._position(partitions), self.form(topic)
+        last = self.last and self.last.grown(partitions)
+        position, form = self._position(partitions, last), self.form(topic)
         if position is not None and len(position) != len(partitions):
             name = "from" if b"from" in self.params.fields else "offset"
             name = name if self.last is None else "last-event-id"
@@ -371,10 +380,10 @@ class Follow(_Events):
             broker.follow(follower, form, partitions, self.filter, position, since_ms)
         return None
 
-    def _position(self, partitions: list[Partition]) -> list[int] | None:
+    def _position(self, partitions: list[Partition], last: Last | None) -> list[int] | None:
         start = self.start
-        if self.last is not None:
-            return self.last.position
+        if last is not None:
+            return last.position
         if start is None:
             return None
         if start is EARLIEST:  # who names 0 is told of what is forgotten
@@ -418,7 +427,8 @@ class Stream(_Events):
         if isinstance(found, BrokerError):
             return _refused(found)
         group = found[1]
-        if self.last is not None and len(self.last.position) != len(topic.partitions):
+        last = self.last and self.last.grown(topic.partitions)
+        if last is not None and len(last.position) != len(topic.partitions):
             return _wrong_count("last-event-id", len(topic.partitions))
         if only_head(peer, self.params, id):
             return None
@@ -426,7 +436,6 @@ class Stream(_Events):
         alone = not group.readers
         if (taken := broker.register(peer, group)) is not None:
             return _refused(taken)
-        last = self.last
         if last is not None and alone and not group.lease and last.is_of(topic, topic.partitions):
             broker.rewind(group, last.position)
         peer.begin_stream(HEARTBEAT)

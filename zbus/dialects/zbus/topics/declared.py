@@ -77,7 +77,8 @@ def topic_changes(params: Params, partitions_max: int) -> dict[str, Any]:
             changes[name] = params.flag(name.encode())
     if b"sender_headers" in params.fields:
         changes["minimal_headers"] = not params.flag(b"sender_headers")
-    return {field: value for field, value in changes.items() if value is not None}
+    found = {field: value for field, value in changes.items() if value is not None}
+    return {**found, "grown": None} if params.word(b"partitions_order") == "none" else found
 
 
 def group_changes(params: Params) -> dict[str, Any]:

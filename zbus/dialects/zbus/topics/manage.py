@@ -84,8 +84,9 @@ class Declare:
             ticket.settle(schema)
             return
         peer.work -= len(schema) >> 4
-        if topic is None:
-            peer.work -= _MAKING_WORK * (self.topic_changes.get("partitions") or 1)
+        there = 0 if topic is None else len(topic.partitions)
+        count = self.topic_changes.get("partitions") or there or 1
+        peer.work -= _MAKING_WORK * max(0, count - there)
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
         fixed = None
         if topic is not None and grant is not None and not grant.sees_all(topic.name):
