@@ -12,6 +12,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import attrs
+
 from tests.core.support import PullProbe, ranges, wishing
 from tests.records import records_of
 from tests.simulation.desk import Desk
@@ -66,6 +68,10 @@ class GroupBook:
         self.floor_asked = [0] * len(start)
         self.floor = [0] * len(start)
 
+    def places(self) -> tuple[list[int], ...]:
+        """What it has of each partition."""
+        return self.start, self.floor_asked, self.floor
+
 
 class TopicBook:
     """What was promised of a topic."""
@@ -76,7 +82,14 @@ class TopicBook:
         self.sent: dict[bytes, Message] = {}
         self.stored: list[dict[int, bytes]] = [{} for _ in range(partitions)]  # acknowledged
         self.purge_asked = [0] * partitions
+        self.partitions = partitions  # that were acknowledged
         self.groups: dict[str, GroupBook] = {}
+
+    def fit(self, count: int) -> None:
+        """The topic has that many partitions: it has grown, or a crash has taken that."""
+        for line in (self.purge_asked, *(p for g in self.groups.values() for p in g.places())):
+            line[count:] = [0] * (count - len(line))
+        self.stored[count:] = [{} for _ in range(len(self.stored), count)]
 
 
 class Stack(Desk):
@@ -130,7 +143,7 @@ class Stack(Desk):
     def verb(self) -> Callable[[], None]:
         verbs = [self.put, self.put, self.put, self.put_all, self.pull, self.pull, self.pull]
         verbs += [self.ack, self.ack, self.ack, self.nack, self.extend, self.declare]
-        rare = [self.remove_topic, self.remove_group, self.purge_topic, self.purge_group]
+        rare = [self.remove_topic, self.remove_group, self.purge_topic, self.purge_group, self.grow]
         return self.random.choice(rare if self.random.random() < 0.04 else verbs)
 
     # -- verbs ----------------------------------------------------------------------------
@@ -212,6 +225,22 @@ class Stack(Desk):
         if is_new:
             book.groups[group_name] = GroupBook(lease, group.position())
 
+    def grow(self) -> None:
+        found = self._topic()
+        if found is None or len(found[0].partitions) > 6:
+            return
+        topic, book = found
+        count = len(topic.partitions) + self.random.randint(1, 2)
+
+        def told(outcome: Outcome) -> None:
+            if isinstance(outcome, Declared):
+                book.partitions = max(book.partitions, count)
+
+        options = attrs.evolve(topic.options, partitions=count)
+        book.fit(count)  # it is written at once, and the power may be cut there
+        self.broker.declare(Told(told), topic.name, wishing(options, None))
+        book.fit(len(topic.partitions))
+
     def _declared(self, book: TopicBook, name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Declared):
             if self.broker.topic(outcome.topic.name) is not outcome.topic:
@@ -278,7 +307,8 @@ class Stack(Desk):
 
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
-                book.floor = [max(pair) for pair in zip(book.floor, ends, strict=True)]
+                ends.extend([0] * (len(book.floor) - len(ends)))  # it has grown meanwhile
+                book.floor[:] = [max(pair) for pair in zip(book.floor, ends, strict=True)]
 
         return told
 
@@ -370,6 +400,7 @@ def adopt(stack: Stack, power_cut: bool) -> None:
             book.exists = MAYBE
     for name, topic in stack.broker.topics.items():
         book = stack.books[name]
+        book.fit(len(topic.partitions))
         if book.exists != YES:
             fresh = stack.books[name] = TopicBook(book.durability, len(topic.partitions))
             fresh.sent = book.sent
@@ -415,6 +446,8 @@ def check(stack: Stack, books: dict[str, TopicBook], power_cut: bool) -> None:
         assert topic is not None or book.exists != YES or not promised, f"topic {name} is lost"
         assert topic is None or book.exists != NO, f"topic {name} was removed and is there"
         if topic is not None:
+            known = book.partitions if promised and book.exists == YES else 1
+            assert len(topic.partitions) >= known, f"topic {name} has fewer partitions"
             for partition in topic.partitions:
                 _check_partition(stack, partition, book, promised and book.exists == YES, power_cut)
             if promised and book.exists == YES:
