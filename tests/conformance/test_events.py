@@ -673,3 +673,37 @@ class TestMadeAgain:
         world.settle()
         reader = stream(world, "/T/g?cmd=consume&envelope=json", f"last-event-id: {last}")
         assert events(reader) == []
+
+
+class TestGrowth:
+    def test_who_follows_a_topic_follows_its_new_partitions(self) -> None:
+        world, client = declared("T")
+        all_of_it = stream(world, "/T?cmd=consume&from=latest")
+        one_of_it = stream(world, "/T?cmd=consume&partition=0&from=latest")
+        put(client, "T", b"old")
+        (last,) = events(all_of_it)
+        assert data(one_of_it) == ["old"]
+        ok(client, http("/T?cmd=declare&partitions=3"))
+        put(client, "T", b"new", query="partition=2")
+        assert events(all_of_it) == [{"id": "0,,0", "data": "new"}]
+        assert events(one_of_it) == []
+        again = stream(world, "/T?cmd=consume", f"last-event-id: {last['id']}")
+        assert events(again) == [{"id": "0,,0", "data": "new"}]
+        again = stream(world, "/T?cmd=consume", "last-event-id: 0,,0")
+        assert events(again) == []
+        problem = "400: Bad Format, last-event-id needs an offset for each partition, and there are"
+        request = http("/T?cmd=consume", ACCEPT, "last-event-id: 0,,0,0")
+        assert refused(client, request) == (400, f"{problem} 3")
+
+    def test_a_group_that_streams_gets_what_is_in_new_partitions(self) -> None:
+        world, client = declared("T/g")
+        reader = stream(world, "/T/g?cmd=consume")
+        put(client, "T", b"old")
+        ok(client, http("/T?cmd=declare&partitions=2"))
+        put(client, "T", b"new", query="partition=1")
+        (first, second) = events(reader)
+        assert (first, second) == ({"id": "0", "data": "old"}, {"id": "0,0", "data": "new"})
+        reader.vanish()
+        world.settle()
+        again = stream(world, "/T/g?cmd=consume", f"last-event-id: {first['id']}")
+        assert events(again) == [second]

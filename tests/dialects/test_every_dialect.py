@@ -340,3 +340,27 @@ def test_at_the_stop_who_waits_is_told(dialect: DialectCase, stopped: World) -> 
     [reply] = dialect.replies(client)
     assert dialect.bodies(reply) == []
     assert dialect.ask(client, dialect.pull("T")).status == 503
+
+
+@every_dialect
+def test_a_topic_that_grows_amid_its_requests(dialect: DialectCase) -> None:
+    """Who speaks to it notices nothing, and is given what others put into the new partitions."""
+    world = World()
+    client, reader = world.connect(), world.connect()
+    ok(client, http("/T?cmd=declare"))
+    dialect.ok(client, dialect.put("T", b"old"))
+    assert taken(world, dialect, reader, 1) == [b"old"]
+    count = len(world.broker.topics["t"].partitions) * 2
+    ok(client, http(f"/T?cmd=declare&partitions={count}&partitions_order=none"))
+    dialect.ok(client, dialect.put("T", b"new"))
+    ok(client, http(f"/T?partition={count - 1}", body=b"of others"))
+    assert sorted(taken(world, dialect, reader, 2)) == [b"new", b"of others"]
+
+
+def taken(world: World, dialect: DialectCase, reader: Client, count: int) -> list[bytes]:
+    """That many messages, one after another."""
+    found: list[bytes] = []
+    while len(found) < count:
+        found += dialect.bodies(dialect.ok(reader, dialect.pull("T")))
+        world.advance(10)
+    return found

@@ -339,6 +339,20 @@ def test_a_batch_that_was_not_committed_comes_again(broker: BrokerProcess) -> No
     assert flat(query.all()) == list(range(60, COUNT))
 
 
+def test_new_partitions_come_with_the_next_batch(broker: BrokerProcess) -> None:
+    """From their first offset, whatever the checkpoint knows of; also after a restart."""
+    query = Query(source(broker, topic="grows", startingOffsets="earliest", group="seen"))
+    with connect(f"127.0.0.1:{broker.port}") as bus:
+        fill(bus, "grows", 3)
+        assert query.all() == [[0, 1, 2]]
+        bus.declare("grows", partitions=3)
+        for number in range(4):
+            bus.produce("grows", b"%d" % number, partition=number % 3)
+        query.restart()
+        assert query.all() == [[3, 4, 0, 0]]
+        assert bus.query("grows", "seen").message_count == 0
+
+
 def test_available_now_ends_where_it_began(broker: BrokerProcess) -> None:
     with connect(f"127.0.0.1:{broker.port}") as bus:
         fill(bus, "now", 10)

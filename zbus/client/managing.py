@@ -90,7 +90,8 @@ def declare(
       `start_copy` stands. One that exists stays where it is: `seek` moves it.
     - `max_attempts`, `dead_letter` and the others of `Retries`: what becomes of failures.
 
-    Of the topic: `partitions` and `durability` are fixed at creation. `rpc` is for calls, in memory
+    Of the topic: `partitions` may become more, and keys keep their order unless `partitions_order`
+    is "none"; `durability` is fixed at creation. `rpc` is for calls, in memory
     if no `durability` is given. `retention_ms`, `retention_bytes` and `retention_count` (of each
     partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
     long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or

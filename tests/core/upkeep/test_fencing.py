@@ -574,3 +574,25 @@ def test_what_became_due_meanwhile_goes_before_what_is_put_then() -> None:
     box.put(b"after")
     box.settle()
     assert box.take() == [b"due", b"after"]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_growth_whose_write_is_lost_is_written_again(index: int) -> None:
+    """Clients have been told the number, and may have put by it."""
+    box = LateBox(2)
+    box.put(b"old", index=1)
+    box.settle()
+    told = box.declare(TopicOptions("T", partitions=3))
+    box.late.step(("T", index), Verdict.LOST)
+    box.settle()
+    assert refusal(told).refusal is Refusal.FENCED
+    box.settle(1_000)
+    assert len(box.topic().partitions) == 3
+    assert box.topic().options.grown == ((0, 1),)
+    put = box.put(b"new", index=2)
+    box.settle()
+    assert put.fine
+    assert box.take() == [b"old"]
+    found = Box(box.stored)
+    assert found.topic().options == box.topic().options
+    assert found.partition(index=2).end == 1

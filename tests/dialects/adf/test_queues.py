@@ -20,7 +20,8 @@ from tests.dialects.adf.broker import (
 )
 from tests.dialects.adf.speakers import FORMS, Http, Speaker, handshake
 from tests.process.broker import BrokerProcess
-from zbus.dialects.adf.queues import topic_name
+from zbus.core.api import Topic, TopicOptions
+from zbus.dialects.adf.queues import messageid, topic_name
 
 __all__ = ["broker", "form", "queue", "speaker"]
 
@@ -192,3 +193,22 @@ def test_nobody_can_send_to_a_websocket_of_adf() -> None:
     client.received = b""
     reply = world.connect().request(http("/?cmd=route&recver=session-1", "id: 1", body=b"x"))
     assert (reply.status, client.received) == (404, b"")
+
+
+def test_ids_stay_what_they_were_when_a_queue_gets_more_partitions() -> None:
+    """And no message that comes then has one of them."""
+    for count in (1, 3):
+        before, after = (
+            Topic(TopicOptions("q", partitions=count)),
+            Topic(TopicOptions("q", partitions=8, grown=((0,) * count,))),
+        )
+        known = {
+            (index, offset): messageid(before.partitions[index], offset)
+            for index in range(count)
+            for offset in range(100)
+        }
+        for (index, offset), id in known.items():
+            assert messageid(after.partitions[index], offset) == id
+        later = [messageid(one, at) for one in after.partitions[count:] for at in range(100)]
+        assert len({*known.values(), *later}) == 800
+        assert max(later) + 4_102_444_800_000 * 1_000 < 1 << 53, "JavaScript holds it until 2100"
