@@ -38,7 +38,7 @@ FIELDS: dict[str, int] = {
     "core.diagnosis.why.Why": 18,
     "core.model.chunk.Chunk": 17,
     "core.persistence.replay.Replay": 16,
-    "core.topics.topic.Group": 26,
+    "core.topics.topic.Group": 28,
     "core.topics.topic.Partition": 27,
     "core.topics.topic.Topic": 21,
     "dialects.zbus.messages.produce.Produce": 25,

@@ -258,3 +258,10 @@ class TestGrowth:
             ok(client, http("/T/g?cmd=declare&partitions=4"))
         ok(client, http("/T?key=alice", body=b"new"))
         assert drain(client, "/T/g") == [b"old"]
+
+    @pytest.mark.parametrize("topic", ["cron.T", "semq.1:2", "txn.T"])
+    def test_topics_of_the_broker_keep_theirs(self, topic: str) -> None:
+        _, client = declared(topic)
+        text = "400: Bad Format, a topic of the broker's own keeps the number of its partitions"
+        request = http(f"/{topic}?cmd=declare&partitions=2")
+        assert refused(client, request) == (400, text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from zbus.core.commit.tick import Tick
+from zbus.core.cursor.backlog import NO_RANK
 from zbus.core.delivery import retries
 from zbus.core.delivery.budget import TurnBudget
 from zbus.core.delivery.durable import deliver_when_durable
@@ -27,7 +28,7 @@ from zbus.core.persistence.storage import Storage
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.calls import Calls
 from zbus.core.topics.delivery_batch import DeliveryBatch
-from zbus.core.topics.growth import limit_of, limits
+from zbus.core.topics.growth import limits
 from zbus.core.topics.outcomes import Delivered, Slice
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
 from zbus.core.topics.topic import Group, Partition, Pull, Session
@@ -145,7 +146,8 @@ class Dispatch:
         group.put_back(aside.take_full())
         backlogs, partitions = group.backlogs, group.topic.partitions
         for index in list(aside.lines):
-            if backlogs[index].next(partitions[index].visible, limit_of(group, index)) is None:
+            line = group.limits[index] if group.limits else NO_RANK
+            if backlogs[index].next(partitions[index].visible, line) is None:
                 continue
             if not self._serve_line(group, aside.lines[index]):
                 return False
@@ -265,9 +267,9 @@ class Dispatch:
             order, budget.skips = self._prefetch.order(group, index, partition, budget.skips)
             if order is None:
                 return
-        limit = limit_of(group, index)
+        line = group.limits[index] if group.limits else NO_RANK
         while not pieces.full:
-            offset = backlog.next(partition.visible, limit)
+            offset = backlog.next(partition.visible, line)
             if offset is None and order is not None:
                 offset = order.next(backlog)
             if offset is None:
@@ -281,8 +283,7 @@ class Dispatch:
                 self.tick.change(partition, group)
             at = offset - chunk.first
             if not (lease or match or chunk.timed or backlog.fates) and backlog.in_order:
-                end = min(partition.visible, limit)
-                stop = pieces.add_run(index, chunk, at, at + end - offset)
+                stop = pieces.add_run(index, chunk, at, at + min(partition.visible, line) - offset)
                 backlog.cursor = chunk.first + stop
                 continue
             due_ms = 0 if chunk.due is None else chunk.due[at]

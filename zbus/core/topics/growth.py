@@ -90,11 +90,6 @@ def limits(group: Group) -> list[int]:
     return found
 
 
-def limit_of(group: Group, index: int) -> int:
-    """Of one partition, as it was when the group was served last."""
-    return group.limits[index] if group.limits else NO_RANK
-
-
 def _is_done(group: Group, index: int, line: int) -> bool:
     """No message of the partition that is before the line has to be finished first."""
     backlog = group.backlogs[index]

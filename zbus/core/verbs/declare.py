@@ -36,9 +36,6 @@ DURABILITIES = ("memory", "os", "disk")
 
 ORDERS = ("", KeyLocks.name, PriorityOrder.name)
 
-OF_ONE_PARTITION = ("cron.", "semq.", "txn.")
-"""Begin the names of topics that the broker uses itself, and of which it reads partition 0."""
-
 
 @attrs.frozen
 class GroupWish:
@@ -337,8 +334,6 @@ def _growth_problem(topic: Topic, options: TopicOptions) -> str | None:
         return f"the topic has {count} partitions, and cannot have fewer"
     if options.partitions == count:
         return None
-    if topic.name.lower().startswith(OF_ONE_PARTITION):
-        return "a topic of the broker's own keeps the number of its partitions"
     if len(growth.with_line(topic, options).grown or ()) > growth.LINES_MAX:
         return (
             f"the topic has grown {growth.LINES_MAX} times, and holds messages from before each:"

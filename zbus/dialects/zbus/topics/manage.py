@@ -10,6 +10,8 @@ import attrs
 import msgspec
 
 from zbus.core.api import (
+    SCHEDULES_PREFIX,
+    TRANSACTIONS_PREFIX,
     Broker,
     BrokerError,
     Group,
@@ -54,6 +56,9 @@ log = logging.getLogger("zbus")
 _MAKING_WORK, _DISCARDING_WORK, _MOVING_WORK = 200, 20, 20
 """What each partition costs a connection of its turn, in microseconds or so: files are made."""
 
+_OF_ONE_PARTITION = (SCHEDULES_PREFIX, TRANSACTIONS_PREFIX, "semq.")
+"""Begin the names of topics of which the broker itself uses partition 0."""
+
 
 class Declare:
     """Creates a topic or group, or changes it. Fields that are absent change nothing."""
@@ -87,6 +92,10 @@ class Declare:
         there = 0 if topic is None else len(topic.partitions)
         count = self.topic_changes.get("partitions") or there or 1
         peer.work -= _MAKING_WORK * max(0, count - there)
+        if there and count != there and name.lower().startswith(_OF_ONE_PARTITION):
+            text = "a topic of the broker's own keeps the number of its partitions"
+            ticket.settle(BrokerError(Refusal.ILLEGAL, text))
+            return
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
         fixed = None
         if topic is not None and grant is not None and not grant.sees_all(topic.name):
