@@ -160,6 +160,20 @@ def test_a_later_line_is_not_crossed_before_an_earlier_one() -> None:
     assert sorted(box.take()) == [b"last-0", b"last-2"]
 
 
+def test_what_is_older_by_two_growths_is_waited_for() -> None:
+    """Keys of 3 were in 1, where nothing of them is, and before that in 0."""
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("T"), "g", LEASES)
+    box.put(b"old")
+    box.settle()
+    for partitions in (2, 4):
+        grow(box, partitions)
+    assert limits(box.group()) == [NO_RANK, 0, 0, 0]
+    assert box.take() == [b"old"]
+    box.ack(0)
+    assert limits(box.group()) == []
+
+
 def test_who_reads_once_more_reads_in_order() -> None:
     box = grown([2], 2, PLAIN)
     assert box.take() == [b"0-0", b"0-1", b"new-0"]
