@@ -251,6 +251,22 @@ class TestGrowth:
         assert (again.headers["partition"], again.headers["offset"]) == ("0", "0")
         assert first.headers["offset"] == "0"
 
+    @pytest.mark.parametrize(
+        ("place", "left"), [("earliest", "old new"), ("latest", "new"), ("1,0", "new")]
+    )
+    def test_a_group_that_is_made_along_with_it(self, place: str, left: str) -> None:
+        world, client = declared("T?partitions=2")
+        ok(client, http("/T?partition=0", body=b"old"))
+        ok(client, http(f"/T/g?cmd=declare&partitions=3&group_ack=true&from={place}"))
+        ok(client, http("/T?partition=2", body=b"new"))
+        again = restart(world).connect()
+        found = []
+        while (reply := pull(again, "/T/g")).status == 200:
+            found.append(reply.body.decode())
+            at = (reply.headers[name] for name in ("partition", "offset"))
+            ok(again, http("/T/g?cmd=ack&partition={}&offset={}".format(*at)))
+        assert found == left.split()
+
     def test_declares_of_the_same_number_change_nothing(self) -> None:
         _, client = declared("T/g?partitions=2&group_mask=64")
         ok(client, http("/T?key=alice", body=b"old"))

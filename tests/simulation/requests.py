@@ -85,7 +85,7 @@ class Requests:
         """A new group reads from the beginning; declaring it again changes nothing, but that the
         topic grows now and then: a declare that comes late names too small a number."""
         if not new and topic.durability == "disk" and not topic.volatile:
-            topic.partitions += topic.partitions < 5 and group.switches % 5 == 4
+            topic.partitions += topic.partitions < 5 and group.switches % 2 == 1
         headers = {
             "consume_group": group.name,
             "partitions": str(topic.partitions),

@@ -143,7 +143,8 @@ class Stack(Desk):
     def verb(self) -> Callable[[], None]:
         verbs = [self.put, self.put, self.put, self.put_all, self.pull, self.pull, self.pull]
         verbs += [self.ack, self.ack, self.ack, self.nack, self.extend, self.declare]
-        rare = [self.remove_topic, self.remove_group, self.purge_topic, self.purge_group, self.grow]
+        rare = [self.remove_topic, self.remove_group, self.purge_topic, self.purge_group]
+        rare += [self.grow] * 3
         return self.random.choice(rare if self.random.random() < 0.04 else verbs)
 
     # -- verbs ----------------------------------------------------------------------------

@@ -250,6 +250,7 @@ class Declarations:
             options = growth.with_line(topic, options)
             if grows:
                 self._grow(topic, options.partitions)
+                places = places and places + [-1] * (len(topic.partitions) - len(places))
             if options != topic.options:
                 topic.configure(options)
                 topic.updated_ms = self._tick.now_ms

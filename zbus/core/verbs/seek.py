@@ -148,7 +148,7 @@ class _Places:
         self._start = start
         self._places = [-1] * len(topic.partitions)
         self._drift_ms = request_clock.drift_ms()
-        chosen = topic.partitions
+        chosen = topic.partitions.copy()  # what waits for the last place may make them more
         problem = start.problem(len(chosen)) or fenced(topic)
         self._left = len(chosen) if start.partition is None else 1
         if problem is not None:
