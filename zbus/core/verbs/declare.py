@@ -265,8 +265,8 @@ class Declarations:
         self._changes.note(self._tick.now_ms)
         self._tick.confirm_all(topic, ticket, Declared(topic, group))
         if grows:
-            # Whatever is put into a partition from now on is stored behind the number by which it
-            # was put there: where a crash leaves a message, the growth is left, too.
+            # At once, and not at the end of the turn: what is put from now on is stored behind the
+            # number by which it was put. Where a crash leaves it, the growth is left, too.
             self._tick.commit()
 
     def _grow(self, topic: Topic, count: int) -> None:
