@@ -17,7 +17,16 @@ from zbus.wire.replies import (
     encode_reply,
     encode_stream_head,
 )
-from zbus.wire.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocketReader, encode_frame
+from zbus.wire.websocket import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    WebSocketReader,
+    encode_close,
+    encode_frame,
+)
 from zbus.workers.frames import FrameUpstream, mask
 from zbus.workers.upstream import HEAD_BYTES_MAX, Upstream
 
@@ -180,6 +189,13 @@ def test_a_ping_is_answered(pair: socket.socket) -> None:
 def test_a_websocket_that_is_refused(pair: socket.socket) -> None:
     with pytest.raises(ValueError, match="WebSocket"):
         upstream(Asker(), pair, FrameUpstream).receive(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+
+def test_a_websocket_to_a_shard_that_has_moved_meanwhile(pair: socket.socket) -> None:
+    """The client connects again, as after an owner has ended."""
+    asker = Asker()
+    upstream(asker, pair, FrameUpstream).receive(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+    assert asker.came == [encode_close(1013, "a worker has ended")]
 
 
 def test_why_a_websocket_is_closed(pair: socket.socket) -> None:

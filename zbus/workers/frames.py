@@ -13,7 +13,7 @@ from zbus.edge.connection import Connection, Plan
 from zbus.edge.websocket import Close, Frame, planned
 from zbus.wire.heads.head import Head
 from zbus.wire.http import Request
-from zbus.wire.websocket import BINARY, CLOSE, PING, PONG, encode_frame
+from zbus.wire.websocket import BINARY, CLOSE, PING, PONG, TRY_LATER, encode_close, encode_frame
 from zbus.workers.upstream import Upstream
 
 _UNMASKED: Final = b"\0\0\0\0"
@@ -36,6 +36,9 @@ class FrameUpstream(Upstream):
         if not self._needed:  # the handshake is not answered yet
             end = came.find(b"\r\n\r\n")
             if end < 0:
+                return
+            if came[9:12] == b"503":  # it does not own the shard any more
+                self._answers.closes(Frame(encode_close(TRY_LATER, "a worker has ended")))
                 return
             if came[9:12] != b"101":
                 raise ValueError("another worker does not open a WebSocket")
