@@ -34,7 +34,7 @@ FIELDS: dict[str, int] = {
     "core.broker.Broker": 26,
     "core.cursor.backlog.Backlog": 18,
     "core.cursor.state.GroupOptions": 21,
-    "core.cursor.state.TopicOptions": 21,
+    "core.cursor.state.TopicOptions": 22,
     "core.diagnosis.why.Why": 18,
     "core.model.chunk.Chunk": 17,
     "core.persistence.replay.Replay": 16,

@@ -53,7 +53,7 @@ def span(first: int, end: int, topic: str = "orders", partition: int = 0, of: st
         ({**BROKER, "topics": " , "}, "different names"),
         ({**BROKER, "topics": '["a,b", "a,b"]'}, "different names"),
         ({**BROKER, "topicsPattern": "("}, "not a regular expression"),
-        ({**ORDERS, "topik": "a"}, "no option topik; topic is meant"),
+        ({**ORDERS, "topik": "a"}, "no option topik; did you mean topic?"),
         ({**ORDERS, "zzz": "a"}, "no option zzz; there are broker"),
         ({**ORDERS, "kafka.group.id": "a"}, "no option kafka.group.id"),
         ({**ORDERS, "columns": "topic,size"}, "no column size; there are topic"),

@@ -283,7 +283,7 @@ def options(broker: BrokerProcess | None = None, **more: str) -> dict[str, str]:
         ([BODY, types.StructField("offset", types.LongType())], {"topic": "t"}, r"\.drop\(\"off"),
         ([BODY, types.StructField("color", types.LongType())], {"topic": "t"}, "has no color"),
         ([types.StructField("body", types.LongType())], {"topic": "t"}, "binary or string, and"),
-        ([BODY, TEXT], {"tpoic": "t"}, "no option tpoic; topic is meant"),
+        ([BODY, TEXT], {"tpoic": "t"}, r"no option tpoic; did you mean topic\?"),
         ([BODY, TEXT], {"path": "x"}, "no option path"),
         ([BODY, TEXT], {"delivery": "once"}, "exactly-once or at-least-once, not once"),
         ([BODY, TEXT], {"txnAppId": "a b"}, "1 to 100 letters"),

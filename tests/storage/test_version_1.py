@@ -96,6 +96,7 @@ LATER = {
     "retain",
     "push",
     "schema",
+    "grown",
 }
 """Options that there were not yet."""
 
@@ -107,7 +108,7 @@ def options(known: dict[str, Any]) -> dict[str, Any]:
         "calls": "rpc",
         "temporary": "delete_on_exit",
     }
-    assert all(known.get(name) in (None, 0, "", "keep") for name in LATER)
+    assert all(known.get(name) in (None, 0, "", "keep", ()) for name in LATER)
     plain = {names.get(name, name): known[name] for name in known if name not in LATER}
     return {**plain, "mask": json.loads(plain["mask"] or b"0")}
 

@@ -16,6 +16,7 @@ OTHER_VARIABLES: Final = (
     "ZBUS_CERT",
     "ZBUS_CONFIG",
     "ZBUS_SEMQ_SOCKET",
+    "ZBUS_SOURCE_PASSWORD",
     "ZBUS_TOKEN",
     "ZBUS_URL",
 )

@@ -59,6 +59,8 @@ export interface Declared {
   pushTimeoutMs?: number
   startCopy?: string
   partitions?: number
+  /** "none": when partitions become more, consumers need not finish older messages of a key first. */
+  partitionsOrder?: "key" | "none"
   durability?: "memory" | "os" | "disk"
   retentionMs?: number
   retentionBytes?: number

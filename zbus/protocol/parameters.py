@@ -229,7 +229,7 @@ ack | flag | false | whether to reply; plain HTTP always gets a reply
 """)
 DECLARE = _parameters("""
 partitions | partitions | 1, or as it is | may [become more](#partitions)
-partitions_order | order | key | `none`: when partitions become more, [older
+partitions_order | key order | key | `none`: when partitions become more, [older
     messages](#partitions) are not waited for
 durability | durability | the option `durability`, or as it is | what a reply waits for; fixed at
     creation

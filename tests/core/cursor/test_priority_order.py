@@ -211,6 +211,22 @@ def test_what_was_chosen_and_has_to_be_read_comes_when_it_was_read(
     assert [pull.bodies for pull in pulls] == [[b"5"], [b"1"]]
 
 
+def test_what_waits_for_its_turn_is_found_by_who_asks_for_one_partition_and_by_a_redrive() -> None:
+    """Nothing is in line then: all of it was looked at, and is parked."""
+    box = boxed(attrs.evolve(URGENT, window=2))
+    put(box, 1, 9, 5)
+    assert box.take(count=1) == [b"9"]
+    of_partition = box.pull(wait=True, partition=0)
+    box.settle()
+    assert of_partition.bodies == [b"5"]
+    waiting = box.pull(wait=True, partition=0)
+    box.settle()
+    assert waiting.open
+    box.ack(1)
+    box.settle()
+    assert waiting.bodies == [b"1"]
+
+
 def test_nothing_goes_past_what_waits() -> None:
     backlog, order = Backlog(), PriorityOrder()
     chunk = Chunk.of([Message(b"", headers=b"priority: 1\r\n"), Message(b"")])

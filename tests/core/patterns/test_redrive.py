@@ -93,6 +93,16 @@ def test_so_many_or_these() -> None:
     assert box.take(topic="Dead") == [b"2", b"4"]
 
 
+def test_all_that_a_group_with_priorities_has_compared() -> None:
+    """What it has not delivered is parked, and nothing is in line."""
+    box = prepared(*[b"In"] * 3, order="priority")
+    assert box.take(topic="Dead", count=1) == [b"0"]
+    probe = redrive(box)
+    box.settle()
+    assert moved(probe) == (2, 0)
+    assert box.take(topic="In") == [b"1", b"2"]
+
+
 def test_what_cannot_go_stays_and_was_handed_to_nobody() -> None:
     box = prepared(b"Gone", b"In", b"No%20such")
     probe = redrive(box)

@@ -122,7 +122,9 @@ class Backlog:
         offset = self.ready.next(reached, there)
         if offset is not None:
             return offset
-        return self.cursor if self.cursor < end else None
+        if self.cursor < end:
+            return self.cursor
+        return None if self.order is None else self.order.next(self)
 
     def reached(self) -> int:
         """The first offset of which only the log knows something."""
@@ -342,10 +344,6 @@ class Backlog:
             self._take(offset)
             self.ready.insert_parked(offset)
             self._touch(offset)
-
-    def unpark(self, offset: int) -> None:
-        """It may be next again, if it was parked."""
-        self.ready.unpark(offset)
 
     def order_by(self, name: str) -> None:
         """Nothing is parked by another order than this one, "" for none."""

@@ -31,8 +31,18 @@ Offsets: TypeAlias = "tuple[int, ...] | list[int]"
 """In ascending order. A tuple has one at most: most keys need no list."""
 
 
+class Parked(Protocol):
+    """What is READY behind the cursor of a backlog."""
+
+    def unpark(self, offset: int) -> None:
+        """It may be delivered, if it was parked."""
+
+
 class Parks(Protocol):
     """What is to be known of a backlog."""
+
+    @property
+    def ready(self) -> Parked: ...
 
     @property
     def attempts(self) -> Container[int]:
@@ -48,9 +58,6 @@ class Parks(Protocol):
 
     def park(self, offset: int) -> None:
         """Do not hand it out, though it is READY."""
-
-    def unpark(self, offset: int) -> None:
-        """It may be delivered, if it was parked."""
 
 
 class KeyQueue:
@@ -143,7 +150,7 @@ class KeyLocks:
             if line.leased:
                 continue
             if line.waiting:
-                backlog.unpark(line.waiting[0])
+                backlog.ready.unpark(line.waiting[0])
             else:
                 self._lines.pop(line.key, None)
 
@@ -180,7 +187,7 @@ class KeyLocks:
         if waiting:
             line.waiting = _without(line.waiting, offset)
         if line.waiting:
-            backlog.unpark(line.waiting[0])  # it may come along
+            backlog.ready.unpark(line.waiting[0])  # it may come along
         return True
 
     def admits_alone(self, backlog: Parks, offset: int, chunk: Chunk, at: int) -> bool:

@@ -270,8 +270,6 @@ class Dispatch:
         line = group.limits[index] if group.limits else NO_RANK
         while not pieces.full:
             offset = backlog.next(partition.visible, line)
-            if offset is None and order is not None:
-                offset = order.next(backlog)
             if offset is None:
                 return
             chunk = self.at_hand(group, index, partition, offset)

@@ -164,6 +164,7 @@ KINDS: dict[str, Kind] = {
     "health check": Word(HEALTH_CHECKS),
     "interval": Duration(STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN),
     "order": Word(GROUP_ORDERS),
+    "key order": Word(GROUP_ORDERS[:2]),
     "json": Word(("json",)),
     "compatibility": Word(SCHEMA_COMPATIBILITIES),
     "command": Word(),
