@@ -103,6 +103,19 @@ def test_what_waits_for_too_long_is_refused() -> None:
     assert held.client.peer.held_bytes == 0
 
 
+def test_a_client_that_takes_nothing_meanwhile_is_not_refused() -> None:
+    """The connection to the owner is not read then, so nobody knows whether it is reached."""
+    held = Held()
+    held.ask(put(THERE))
+    most, held.client.peer.out_bytes_max = held.client.peer.out_bytes_max, -1
+    held.pass_time(HOLD_MS)
+    held.client.peer.out_bytes_max = most
+    held.pass_time(HOLD_MS - 1)
+    assert held.statuses() == []
+    held.find()
+    assert held.statuses() == [200]
+
+
 def test_what_waits_is_refused_with_the_next_one_that_comes_too_late() -> None:
     """The process has stood still, and reads its sockets before it looks at what waits."""
     held = Held()

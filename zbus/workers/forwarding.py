@@ -311,6 +311,8 @@ class Forwarder:
         for visit, until_ms in list(self._waiting.items()):
             if not visit.waits:
                 self._waiting.pop(visit, None)
+            elif visit.stalled:  # its client takes no answers, and would take no refusal either
+                self._waiting[visit] = self.loop.now_ms + self._routes.hold_ms
             elif self.loop.now_ms >= until_ms:
                 visit.give_up()
             else:

@@ -60,6 +60,7 @@ class Work:
         self._calls = [TopicBook(f"{CALLS}{number}", WORKERS, 1, []) for number in range(2)]
         # Topics that come and go: whether each is there, None = not known; and who asks for what.
         self._made: dict[str, tuple[bool | None, Request | None]] = {}
+        self._doubtful: set[str] = set()  # of these: a request is open whose client is gone
 
     def ask(self, caller: Caller) -> None:
         """One request of any kind."""
@@ -149,8 +150,10 @@ class Work:
         there, busy = self._made.get(name, (None, None))
         if busy is not None and busy.caller.connection.alive and busy in busy.caller.pending:
             return
-        if busy is not None:
-            there = None  # it is not known what became of that
+        if busy is not None:  # a process that stands still may do it much later
+            self._doubtful.add(name)
+        if name in self._doubtful:
+            there = None
         command = self._random.choice(("query", "query", "declare", "remove"))
 
         def done(request: Request, reply: Reply) -> None:

@@ -16,6 +16,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from random import Random
 from typing import Final
 
@@ -405,7 +406,7 @@ class WorkersSimulation:
             self._refuse()
         for client in self.clients:
             client.reads = True
-        while True:
+        for number in range(100):
             before = self._progress(), self._missing()
             self._deliver_all()
             self.server.advance(self.stalled_ms)
@@ -420,7 +421,7 @@ class WorkersSimulation:
             if not (overdue or missing):
                 break
             # One request of a client may wait for another, each with a timeout.
-            if before == (self._progress(), missing):
+            if before == (self._progress(), missing) or number == 99:
                 for name, places in missing.items():
                     raise Violation(f"{name} did not get {places}")
                 raise Violation(f"not answered: {overdue[0].words}")
@@ -439,10 +440,11 @@ class WorkersSimulation:
         return any(caller.connection.socket in node.door.waiting for node in self.server.nodes)
 
     def _progress(self) -> tuple[int, ...]:
-        """Of callers, how many replies came; of followers, how many are still to come before the
-        messages: one that had to wait for the first has just asked for the others."""
+        """Of callers, how many replies came; of followers, when they asked, and how many replies
+        are still to come before the messages: one that had to wait has just asked for them."""
         replies = sum(caller.replies for caller in self.callers)
-        return replies, *(follower.heads for follower in self.followers)
+        counts = [(follower.asked, follower.heads) for follower in self.followers]
+        return replies, *chain.from_iterable(counts)
 
     def _deliver_all(self) -> None:
         """All bytes reach whom they are for, until there are no more."""
