@@ -289,7 +289,8 @@ class WorkersSimulation:
         """One has sent everything."""
         if self.callers:
             caller = self.random.choice(self.callers)
-            if caller.form == "socket" and not caller.unsent and self.random.random() < 0.7:
+            opened = caller.form == "socket" and caller.stays and not caller.unsent
+            if opened and self.random.random() < 0.7:
                 caller.connection.send(close(1_000))  # it is told what can be told soon
             else:
                 caller.connection.finish()
