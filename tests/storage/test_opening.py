@@ -219,13 +219,14 @@ def test_leftovers_are_removed(tmp_path: Path) -> None:
     log = a_segment(Writer())
     fill(tmp_path, log)
     (tmp_path / (SECOND + ".new")).write_bytes(b"half a segment")
-    removed = tmp_path / "orders" / ".removed-7-1"
-    removed.mkdir()
-    (removed / "00000000000000000000.log").write_bytes(b"x")
+    removed = tmp_path / ".removed--1"  # a topic
+    (removed / "7").mkdir(parents=True)
+    (removed / "7" / "00000000000000000000.log").write_bytes(b"x")
     (tmp_path / "orders" / "notes.txt").write_text("somebody's")
     assert open_and_list(tmp_path) == log
     assert sorted(path.name for path in (tmp_path / "orders").iterdir()) == ["0", "notes.txt"]
     assert segments(tmp_path) == [FIRST]
+    assert not removed.exists()
 
 
 def test_a_segment_begins_with_a_checkpoint(tmp_path: Path) -> None:

@@ -75,10 +75,6 @@ def find_lanes(
             continue
         empty = True
         for name in sorted(found_names):
-            if name.startswith(naming.REMOVED_PREFIX):
-                files.sync_directory(directory)  # else half of it might get its name back
-                remove_tree(files, directory / name)
-                continue
             if naming.partition_number(name) is not None:
                 found = _open_lane(files, directory / name, marks)
                 if found is None:
