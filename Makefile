@@ -33,12 +33,12 @@ run: $(VENV)/run.stamp ## Start a broker; options in ARGS="--port 15600"
 
 # Debian's packages and pip's come at the same time, once Python is there; and ruff and mypy run beside
 # the tests. What they say is kept, and shown at the end; either fails all of it.
-test: $(BIN)/python ## Set up, lint, check types, run the tests: seven minutes on two cores
+test: $(BIN)/python ## Set up, lint, check types, run the tests: nine minutes on two cores
 	@$(MAKE) --no-print-directory -j3 system-packages $(VENV)/test.stamp stock-python
 	@$(MAKE) --no-print-directory build/tsc/stamp
 	@mkdir -p build
 	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile --durations=15 $(ARGS); tested=$$?; \
+	$(BIN)/python -m pytest -n 4 --dist loadfile --durations=15 $(ARGS); tested=$$?; \
 	wait $$lint; linted=$$?; echo "== ruff and mypy"; cat build/lint.log; \
 	[ $$tested = 0 ] || echo "== the tests FAILED" >&2; \
 	[ $$linted = 0 ] || echo "== ruff or mypy FAILED" >&2; \
@@ -65,7 +65,7 @@ test-matrix: system-packages ## Run the tests with each Python of 3.11 to 3.14 t
 	  env=build/python$$version; \
 	  echo "== Python $$version: $$python, in $$env"; \
 	  if $(MAKE) --no-print-directory VENV=$$env PYTHON=$$python $$env/test.stamp \
-	    && $$env/bin/python -m pytest -n 3 --dist loadfile $(ARGS); \
+	    && $$env/bin/python -m pytest -n 4 --dist loadfile $(ARGS); \
 	  then said="$$said $$version passed;"; else said="$$said $$version FAILED;"; failed=1; fi; \
 	done; \
 	echo "== Python:$$said"; [ -z "$$failed" ]
@@ -238,7 +238,7 @@ mutants: $(VENV)/test.stamp ## Plant bugs and run the tests that should notice; 
 
 # One after another: each takes all cores. What measures and what wants others' programs is left out.
 check: $(VENV)/test.stamp ## What `make test` does a part of, and all campaigns with their defaults: mutants, crash-states, fuzz, simulate, simulate-semq, simulate-workers, simulate-cluster, disk-full, crash, crash-changes, crash-mqcloud, crash-semq, crash-celery, crash-webhooks, crash-workers, check-workers, check-nodes, crash-sink, crash-archive, crash-cluster, five minutes of soak (4 hours; a quiet machine)
-	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "not bench"
+	WHOLE_TESTS=1 $(BIN)/python -m pytest -n 4 --dist loadfile -m "not bench"
 	$(MAKE) mutants
 	$(MAKE) crash-states
 	$(MAKE) fuzz
