@@ -54,7 +54,7 @@ class TopicHandler(logging.Handler):
         self.topic = topic
         self.records_max = records_max
         self.dropped: Counter[str] = Counter()
-        """Records by their level that were not sent, and that no record tells of yet."""
+        """Records by their level that were not sent, and that no record reports yet."""
         self._bus = BlockingClient(url, Options(**options))
         self._changed = threading.Condition()
         self._begin()
@@ -116,7 +116,7 @@ class TopicHandler(logging.Handler):
                     return
 
     def close(self) -> None:
-        """Send what waits, for at most two seconds; standard error is told what is dropped."""
+        """Send what waits, for at most two seconds; the rest is counted on standard error."""
         self.flush()
         with self._changed:
             self._closing = True
@@ -127,13 +127,13 @@ class TopicHandler(logging.Handler):
         if self._thread is not None and self._process == os.getpid():
             self._thread.join(CLOSE_S)
         if self.dropped:
-            print(f"logging to {self.topic}: {self._told()}", file=sys.stderr)
+            print(f"logging to {self.topic}: {self._report()}", file=sys.stderr)
             self.dropped.clear()
         super().close()
 
     # -- the thread -----------------------------------------------------------------------
 
-    def _told(self) -> str:
+    def _report(self) -> str:
         counts = ", ".join(f"{count} {level}" for level, count in sorted(self.dropped.items()))
         return f"{self.dropped.total()} records were dropped ({counts})"
 
@@ -148,9 +148,9 @@ class TopicHandler(logging.Handler):
                     return
                 count = self._sending = min(BATCH_RECORDS, len(self._waiting))
                 batch = [self._waiting.popleft() for _ in range(count)]
-                told, text = Counter(self.dropped), self._told()
+                reported, text = Counter(self.dropped), self._report()
             messages = [message for _, message in batch]
-            if told:
+            if reported:
                 about = logging.makeLogRecord(
                     {"levelname": "WARNING", "name": __name__, "msg": text}
                 )
@@ -158,7 +158,7 @@ class TopicHandler(logging.Handler):
             stored = self._send(messages)
             with self._changed:
                 if stored:
-                    self.dropped -= told  # what was dropped meanwhile is the next record's
+                    self.dropped -= reported  # what was dropped meanwhile is the next record's
                 else:
                     self.dropped.update(level for level, _ in batch)
                     self._changed.wait(0 if self._closing else PAUSE_S)

@@ -168,7 +168,7 @@ export declare class Message {
 export interface ConsumeOptions {
   /** Whether asking for the next message acknowledges the one before: true. */
   autoAck?: boolean
-  /** The loop ends when no message came for so long. Without it there is no end. */
+  /** The loop ends when no message has come for this long. Without it there is no end. */
   timeoutMs?: number
   /** Messages that are fetched at once: 100, or half of the group's window; 1 if the group has no acknowledgements. */
   batch?: number

@@ -62,7 +62,7 @@ class RowRefused(BadFile):
 @attrs.define
 class Importer:
     """One run of an import into a topic. `keep_going`: rows that are refused are reported and left
-    out; else the first one ends it, and those before it are stored. `rate`: at most so many rows a
+    out; else the first one ends it, and those before it are stored. `rate`: the most rows a
     second; 0 = no limit."""
 
     bus: BlockingClient

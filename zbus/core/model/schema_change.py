@@ -1,6 +1,6 @@
 """Whether a version of a schema takes what the one before it took, and where it does not.
 
-Keyword by keyword, along the paths that both have. What cannot be told that way (an `anyOf` of
+Keyword by keyword, along the paths that both have. What cannot be compared that way (an `anyOf` of
 other branches, another `pattern`) counts as a break: to be wrong on that side costs a question, and
 on the other a consumer. A property that the older version does not name is nothing that it
 promised: a new one that is not required breaks nothing, also where unnamed ones were let through.
@@ -17,7 +17,7 @@ from typing import Any, Final
 from zbus.core.model.schema import Schema, canonical, pointer, read_json, resolve
 
 BREAKS_MAX: Final = 10
-"""That are told."""
+"""That a refusal names."""
 
 _STEPS_MAX: Final = 20_000
 
