@@ -39,6 +39,10 @@ class TopicBook:
     sent: dict[int, Sent] = field(default_factory=dict)
     places: dict[tuple[int, int], int] = field(default_factory=dict)  # -> serial
     durable: dict[int, int] = field(default_factory=dict)  # partition -> number of a delivery
+    asked_partitions: int = 0  # a declare that is not answered may give the topic that many
+
+    def __post_init__(self) -> None:
+        self.asked_partitions = self.partitions
 
     @property
     def declared(self) -> bool:

@@ -85,10 +85,11 @@ class Requests:
         """A new group reads from the beginning; declaring it again changes nothing, but that the
         topic grows now and then: a declare that comes late names too small a number."""
         if not new and topic.durability == "disk" and not topic.volatile:
-            topic.partitions += topic.partitions < 5 and group.switches % 2 == 1
+            topic.asked_partitions += topic.asked_partitions < 5 and group.switches % 2 == 1
+        asked = topic.asked_partitions
         headers = {
             "consume_group": group.name,
-            "partitions": str(topic.partitions),
+            "partitions": str(asked),
             "durability": topic.durability,
             "group_mask": "64" if group.leased else "0",
             "group_filter": group.filter.decode(),
@@ -110,6 +111,7 @@ class Requests:
             group.switching = max(0, group.switching - 1)
             if reply.status == 200:
                 group.declared = True
+                topic.partitions = max(topic.partitions, asked)
 
         client.ask("declare", topic.name, headers, b"", done)
 

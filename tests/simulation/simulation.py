@@ -174,6 +174,7 @@ class Simulation:
         self.dialects.picked(group, records, pull)
 
     def _delivered(self, group: Group, records: list[Record], pull: Pull | None) -> None:
+        self.book.now_ms = self.machine.now_ms  # a stop takes several turns
         if pull is None:  # told at once
             self.book.picked(group, records)
         self.book.delivered(group, records)
