@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, islice
+from socket import SHUT_RDWR, socket
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from kombu.asynchronous import Hub
 from kombu.exceptions import ChannelError, MessageStateError
 
 import zbus.client
-from zbus.integrations.kombu import TEN_YEARS_MS, put_options
+from zbus.integrations.kombu_terms import TEN_YEARS_MS, put_options
 
 NOW_MS = 1_800_000_000_000
 NUMBERS = count()
@@ -322,3 +323,45 @@ def test_an_acknowledgement_does_not_wait_for_the_loop(connect: Connect) -> None
     connection.transport.register_with_event_loop(None, Hub())
     reader.messages[0].ack()
     assert Reader(connect(), Queue("jobs")).is_quiet(1.0)
+
+
+def test_a_loop_waits_for_the_next_connection_although_it_has_the_same_number(
+    connect: Connect,
+) -> None:
+    """Else a worker whose broker was killed waits for messages for ever."""
+    connection, hub = connect(), Hub()
+    connection.transport.register_with_event_loop(connection.connection, hub)
+    reader, loop = Reader(connection, Queue("jobs"), no_ack=True), hub.create_loop()
+    link, producer = connection.transport.leases.link, Producer(connect().channel())
+    numbers: list[int] = []
+    for key in "abc":
+        producer.publish(key, routing_key="jobs")
+        while len(reader.messages) <= len(numbers):
+            next(loop)
+        numbers.append(link.fileno())
+        with socket(fileno=os.dup(link.fileno())) as same:
+            same.shutdown(SHUT_RDWR)
+        while link.connection_count <= len(numbers):
+            link.drive()
+    assert [message.payload for message in reader.messages] == ["a", "b", "c"]
+    assert len(set(numbers)) == 1
+    connection.close()
+    hub.close()
+
+
+def test_a_loop_is_told_that_kombu_has_made_the_connection_again(connect: Connect) -> None:
+    """Else a worker whose broker was away while it started waits for messages for ever."""
+    connection, hub = connect(), Hub()
+    connection.transport.register_with_event_loop(connection.connection, hub)
+    reader, loop = Reader(connection, Queue("jobs")), hub.create_loop()
+    publish(connect(), "", "jobs")
+    while not reader.messages:
+        next(loop)
+    connection.collect()  # as a request does that is tried again
+    assert connection.default_channel
+    with pytest.raises(connection.connection_errors, match="made again without its consumers"):
+        list(islice(loop, 5))
+    next(hub.create_loop())  # it is told once
+    connection.collect()
+    assert not hub.on_tick
+    hub.close()

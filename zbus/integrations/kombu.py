@@ -19,12 +19,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from queue import Empty
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from amqp.exceptions import RecoverableConnectionError
 from amqp.protocol import queue_declare_ok_t
+from kombu import Connection
 from kombu.asynchronous import Hub
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
@@ -38,7 +39,7 @@ from zbus.client.options import DEFAULT_PORT, resolve
 from zbus.client.requests import Request
 from zbus.integrations import kombu_alias as kombu_alias  # for who imports this, and not Celery
 from zbus.integrations.kombu_leases import CLOSE_S, Leases, Place
-from zbus.protocol.parameters import Put
+from zbus.integrations.kombu_terms import Payload, filter_of, put_options, word
 
 LOG = logging.getLogger("zbus.integrations.kombu")
 
@@ -47,55 +48,16 @@ VISIBILITY_TIMEOUT_S = 60.0
 BATCH = 100
 """Messages of one pull by a consumer without a limit."""
 WAIT_MS = 20_000
-TEN_YEARS_MS = 10 * 365 * 86_400_000
-"""The broker delays no longer."""
 WINDOW = 100_000
 """Messages of a queue that all its workers may hold at once."""
 TRANSIENT = "kombu.transient"
 """The topic of queues that go with their consumer."""
 TRANSIENT_RETENTION_MS = 86_400_000
 
-Payload = dict[str, Any]
-"""A message as kombu has it: body, headers and properties."""
-
-
-def filter_of(routing_key: str, pattern: bool = False) -> str:
-    """The filter that lets such messages in. Raises ChannelError for a key that it cannot say: it
-    has `*` and `#` of a pattern alone, and nothing behind `#`."""
-    special = ";" if pattern else "*#;"
-    words = routing_key.split(".")
-    if set(special) & set(routing_key) or "#" in words[:-1]:
-        raise ChannelError(
-            f"PRECONDITION_FAILED - {routing_key!r} cannot be a binding key here: it may not have"
-            f" {special!r}, nor anything behind '#'",
-            (50, 20),
-            "406",
-        )
-    return routing_key
-
-
-def word(routing_key: str) -> str:
-    """A routing key as a tag: a message without one passes no filter."""
-    return routing_key or "-"
-
-
-def put_options(message: Payload, now_ms: int) -> Put:
-    """When a message is due, when it expires, and its priority; one above 9 is 9. Celery writes
-    `eta` for `countdown`, too."""
-    where: Put = {}
-    headers, properties = message.get("headers") or {}, message["properties"]
-    eta = headers.get("eta")
-    if isinstance(eta, str):
-        due = datetime.fromisoformat(eta)
-        due_ms = math.ceil((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1000)
-        if due_ms > now_ms:
-            where["deliver_at_ms"] = min(due_ms, now_ms + TEN_YEARS_MS)
-    expiration = properties.get("expiration")
-    if expiration is not None:
-        where["ttl_ms"] = max(1, math.ceil(float(expiration)))
-    if priority := properties.get("priority"):
-        where["priority"] = min(max(0, int(priority)), 9)
-    return where
+_HUBS: WeakKeyDictionary[Connection, Hub] = WeakKeyDictionary()
+"""The event loops that connections were registered with. When kombu tries a request again, it makes
+another transport for its connection, of which neither loop nor consumers know: a worker whose
+broker was away while it started would wait for messages for ever."""
 
 
 class QoS(virtual.QoS):
@@ -323,7 +285,7 @@ class Transport(virtual.Transport):
         self.unacked: set[str] = set()  # queues whose consumers never acknowledge
         self._ready: deque[tuple[str, Payload]] = deque()
         self._hub: Hub | None = None
-        self._watched = -1
+        self._watched = (-1, 0)  # number of a socket, and of which connection it is
 
     def driver_version(self) -> str:
         import zbus
@@ -351,11 +313,21 @@ class Transport(virtual.Transport):
         self.leases = Leases(self._make_link, self.lease_s)
         self.leases.link.open()
         super().establish_connection()
+        hub = _HUBS.pop(self.client, None)
+        if hub is not None:
+            self._hub = hub
+            hub.on_tick.add(self._tell_loop)
         return self
+
+    def _tell_loop(self) -> None:
+        """Raises ConnectionLost in the event loop, so that Celery begins again with a connection
+        that it knows."""
+        self._leave_loop()
+        raise ConnectionLost("the connection broke, and was made again without its consumers")
 
     def close_connection(self, connection: object) -> None:
         super().close_connection(connection)
-        self._unwatch()
+        self._leave_loop()
         self.leases.close()
 
     def run(self, request: Any) -> Any:  # noqa: ANN401  # what the request gives
@@ -552,6 +524,7 @@ class Transport(virtual.Transport):
     def register_with_event_loop(self, connection: object, loop: Hub) -> None:
         """Celery's own loop calls `_on_tick` before it waits, and `_on_readable` afterwards."""
         self._hub = loop
+        _HUBS[self.client] = loop
         loop.on_tick.add(self._on_tick)
 
     def _on_tick(self) -> None:
@@ -561,7 +534,7 @@ class Transport(virtual.Transport):
         if link.fileno() < 0:  # it broke: this waits until there is one again
             link.drive(time.monotonic() + self.client.connect_timeout)
         self._deliver_all()  # what came while the loop did something else
-        self._watch(link.fileno())
+        self._watch(link.fileno(), link.connection_count)
 
     def _on_readable(self) -> None:
         """Messages are delivered here, not in `_on_tick`: what a delivery leads to (timers, writes
@@ -575,19 +548,21 @@ class Transport(virtual.Transport):
         while self._deliver_one():
             pass
 
-    def _watch(self, number: int) -> None:
-        """Have the loop wake for the socket of this number, and for no other any more."""
+    def _watch(self, number: int, connection: int = 0) -> None:
+        """Have the loop wake for this socket, and for no other any more. A new one may have the
+        number of the one before, and the loop has to be told of it all the same."""
         hub = self._hub
-        if hub is None or number == self._watched:
+        if hub is None or (number, connection) == self._watched:
             return
+        former, _ = self._watched
         # The old number may be that of another file by now.
-        if hub.readers.get(self._watched, (None,))[0] == self._on_readable:
-            hub.remove(self._watched)
+        if hub.readers.get(former, (None,))[0] == self._on_readable:
+            hub.remove(former)
         if number >= 0:
             hub.add_reader(number, self._on_readable)
-        self._watched = number
+        self._watched = number, connection
 
-    def _unwatch(self) -> None:
+    def _leave_loop(self) -> None:
         if self._hub is not None:
-            self._hub.on_tick.discard(self._on_tick)
+            self._hub.on_tick -= {self._on_tick, self._tell_loop}
             self._watch(-1)

@@ -38,6 +38,8 @@ class Connection(Generic[AnyExchange]):
         self._options = options
         self._make = make
         self.closed = False
+        self.connection_count = 0
+        """How many have been made so far."""
         self._begin()
         follow_forks(self)
 
@@ -104,8 +106,8 @@ class Connection(Generic[AnyExchange]):
                 self._driven()
 
     def fileno(self) -> int:
-        """Of the socket, for an event loop: another after each reconnect, -1 while there is
-        none."""
+        """Of the socket, for an event loop; -1 while there is none. The next connection may have
+        the same number, and a loop knows nothing of it: compare `connection_count`."""
         connection = self._socket
         return -1 if connection is None else connection.fileno()
 
@@ -188,6 +190,7 @@ class Connection(Generic[AnyExchange]):
             why = "the client was closed"
         else:
             self._socket = connection
+            self.connection_count += 1
             self._quiet_s = 0.0
             self._exchange.connected()
             return None

@@ -8,7 +8,7 @@ A call ends with an answer, matched by its id, or with an error. When the connec
 may be sent twice is sent again on the next one, in the old order: requests that change nothing when
 they are repeated, and produced messages, which carry an idempotency key. Of others that were sent
 it is unknown whether they were done: `ConnectionLost.unknown`. Nothing is sent again more than
-`retries` times, and connecting is dead-lettered after as many failures.
+`retries` times, and connecting is given up after as many failures.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class RequestTracker:
         if deliveries:
             self._abandoned.put_back(pulling, deliveries)
 
-    # -- pulls that are dead-lettered ------------------------------------------------------------
+    # -- pulls that are given up -------------------------------------------------------------
 
     def _abandon(self, call: Call[Any], pulling: Pulling) -> None:
         """The broker may have handed messages to this pull already; it is to hand it none."""
