@@ -19,12 +19,15 @@ def browser() -> Browser:
     return launched()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """As long as playwright is there, its event loop is running in this thread, and tests of other
     folders could not run one of their own."""
-    if nextitem is None or nextitem.path.parent != item.path.parent:
-        close()
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path.parent != item.path.parent:
+            close()
 
 
 pytest_sessionfinish = close  # if it was interrupted

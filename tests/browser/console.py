@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect
 
@@ -62,15 +62,24 @@ class Console:
         self.url = f"http://127.0.0.1:{port}/_console/"
         self.problems: list[str] = []
         self.allowed: list[str] = []  # what the browser may complain of, by a part of its text
+        # Names of topics and groups that a 404 may be about, in all tests that follow: the stream
+        # may tell that one is gone before the page has left it, and the browser may say so of the
+        # reply when the next test has begun.
+        self.gone: set[str] = set()
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
         page.on("request", self._asked)
 
     def _said(self, message: ConsoleMessage) -> None:
-        text = message.text
-        if message.type in ("error", "warning") and not any(one in text for one in self.allowed):
-            self.problems.append(f"{message.type}: {text}")
+        if message.type not in ("error", "warning"):
+            return
+        text, url = message.text, message.location["url"]
+        where = urlsplit(url)
+        names = {*unquote(where.path).split("/"), *(value for _, value in parse_qsl(where.query))}
+        gone = "404" in text and self.gone & names
+        if not gone and not any(one in text for one in self.allowed):
+            self.problems.append(f"{message.type}: {text} ({url})")
 
     def _asked(self, request: Request) -> None:
         ours = self.url.removesuffix("_console/")
