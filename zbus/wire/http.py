@@ -205,7 +205,7 @@ class HttpReader:
         return self._limits, self._budget
 
     def close(self) -> None:
-        """No more comes: what is not complete is dead-lettered."""
+        """No more comes: what is not complete is dropped."""
         pending, self._pending = self._pending, None
         self._rest, self._unread, self.more = None, b"", False
         if pending is not None and self._budget is not None:

@@ -191,7 +191,7 @@ class WebSocketReader:
         return bool(self._rest or self._kind)
 
     def close(self) -> None:
-        """No more comes: what is not complete is dead-lettered."""
+        """No more comes: what is not complete is dropped."""
         self.closed, self.more = True, False
         self._rest = b""
         self._end_message()

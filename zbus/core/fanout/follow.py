@@ -43,7 +43,7 @@ next."""
 
 DUE_PER_TURN_MAX = 1_000
 LATE_MAX = 10_000
-"""Messages that became due, for a subscriber that takes nothing. With more it is dead-lettered."""
+"""Messages that became due, for a subscriber that takes nothing. With more it is ended."""
 
 ENDED_STOPPING = BrokerError(Refusal.STOPPING, "the broker is stopping")
 ENDED_LATE = BrokerError(

@@ -5,7 +5,7 @@
            route, priority, user, encrypt
     take   user, wait_ms                   a message, for the caller: 200 with `row`, or 204
     done   row                             it is dealt with
-    back   take                            a take is dead-lettered, or what came of it: 204
+    back   take                            a take is given up, or what came of it: 204
     watch                                  from now on `cmd: happened` tells of sent messages: 204
     stat, list, dead, retry, release       200 with JSON
 
