@@ -1,6 +1,6 @@
 """What is stored of a backlog: its exceptions as entries (`zbus.core.cursor.state`).
 
-`changes` delivers what became different since the last call, in a form that `apply` takes back.
+`changes` gives what became different since the last call, in a form that `apply` takes back.
 Recovery is nothing else.
 
 Tests: `tests/core/cursor/test_backlog.py`.

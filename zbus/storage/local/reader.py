@@ -2,8 +2,8 @@
 
 A read sees the lane as it was when it was asked for: the segments of then, and of the newest one
 only the bytes that had been written. What is removed meanwhile is skipped. What cannot be read is
-logged once for each place, and to those who ask for exactly that place: to all others
-their messages end before it.
+logged once for each place. Only a read that begins there fails; one that begins before it ends
+there.
 """
 
 from __future__ import annotations
