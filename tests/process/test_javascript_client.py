@@ -189,6 +189,46 @@ def test_a_broker_that_is_not_there_is_tried_as_often_as_wanted() -> None:
     ]
 
 
+def test_of_several_addresses_the_next_one_is_tried(broker: BrokerProcess) -> None:
+    """When nobody is there, and when the one that answered goes. All fail: as often as wanted."""
+    script = """async () => {
+      const [dead, url] = args
+      const net = await import("node:net")
+      const open = new Set()
+      const door = net.createServer(socket => {
+        const inner = net.connect(new URL(url).port, "127.0.0.1")
+        for (const each of [socket, inner]) open.add(each.on("error", () => {}))
+        socket.pipe(inner).pipe(socket)
+      })
+      await new Promise(listening => door.listen(0, "127.0.0.1", listening))
+      const broker = new zbus.Zbus([dead, `http://127.0.0.1:${door.address().port}`, url])
+      await broker.connect()
+      await broker.declare("Doors", "g", {ack: true})
+      const offsets = [(await broker.produce("Doors", "a")).offset]
+      const readers = [broker.consume("Doors", "g"), await broker.watch("Doors", "earliest")]
+      const next = async () => Promise.all(readers.map(async each => (await each.next()).value.text))
+      const found = [await next()]
+      door.close()
+      for (const each of open) each.destroy()
+      offsets.push((await broker.produce("Doors", "b")).offset)
+      found.push(await next())
+      await broker.close()
+      const states = []
+      const hopeless = {retries: 1, backoffMs: 1, onState: state => states.push(state)}
+      found.push(await caught(new zbus.Zbus([dead, dead], hopeless).query()))
+      found.push(await caught(new zbus.Zbus([dead, dead]).connect()))
+      try { new zbus.Zbus([]) } catch (error) { found.push(error.message) }
+      return [offsets, found, states.length]
+    }"""
+    dead = f"http://127.0.0.1:{free_ports(1)[0]}"
+    offsets, found, attempts = evaluate(script, dead, f"http://127.0.0.1:{broker.port}")
+    assert offsets == [0, 1]
+    assert found[:2] == [["a", "a"], ["b", "b"]]
+    assert [each[0] for each in found[2:4]] == ["ConnectionLost"] * 2
+    assert found[4] == "There is no URL in the list."
+    assert attempts == 4, "two rounds"
+
+
 def test_tokens(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     digest = sha256(b"good").hexdigest()

@@ -203,10 +203,11 @@ export interface Service {
   done: Promise<void>
 }
 
-/** A client of one broker, which any number of tasks may share. It connects at its first request. */
+/** A client of one broker, which any number of tasks may share. It connects at its first request. Of several URLs, such
+ * as those of a cluster's nodes, or of a broker and its standby, the next one is tried when one does not answer. */
 export declare class Zbus {
   /** `url` is `http://host:port` or `https://host:port`: where this module came from, else http://127.0.0.1:15555. */
-  constructor(url?: string, options?: Options)
+  constructor(url?: string | readonly string[], options?: Options)
   /** Look once whether the broker is there: `Forbidden` if it does not know the token, `ProtocolError` if it is none,
    * or of another version. */
   connect(): Promise<this>

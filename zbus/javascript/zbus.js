@@ -220,8 +220,40 @@ export async function* events(url, { silenceMs = SILENCE_MS, signal, headers, ..
 
 const family = version => version.split(".", version.startsWith("0.") ? 2 : 1).join(".")
 
+/** Which address is tried, and when. A failure is the next one's turn; when all have had theirs, there is a pause. */
+class Attempts {
+  #options
+  #place = 0
+  #failures = 0 // in a row
+
+  constructor(options) {
+    this.#options = options
+  }
+
+  get url() {
+    return this.#options.urls[this.#place]
+  }
+
+  /** The broker said something. */
+  worked() {
+    this.#failures = 0
+  }
+
+  /** The connection was lost, or could not be made. Whether that is hopeless by now. */
+  failed() {
+    const { urls, retries } = this.#options
+    this.#place = (this.#place + 1) % urls.length
+    return ++this.#failures >= (retries + 1) * urls.length
+  }
+
+  async pause(error) {
+    const rounds = this.#failures / this.#options.urls.length
+    if (rounds && Number.isInteger(rounds)) await sleep(pauseMs(this.#options, rounds, error))
+  }
+}
+
 /** Is there a broker, of a version that fits, which knows the token? A WebSocket does not say why it is refused. */
-async function hello({ url, token, connectTimeoutMs }) {
+async function hello(url, { token, connectTimeoutMs }) {
   const reply = await send(`${url}/?cmd=version`, { headers: tokenLine(token), timeoutMs: connectTimeoutMs })
   const text = (await within(connectTimeoutMs, textOf(reply))) ?? "nothing in time"
   const error = refusal(reply.status, text, Object.fromEntries(reply.headers))
@@ -242,7 +274,7 @@ class Link {
   #open = new Map() // id: a request that is under way, in the order in which they were made
   #socket = null
   #connecting = false
-  #failures = 0 // in a row
+  #attempts
   #heardMs = 0
   #prefix = random()
   #count = 0
@@ -250,6 +282,7 @@ class Link {
 
   constructor(options) {
     this.#options = options
+    this.#attempts = new Attempts(options)
   }
 
   /** The reply. `again`: the request may be repeated. `raw`: a refusal is a reply, too. */
@@ -319,21 +352,21 @@ class Link {
     this.#connecting = true
     for (let error; this.#open.size && !this.#closed; )
       try {
-        if (this.#failures) await sleep(pauseMs(this.#options, this.#failures, error))
-        await hello(this.#options)
-        this.#opened(await this.#dial())
+        await this.#attempts.pause(error)
+        await hello(this.#attempts.url, this.#options)
+        this.#opened(await this.#dial(this.#attempts.url))
         break
       } catch (caught) {
         error = caught
         if (error instanceof ConnectionLost) error.unknown = false
         this.#options.onState?.("lost", error)
-        if (++this.#failures > this.#options.retries || !passes(error)) this.#endAll(() => error)
+        if (this.#attempts.failed() || !passes(error)) this.#endAll(() => error)
       }
     this.#connecting = false
   }
 
-  #dial() {
-    const { WebSocket, url, connectTimeoutMs } = this.#options
+  #dial(url) {
+    const { WebSocket, connectTimeoutMs } = this.#options
     return new Promise((resolve, reject) => {
       const socket = new WebSocket(url.replace("http", "ws") + "/")
       const timer = setTimeout(() => socket.onclose(socket.close()), connectTimeoutMs)
@@ -356,7 +389,7 @@ class Link {
 
   #received(socket, data) {
     this.#heardMs = Date.now()
-    this.#failures = 0
+    this.#attempts.worked()
     let reply
     try {
       reply = Object(JSON.parse(data))
@@ -380,7 +413,7 @@ class Link {
     this.#socket = socket.onmessage = socket.onclose = null
     socket.close()
     if (code === 1009) this.#endLargest(reason)
-    const over = ++this.#failures > this.#options.retries
+    const over = this.#attempts.failed()
     const broken = [1002, 1007].includes(code)
     const errorOf = unknown => (broken ? new ProtocolError(reason) : new ConnectionLost(reason, unknown))
     this.#endAll(call => (broken || over || (call.sentMs && !call.again)) && errorOf(call.sentMs > 0))
@@ -621,22 +654,32 @@ export class Zbus {
   #open = new Set() // consumers, watches and services
 
   constructor(url = import.meta.url.startsWith("http") ? new URL(import.meta.url).origin : "http://127.0.0.1:15555", options = {}) {
-    const { protocol, origin, pathname, search, username } = new URL(url)
-    if (!/^https?:$/.test(protocol) || pathname !== "/" || search || username)
-      throw new TypeError("The URL of a broker is http://host:port or https://host:port; give a token as {token}.")
+    const urls = [url].flat().map(each => {
+      const { protocol, origin, pathname, search, username } = new URL(each)
+      if (!/^https?:$/.test(protocol) || pathname !== "/" || search || username)
+        throw new TypeError("The URL of a broker is http://host:port or https://host:port; give a token as {token}.")
+      return origin
+    })
+    if (!urls.length) throw new TypeError("There is no URL in the list.")
     const times = { timeoutMs: 30_000, connectTimeoutMs: 5_000, backoffMs: 50, backoffMaxMs: 2_000 }
     const known = { ...times, retries: Infinity, WebSocket: globalThis.WebSocket, token: undefined, onState: undefined }
     const other = Object.keys(options).find(name => !(name in known))
     if (other) throw new TypeError(`There is no option '${other}'.`)
-    this.#options = { ...known, ...options, url: origin }
+    this.#options = { ...known, ...options, urls }
     if (!this.#options.WebSocket)
       throw new TypeError("There is no WebSocket here: start Node 20 with --experimental-websocket, or give {WebSocket}.")
     this.#link = new Link(this.#options)
   }
 
   async connect() {
-    await hello(this.#options)
-    return this
+    const attempts = new Attempts(this.#options)
+    for (let left = this.#options.urls.length; ; attempts.failed())
+      try {
+        await hello(attempts.url, this.#options)
+        return this
+      } catch (error) {
+        if (!--left || !passes(error)) throw error
+      }
   }
 
   async close() {
@@ -720,17 +763,19 @@ export class Zbus {
   }
 
   async *#follow({ from, ...params }, signal) {
-    const { url, token, retries, onState } = this.#options
-    let [begun, place, failures, skipped] = [false, null, 0, 0]
+    const { token, onState } = this.#options
+    const attempts = new Attempts(this.#options)
+    let [begun, place, lost, skipped] = [false, null, false, 0]
     for (;;)
       try {
-        await hello(this.#options)
+        await hello(attempts.url, this.#options)
         const where = place === null ? { from } : { "last-event-id": place }
         const query = new URLSearchParams(parameters({ cmd: "consume", envelope: "json", ...params, ...where }))
-        const stream = events(`${url}/?${query}`, { headers: tokenLine(token), signal })
+        const stream = events(`${attempts.url}/?${query}`, { headers: tokenLine(token), signal })
         for await (const { type, data, id } of stream) {
-          if (failures || !begun) onState?.("open")
-          failures = 0
+          if (lost || !begun) onState?.("open")
+          lost = false
+          attempts.worked()
           place = id ?? place
           if (!begun) yield (begun = true)
           if (type === "skipped") skipped = data
@@ -743,8 +788,9 @@ export class Zbus {
       } catch (error) {
         if (signal.aborted) return
         onState?.("lost", error)
-        if (!passes(error) || ++failures > retries) throw error
-        await sleep(pauseMs(this.#options, failures, error))
+        lost = true
+        if (attempts.failed() || !passes(error)) throw error
+        await attempts.pause(error)
       }
   }
 
