@@ -28,6 +28,7 @@ UNTAKEN: Final = "the port of the cluster holds what a reader does not take"
 UNORDERED: Final = "what clients ask through different nodes has no order"
 ONE_SERVER: Final = "its session expects one server in trackers; test_failover.py has one of nodes"
 LINES: Final = "it counts lines of the log, and each process writes them"
+DURABILITY: Final = "it names another durability"
 KILLS: Final = "`make crash-nodes` kills nodes under load"
 
 SKIPPED: Final = {
@@ -51,7 +52,9 @@ SKIPPED: Final = {
     "test_stock_clients.py::test_two_brokers": ONE_SERVER,
     "test_semq.py::test_encrypted_on_its_way": several_workers.DIRECTORY,
     "test_shell.py::test_top": "nodes are not in `zbus top`",
-    "test_shell.py::test_errors_as_json": "it names another durability",
+    "test_shell.py::test_errors_as_json": DURABILITY,
+    "test_javascript_client.py::test_a_scenario[labels]": DURABILITY,
+    "test_supervisor.py::test_the_health_check_of_the_image": LISTENS,
     "test_stats.py::test_figures_of_the_process": "there is no disk",
     "test_stats.py::test_a_connection_is_ended": ADDRESS,
     "test_backup.py": several_workers.DIRECTORY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,11 @@ def test_those_of_servers_that_run_stay(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(file)
+
+
+def test_servers_that_start_at_once_leave_each_other_theirs(tmp_path: Path) -> None:
+    """One may look for what was left while another one has just made its own."""
+    with ThreadPoolExecutor(8) as starting:
+        made = list(starting.map(make_directory, [tmp_path] * 200))
+    assert all(path.exists() for path in made)
+    assert len(set(made)) == 200

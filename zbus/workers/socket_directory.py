@@ -27,11 +27,13 @@ def make_directory(place: Path | None = None) -> Path:
         _remove_if_left(path)
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if path.exists():
-            return path  # the lock is held until the last of the processes ends
-        os.close(file)  # another server that starts took it for one that was left
+        # Until it is locked, another server that starts may take it for one that was left.
+        with suppress(FileNotFoundError):
+            file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists():
+                return path  # the lock is held until the last of the processes ends
+            os.close(file)
 
 
 def socket_path(directory: Path, name: str, shard: int) -> str:
