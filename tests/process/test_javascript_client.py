@@ -206,7 +206,8 @@ def test_of_several_addresses_the_next_one_is_tried(broker: BrokerProcess) -> No
       await broker.declare("Doors", "g", {ack: true})
       const offsets = [(await broker.produce("Doors", "a")).offset]
       const readers = [broker.consume("Doors", "g"), await broker.watch("Doors", "earliest")]
-      const next = async () => Promise.all(readers.map(async each => (await each.next()).value.text))
+      const textOf = async each => (await each.next()).value.text
+      const next = () => Promise.all(readers.map(textOf))
       const found = [await next()]
       door.close()
       for (const each of open) each.destroy()
