@@ -29,6 +29,7 @@ UNORDERED: Final = "what clients ask through different nodes has no order"
 ONE_SERVER: Final = "its session expects one server in trackers; test_failover.py has one of nodes"
 LINES: Final = "it counts lines of the log, and each process writes them"
 DURABILITY: Final = "it names another durability"
+EDGES: Final = "what waits is counted where the client is connected, and another node may be asked"
 KILLS: Final = "`make crash-nodes` kills nodes under load"
 
 SKIPPED: Final = {
@@ -52,6 +53,7 @@ SKIPPED: Final = {
     "test_stock_clients.py::test_two_brokers": ONE_SERVER,
     "test_semq.py::test_encrypted_on_its_way": several_workers.DIRECTORY,
     "test_shell.py::test_top": "nodes are not in `zbus top`",
+    "test_proxies.py::test_a_consumer_waits": EDGES,
     "test_shell.py::test_errors_as_json": DURABILITY,
     "test_javascript_client.py::test_a_scenario[labels]": DURABILITY,
     "test_supervisor.py::test_the_health_check_of_the_image": LISTENS,
