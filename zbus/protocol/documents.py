@@ -27,6 +27,8 @@ Order = Literal["none", "key", "priority"]
 """In which order messages of a group are delivered."""
 State = Literal["delayed", "leased", "ready"]
 """What of a group can be listed."""
+Span = Literal["hour", "day", "week"]
+"""How far a history goes back."""
 
 
 def written(make: Callable[[], T], name: str | None = None) -> T:
@@ -453,6 +455,41 @@ class WarningInfo(Document, frozen=True, kw_only=True):
     topic: Name = ""
     group: Name = ""
     text: Annotated[str, about("A sentence.")]
+
+
+Values = Annotated[
+    list[float | None] | None, about("One for each step, the oldest first; null: not known.")
+]
+
+
+class History(Document, frozen=True, kw_only=True):
+    """How busy a broker, a topic or a group was, step by step. The first four are for a second of
+    each step, the others what there was at most."""
+
+    span: Span
+    start: Annotated[Moment, about("When the first step began, epoch milliseconds.")]
+    step_ms: Count
+    topic: Name = ""
+    consume_group: Name = field(default="", name="consume_group")
+    untracked: Annotated[
+        bool, about("It is none of those whose history is kept: others are busier.")
+    ] = False
+    in_rate: Annotated[Values, about("Messages put.")] = field(default=None, name="in")
+    bytes_rate: Annotated[Values, about("Bytes of them, as they are stored.")] = field(
+        default=None, name="bytes"
+    )
+    out_rate: Annotated[Values, about("Messages that groups took.")] = field(
+        default=None, name="out"
+    )
+    acked_rate: Annotated[Values, about("Messages that groups have finished.")] = field(
+        default=None, name="acked"
+    )
+    backlog: Annotated[
+        Values, about("Ready or leased, in the group of a topic that is furthest behind.")
+    ] = None
+    ready: Annotated[Values, about("Of a group; so are the next two.")] = None
+    leased: Values = None
+    dead: Annotated[Values, about("Given up, ever.")] = None
 
 
 class EngineStats(Document, frozen=True, kw_only=True):

@@ -385,6 +385,11 @@ STATS_EVENTS = _parameters(f"""
 interval | interval | {STATS_INTERVAL_MS_MIN} | time between two events, at least
     {STATS_INTERVAL_MS_MIN}
 """)
+HISTORY = _parameters("""
+topic | name | none: the whole server | the topic
+consume_group | text | none: the topic | the group
+span | span | hour | `hour` in steps of 10 s, `day` of 5 min, or `week` of 30 min
+""")
 CONNECTIONS = _parameters("""
 count | listed count | 100 | the limit
 after | text | none | go on after the connection of this id, as the reply's `next` says

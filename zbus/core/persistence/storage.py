@@ -207,7 +207,11 @@ class Storage:
         except JournalFull:
             state.behind = state.behind or chunk is None
             return False
-        state.state_bytes = 0 if chunk is not None else state.state_bytes + size
+        if chunk is None:
+            state.state_bytes += size
+        else:
+            state.state_bytes = 0
+            state.message_bytes += chunk.stored_bytes
         alone_max = 4 * state.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
         if (
             state.segment_bytes >= self._roll_at(partition, state)

@@ -15,6 +15,7 @@ class StoredLog:
         "behind",
         "checkpoint_bytes",
         "last_crc",
+        "message_bytes",
         "replays",
         "segment_bytes",
         "segments",
@@ -28,6 +29,7 @@ class StoredLog:
         self.checkpoint_bytes = 0  # the last one's size, or a snapshot's
         self.snapshot_at = 0  # the byte of the segment after it
         self.replays = 0  # writes since then
+        self.message_bytes = 0  # of messages, since the broker's start
         self.segments: Segments[StoredSegment] = Segments()
         self.state_bytes = 0  # stored since the last message
         self.behind = False  # a change found no room: the next write is to tell everything

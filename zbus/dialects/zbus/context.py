@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from zbus.core.api import Broker
+from zbus.dialects.zbus.documents.history import Recorder
 from zbus.dialects.zbus.documents.metrics import Metrics
 from zbus.dialects.zbus.documents.stats_stream import Stats
 from zbus.dialects.zbus.documents.trackers import Tracking
@@ -32,4 +33,5 @@ class Context(Protocol):
     reloads: Reloads
     stats: Stats
     metrics: Metrics
+    history: Recorder | None  # None = it is off
     put_kinds: dict[object, PutKind]  # those that there are, by all that they depend on

@@ -14,6 +14,7 @@ from zbus.core.api import Broker, Routed
 from zbus.dialects.zbus.documents import metrics
 from zbus.dialects.zbus.documents import stats_stream as stats_module
 from zbus.dialects.zbus.documents import trackers as track
+from zbus.dialects.zbus.documents.history import Recorder
 from zbus.dialects.zbus.inspect import message_admin as single
 from zbus.dialects.zbus.inspect import peek as listed
 from zbus.dialects.zbus.inspect import read, redrive, why
@@ -38,7 +39,15 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, CHECKED, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import asyncapi, cluster, home, monitoring, openapi, tracker
+from zbus.dialects.zbus.server import (
+    asyncapi,
+    cluster,
+    history,
+    home,
+    monitoring,
+    openapi,
+    tracker,
+)
 from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
@@ -91,6 +100,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"schema": schemas.schema,
     b"server": manage.query,
     b"stats": monitoring.Report,
+    b"history": history.history,
     b"metrics": at_once(monitoring.scrape),
     b"health": monitoring.health,
     b"cluster": at_once(cluster.cluster),
@@ -148,6 +158,9 @@ class ZbusDialect:
         self.tracking = track.Tracking(broker, settings)
         self.stats = stats_module.Stats(broker, settings)
         self.metrics = metrics.Metrics(broker, settings)
+        self.history = Recorder(broker) if settings.history == "on" else None
+        if self.history is not None and settings.running is not None:
+            settings.running.keep(self.history)
         self.put_kinds: dict[object, PutKind] = {}
 
     def claims(self, head: Head) -> bool:
@@ -199,10 +212,15 @@ class ZbusDialect:
         return self.tracking.reports()
 
     def holds(self) -> dict[str, Callable[[], int]]:
-        return {"documents": self.tracking.bytes_used, "metrics": self.metrics.bytes_used}
+        held = {"documents": self.tracking.bytes_used, "metrics": self.metrics.bytes_used}
+        if self.history is not None:
+            held["rates"] = self.history.bytes_used
+        return held
 
     def upkeep(self) -> None:
         self.stats.upkeep()
+        if self.history is not None:
+            self.history.look()
 
     def push(self, peer: Connection, routed: Routed) -> bool:
         """A routed message for a client without an open call of that id."""

@@ -7,6 +7,7 @@ from typing import Final
 from zbus.dialects.zbus.documents.merging import (
     Merge,
     merge_documents,
+    merge_histories,
     merge_metrics,
     merge_names,
     merge_pages,
@@ -35,7 +36,18 @@ _OF_FIRST: Final = frozenset((b"track_pub", b"ssl"))
 
 _OF_TRANSACTIONS: Final = frozenset((b"txn_stage", b"txn_commit", b"txn_abort", b"txn_query"))
 _LEAVES_NOTHING: Final = frozenset(
-    (b"produce", b"declare", b"remove", b"empty", b"query", b"schema", b"peek", b"read", b"why")
+    (
+        b"produce",
+        b"declare",
+        b"remove",
+        b"empty",
+        b"query",
+        b"schema",
+        b"peek",
+        b"read",
+        b"why",
+        b"history",
+    )
 )
 """Of a client: when it is answered, its connection is as it was before."""
 
@@ -62,6 +74,8 @@ def place_of(params: Params, in_cluster: bool) -> Place:
         return None if in_cluster and check != "all" else Everywhere(merge_documents)
     if cmd == b"query" and not params.topic:
         return Everywhere(merge_names if params.flag(b"names") else merge_documents)
+    if cmd == b"history" and not params.topic:
+        return Everywhere(merge_histories)
     if cmd in _OF_FIRST:
         return AtMaker(b"0000")
     topic = params.topic

@@ -95,6 +95,11 @@ class NativeOptions:
         "Topics that `/_metrics` tells of one by one, and as many consumer groups; all others are "
         "summed up as `other`.",
     )
+    history: Literal["on", "off"] = option(
+        "on",
+        "Whether the broker remembers how busy it was in the last week, for the "
+        "[console](../howto/console.md) and [`history`](zbus.md#history).",
+    )
     rpc_url: Literal["seed", "module-path"] = option(
         "seed",
         "How a call reads as URL: `/topic/method/args?module=` or `/topic/module/method/args`.",
@@ -148,6 +153,15 @@ class Cluster(Protocol):
         """Give the shard of this process to a node, once what is open is answered; or why not."""
 
 
+class Kept(Protocol):
+    """What is kept over restarts."""
+
+    def save(self) -> bytes: ...
+
+    def load(self, data: bytes) -> None:
+        """Raises ValueError if that is not what `save` gave."""
+
+
 class Running(Protocol):
     """The server around the broker."""
 
@@ -166,6 +180,9 @@ class Running(Protocol):
     def visitors(self) -> Mapping[bytes, bytes]:
         """Sessions here of clients that are connected to another worker, and the ids that these
         have there."""
+
+    def keep(self, history: Kept) -> None:
+        """Over restarts."""
 
     def idle_ms(self, peer: Connection) -> int:
         """How long nothing has come from this connection."""

@@ -8,17 +8,21 @@ import time
 from functools import partial
 from typing import Any
 
-from zbus.dialects.zbus.settings import Cluster, Timings, Traffic
+from zbus.dialects.zbus.settings import Cluster, Kept, Timings, Traffic
 from zbus.edge.connection import Connection
 from zbus.server.loop.loop import Loop
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.socket_connection import SocketConnection
 from zbus.server.process.engines import Engine
+from zbus.server.watch.history_file import HistoryFile
 from zbus.server.watch.pressure import MemoryUsage, Pressure
 from zbus.server.watch.system_stats import SystemStats
 
 WINDOW_S = 60
 """`syncMs` covers this time, or up to twice that: an operator wants the present."""
+
+SAVE_EVERY_S = 300
+"""What is lost of the history of rates when the process is killed, at most."""
 
 
 class RunningServer:
@@ -30,11 +34,16 @@ class RunningServer:
         reserve_bytes: int,
         holdings: MemoryUsage,
         mailbox: Mailbox,
+        history_file: HistoryFile | None,
     ) -> None:
+        """Without `history_file` the history of rates ends with the process."""
         self._gauges = gauges
         self._reserve_bytes = reserve_bytes
         self._holdings = holdings
         self._mailbox = mailbox
+        self._history_file = history_file
+        self._history: Kept | None = None
+        self._saved_s = time.monotonic()
         self.timings = Timings()
         self._syncs = [self.timings.sync.counts[:]] * 2  # as counted at the last two looks
         self._looked_s = time.monotonic()
@@ -54,6 +63,21 @@ class RunningServer:
         if time.monotonic() - self._looked_s >= WINDOW_S:
             self._looked_s = time.monotonic()
             self._syncs = [self._syncs[1], self.timings.sync.counts[:]]
+        if self._history is not None and time.monotonic() - self._saved_s >= SAVE_EVERY_S:
+            self._saved_s = time.monotonic()
+            if self._history_file is not None:
+                self._history_file.save(self._history.save())
+
+    def keep(self, history: Kept) -> None:
+        """Over restarts."""
+        self._history = history
+        if self._history_file is not None:
+            self._history_file.load(history.load)
+
+    def close(self) -> None:
+        """Before the engine is closed."""
+        if self._history is not None and self._history_file is not None:
+            self._history_file.close(self._history.save())
 
     def figures(self) -> dict[str, Any]:
         """Of the process and the machine; what the system does not tell is left out."""

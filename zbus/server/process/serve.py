@@ -47,6 +47,7 @@ from zbus.server.process.supervisor import Supervisor
 from zbus.server.process.tokens import TokenFile
 from zbus.server.push.pushing import Pushing, Sender, Told
 from zbus.server.watch.debug_loop import DebugLoop
+from zbus.server.watch.history_file import HistoryFile
 from zbus.server.watch.pressure import (
     OUTPUT_SHARE,
     MemoryUsage,
@@ -55,7 +56,7 @@ from zbus.server.watch.pressure import (
     within,
 )
 from zbus.server.watch.system_stats import OsStats, SystemStats
-from zbus.storage.local.files import Files
+from zbus.storage.local.files import Files, OsFiles
 from zbus.storage.local.reserve import SharedReserves
 from zbus.storage.port import Journal
 
@@ -137,8 +138,11 @@ class Server:
         self.certificates: Certificates | None = None
         self._listening: list[Listening] = []
         self._listen()
+        history_file = None
+        if config.engine == "files":
+            history_file = HistoryFile(files or OsFiles(), config.data_dir)
         self.running = RunningServer(
-            self._gauges, self._reserve_bytes(), self.holdings, self.mailbox
+            self._gauges, self._reserve_bytes(), self.holdings, self.mailbox, history_file
         )
         try:
             self.engine = engine or self._find_engine(files)
@@ -454,6 +458,7 @@ class Server:
     def close(self) -> None:
         self.pushing.close()
         self.loop.close()
+        self.running.close()
         self.engine.close()
         self.mailbox.close()
 

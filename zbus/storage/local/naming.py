@@ -25,6 +25,7 @@ IDENTITY: Final = "identity"
 IDENTITY_UNFINISHED: Final = ".identity.new"
 CLOCK: Final = ".clock"  # what the broker's clock counts from; no topic begins so
 CLOCK_UNFINISHED: Final = ".clock.new"
+HISTORY: Final = (".history.0", ".history.1")  # rates of the last week; no topic begins so
 MANIFEST: Final = "manifest.json"  # of a backup; no data directory has it
 SHARDS: Final = ".shards"  # how many processes share the topics; no topic begins so
 SHARDS_UNFINISHED: Final = ".shards.new"

@@ -6,7 +6,8 @@
 A topic is a directory and moves by one rename, so it is in one place or in the other. While topics
 move, `.shards.moving` says to how many shards: no broker starts, and the work goes on when it is
 begun again. What else is in a directory belongs to the process that it was of, and is made anew:
-its lock, identity, clock and landmarks. Without landmarks a start reads the newest segments.
+its lock, identity, clock, history and landmarks. Without landmarks a start reads the newest
+segments.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from zbus.storage.local.shards import (
 from zbus.storage.port import JournalError
 from zbus.storage.tools.verify import first_batch
 
-_LEFT: Final = (naming.LOCK, naming.RESERVE, naming.LANDMARKS, naming.IDENTITY, naming.CLOCK)
+_LEFT: Final = (
+    naming.LOCK,
+    naming.RESERVE,
+    naming.LANDMARKS,
+    naming.IDENTITY,
+    naming.CLOCK,
+    *naming.HISTORY,
+)
 """Of a directory that no process has any more, or another one has."""
 
 

@@ -35,6 +35,7 @@ _BESIDE: Final = (
     naming.IDENTITY_UNFINISHED,
     naming.CLOCK,
     naming.CLOCK_UNFINISHED,
+    *naming.HISTORY,
     naming.SHARDS,
     naming.SHARDS_UNFINISHED,
 )

@@ -48,6 +48,21 @@ def merge_documents(responses: Sequence[Response]) -> Merged:
     return b"", msgspec.json.encode(merged, order="sorted")
 
 
+def merge_histories(responses: Sequence[Response]) -> Merged:
+    """Histories of one span, each of the topics of its worker: step by step the sum of theirs, as
+    far as all of them know it."""
+    found = [_decode(response.body) for response in responses]
+    step_ms = found[0]["stepMs"]
+    lists = {key: [each[key] for each in found] for key, v in found[0].items() if type(v) is list}
+    first = max(each["start"] for each in found)
+    merged = {**found[0], "start": first}
+    for key, values in lists.items():
+        skipped = [(first - each["start"]) // step_ms for each in found]
+        rows = zip(*[row[n:] for row, n in zip(values, skipped, strict=True)], strict=False)
+        merged[key] = [None if None in row else round(sum(row), 3) for row in rows]
+    return b"", msgspec.json.encode(merged, order="sorted")
+
+
 def merge_names(responses: Sequence[Response]) -> Merged:
     """Lists of names."""
     names: set[str] = set()

@@ -21,7 +21,7 @@ SERVER, TOPIC, GROUP, LOG = "/", "/{topic}", "/{topic}/{group}", "/_log/{topic}"
 ASYNCAPI = "/_asyncapi.json"
 DESCRIPTION, ICON, WHY = "/_openapi.json", "/favicon.ico", "/_why"
 STATS, CONNECTIONS, RIGHTS, CLUSTER = "/_stats", "/_connections", "/_rights", "/_cluster"
-METRICS, HEALTH = "/_metrics", "/_health/{check}"
+METRICS, HISTORY, HEALTH = "/_metrics", "/_history", "/_health/{check}"
 """The paths."""
 
 
@@ -281,6 +281,13 @@ COMMANDS: dict[str, Command] = {
         "server", (STATS, SERVER), "server", Groups.NONE,
         {200: Answer("The document.", (), ("Stats", "text/event-stream"))},
         (), takes.STATS, reads=True, of_events=takes.STATS_EVENTS),
+    "history": Command(
+        "How busy the server, a topic or a group was in the last hour, day or week. That of the"
+        " server is for who may see everything.",
+        "server", (HISTORY, SERVER), "server", Groups.NAMED,
+        {**_answer("The document.", "History"),
+         404: Answer("There is no such topic or group, or no history is kept.")},
+        _GONE, takes.HISTORY, reads=True),
     "connections": Command(
         "The connections that are open, for who may see everything.",
         "server", (CONNECTIONS, SERVER), "server", Groups.NONE,

@@ -28,7 +28,7 @@ from zbus.core.api import PUSH_ENDPOINT_BYTES_MAX as ENDPOINT_BYTES_MAX
 from zbus.core.api import PUSH_SECRET_BYTES_MAX as SECRET_BYTES_MAX
 from zbus.core.api import PUSH_TIMEOUT_MS_MAX as TIMEOUT_MS_MAX
 from zbus.core.api import PUSH_TIMEOUT_MS_MIN as TIMEOUT_MS_MIN
-from zbus.protocol.documents import Order
+from zbus.protocol.documents import Order, Span
 from zbus.protocol.parameters import STATS_INTERVAL_MS_MIN
 
 NUMBER_MAX = (1 << 63) - 1
@@ -162,6 +162,7 @@ KINDS: dict[str, Kind] = {
     "listed state": Word(tuple(STATES)),
     "listed count": Number(LISTED_COUNT_MAX, minimum=1),
     "health check": Word(HEALTH_CHECKS),
+    "span": Word(get_args(Span)),
     "interval": Duration(STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN),
     "order": Word(GROUP_ORDERS),
     "key order": Word(GROUP_ORDERS[:2]),
