@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -29,7 +30,7 @@ def written(folder: Path, *states: bytes) -> list[Path]:
     file = HistoryFile(FILES, folder)
     file.load(lambda data: None)
     for state in states:
-        file.close(state)
+        file.close(partial(bytes, state))
     paths = [folder / name for name in naming.HISTORY]
     return sorted((path for path in paths if path.exists()), key=lambda path: path.read_bytes())
 
@@ -45,8 +46,8 @@ def test_the_newest_is_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 def test_a_thread_writes_it(tmp_path: Path) -> None:
     file = HistoryFile(FILES, tmp_path)
-    file.save(b"early")
-    file.close(b"late")
+    file.save(partial(bytes, b"early"))
+    file.close(partial(bytes, b"late"))
     assert loaded(FILES, tmp_path) == b"late"
     assert written(tmp_path)[0].read_bytes().endswith(b"early")
 
@@ -83,7 +84,7 @@ def test_a_directory_in_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert loaded(FILES, tmp_path) is None
     file = HistoryFile(FILES, tmp_path)
     for _ in range(3):
-        file.close(b"x")
+        file.close(partial(bytes, b"x"))
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
@@ -104,12 +105,12 @@ def test_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     disk, folder = Disk(capacity_bytes=5_000), Path("/data")
     disk.make_directory(folder)
     file = HistoryFile(disk, folder)
-    file.close(b"a" * 1_000)
+    file.close(partial(bytes, b"a" * 1_000))
     for _ in range(3):
-        file.close(b"b" * 9_000)
+        file.close(partial(bytes, b"b" * 9_000))
     assert len(caplog.records) == 1
     assert loaded(disk, folder) == b"a" * 1_000
-    file.close(b"c" * 1_000)
+    file.close(partial(bytes, b"c" * 1_000))
     assert loaded(disk, folder) == b"c" * 1_000
 
 
@@ -125,7 +126,7 @@ def test_after_a_power_cut_it_is_one_that_was_saved(seed: int) -> None:
         file.load(lambda data: None)
         for _ in range(random.randrange(4)):
             states.append(random.randbytes(random.randrange(9_000)))
-            file.close(states[-1])
+            file.close(partial(bytes, states[-1]))
             if random.random() < 0.3:
                 for path in disk.list(folder):
                     opened = disk.open(folder / path, "read")

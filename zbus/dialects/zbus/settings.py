@@ -156,10 +156,11 @@ class Cluster(Protocol):
 class Kept(Protocol):
     """What is kept over restarts."""
 
-    def save(self) -> bytes: ...
+    def save(self) -> Callable[[], bytes]:
+        """A call that gives it as bytes; another thread may make it."""
 
     def load(self, data: bytes) -> None:
-        """Raises ValueError if that is not what `save` gave."""
+        """Raises ValueError if that is not what was saved."""
 
 
 class Running(Protocol):

@@ -76,21 +76,22 @@ class HistoryFile:
             raise ValueError("its checksum is wrong")
         return number, data
 
-    def save(self, data: bytes) -> None:
-        """Begin to write it, unless the last one is not written yet."""
+    def save(self, make: Callable[[], bytes]) -> None:
+        """Begin to write what this gives, unless the last one is not written yet."""
         if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=self._write, args=(data,), name="zbus-history")
+            self._thread = Thread(target=self._write, args=(make,), name="zbus-history")
             self._thread.daemon = True  # a disk that does not answer does not keep the process
             self._thread.start()
 
-    def close(self, data: bytes) -> None:
+    def close(self, make: Callable[[], bytes]) -> None:
         """Write it now, if the disk answers."""
         if self._thread is not None:
             self._thread.join(JOIN_S)
         if self._thread is None or not self._thread.is_alive():
-            self._write(data)
+            self._write(make)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, make: Callable[[], bytes]) -> None:
+        data = make()
         number = self._number + 1
         path = self._paths[number % 2]
         head = _HEAD % (number, len(data), _checksum(number, data))

@@ -1,6 +1,6 @@
 """How busy the broker, its topics and groups were in the last hour, day and week: `history`.
 
-Every 10 seconds each topic is looked at once, a part of them in each second. As in `stats`, all is
+Every 10 seconds each topic is looked at once, a slice of them at a time. As in `stats`, all is
 derived from what is there anyway. What is kept is bounded: the broker as a whole, and `SERIES_MAX`
 topics and groups. When there are more, those that move the most messages have a series: one that
 moves twice as many as the least busy of these takes its place, at most one every 10 seconds.
@@ -10,7 +10,8 @@ A group that came with its topic, and that no client has asked for, has none, as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -32,12 +33,14 @@ from zbus.protocol.documents import History, Span
 SERIES_MAX: Final = 1_000
 """Topics and groups with a series: 10 MB in all."""
 
-TOPICS_PER_LOOK: Final = 1_000
-"""Topics that are looked at in a second, at most: a few milliseconds of the loop. With more than
-10,000 a round takes longer than a step, and some steps have the mean of two."""
+TOPICS_PER_SLICE: Final = 100
+"""Topics that are looked at in one go: a millisecond of the loop."""
 
-_TOPICS_PER_LOOK_MIN: Final = 50
-_LOOKS_PER_ROUND: Final = 8
+_ROUND_MS: Final = 8_000
+_PAUSE_MS_MIN: Final = 80
+"""Between two slices. With more than 10,000 topics a round takes longer than a step, and some steps
+have the mean of two."""
+
 _STEP_MS: Final = SPANS[0].step_ms
 _MEAN_STEPS_MAX: Final = 6
 """When the broker was busy or suspended for longer, nothing is known of the time between."""
@@ -46,6 +49,7 @@ _WEIGHT_STEPS: Final = 360
 """What a topic moved counts for about an hour."""
 
 _WATCHED_BYTES: Final = 350
+_UNKNOWN: Final = (None, None)
 
 TOPIC_COLUMNS: Final = ("in_rate", "bytes_rate", "out_rate", "acked_rate", "backlog")
 GROUP_COLUMNS: Final = ("out_rate", "acked_rate", "ready", "leased", "dead")
@@ -87,6 +91,7 @@ class Recorder:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._slices = broker.timers.timer(self._look_at_some)
         self._known: dict[Watchable, _Watched] = {}
         self._seen: dict[Watchable, _Watched] = {}  # in this round
         self._left: list[Topic] = []  # that this round has still to look at
@@ -103,18 +108,22 @@ class Recorder:
     # -- looking --------------------------------------------------------------------------
 
     def look(self) -> None:
-        """To be called about once a second."""
+        """To be called about once a second. What there is to do is done a little at a time."""
         step = self._broker.now_ms // _STEP_MS
-        if not self._left:
-            if step <= self._step:
-                return
+        if not self._left and step > self._step:
             self._begin(step)
-        count = -(-len(self._broker.topics) // _LOOKS_PER_ROUND)
-        count = min(TOPICS_PER_LOOK, max(_TOPICS_PER_LOOK_MIN, count))
-        for topic in self._left[:count]:
+            self._look_at_some()
+        elif self._left and not self._slices:  # something went wrong in one of them
+            self._look_at_some()
+
+    def _look_at_some(self, _: None = None) -> None:
+        for topic in self._left[:TOPICS_PER_SLICE]:
             self._look(topic)
-        del self._left[:count]
-        if not self._left:
+        del self._left[:TOPICS_PER_SLICE]
+        if self._left:
+            pause_ms = _ROUND_MS * TOPICS_PER_SLICE // len(self._broker.topics)
+            self._slices.set(None, self._broker.now_ms + max(_PAUSE_MS_MIN, pause_ms))
+        else:
             self._end()
 
     def _begin(self, step: int) -> None:
@@ -129,8 +138,8 @@ class Recorder:
         self._busiest = self._idlest = None
 
     def _end(self) -> None:
-        counted: Row = [*self._sum[:4]] if self._passed else [None] * 4
-        self._put(self._whole, [*counted, self._sum[4]], known=bool(self._passed))
+        counted = self._sum[:4] if self._passed else [None] * 4
+        self._put(self._whole, [*counted, self._sum[4]], bool(self._passed))
         self._known, self._seen = self._seen, {}
         self._loaded.clear()
         if self._busiest is not None and self._idlest is not None:
@@ -151,50 +160,56 @@ class Recorder:
                 continue
             ready, leased, delayed, _ = group.counts()
             passed = end - ready - delayed
-            found = self._count_up(group, (passed, passed - leased))
-            self._note(group, found, [ready, leased, group.dead_count()])
-            out += found[0] or 0
-            acked += found[1] or 0
+            watched, counted = self._count_up(group, passed, passed - leased)
+            if counted is not None:
+                out += counted[0]
+                acked += counted[1]
             backlog = max(backlog, ready + leased)
-        found = self._count_up(topic, (put, size))
-        rest: Row = [None, None] if found[0] is None else [out, acked]
-        self._note(topic, [*found, *rest], [backlog])
-        for column, value in enumerate((*found, out, acked, backlog)):
-            self._sum[column] += value or 0
+            if self._has_series(group, watched, counted[0] if counted else 0):
+                there = [ready, leased, group.dead_count()]
+                self._put(watched.series, [*(counted or _UNKNOWN), *there], bool(counted))
+        watched, counted = self._count_up(topic, put, size)
+        row = (*(counted or (0, 0)), out, acked, backlog)
+        self._sum = [a + b for a, b in zip(self._sum, row, strict=True)]
+        if self._has_series(topic, watched, row[0] + out):
+            cells = row if counted else [*_UNKNOWN, *_UNKNOWN, backlog]
+            self._put(watched.series, cells, bool(counted))
 
-    def _count_up(self, key: Watchable, counts: Counts) -> Row:
-        """What was counted in a step since the last look, for each of them."""
+    def _count_up(self, key: Watchable, *counts: int) -> tuple[_Watched, Counts | None]:
+        """What was counted in a step since the last look; None = that is not known."""
         watched = self._known.get(key)
         if watched is None:
-            watched = self._seen[key] = self._load(key)
-            # A topic that was not there in the round before began with nothing; a group may begin
-            # anywhere in the log.
-            before = (0, 0) if self._passed and isinstance(key, Topic) else None
-        else:
-            self._seen[key] = watched
-            before = watched.counts
-        watched.counts = counts
-        if before is None or not self._passed:
-            return [None, None]
-        pairs = zip(counts, before, strict=True)
-        return [round(max(0, now - then) / self._passed) for now, then in pairs]
+            watched = self._load(key)
+            if self._passed and isinstance(key, Topic):
+                # It was not there in the round before, so it began with nothing. A group may
+                # begin anywhere in the log.
+                watched.counts = (0, 0)
+        self._seen[key] = watched
+        before, watched.counts = watched.counts, (counts[0], counts[1])
+        passed = self._passed
+        if before is None or not passed:
+            return watched, None
+        first, second = counts[0] - before[0], counts[1] - before[1]
+        if passed > 1:
+            first, second = round(first / passed), round(second / passed)
+        return watched, (max(0, first), max(0, second))
 
-    def _note(self, key: Watchable, counted: Row, there: Row) -> None:
-        watched = self._seen[key]
-        moved = (counted[0] or 0) + (counted[2] or 0 if len(counted) > 2 else 0)
+    def _has_series(self, key: Watchable, watched: _Watched, moved: int) -> bool:
         watched.weight += (moved - watched.weight) / _WEIGHT_STEPS
         if watched.series is None and self._count + len(self._loaded) < SERIES_MAX:
             watched.series = _new_series(key)
             self._count += 1
-        if watched.series is not None:
-            self._put(watched.series, [*counted, *there], known=counted[0] is not None)
-            if self._idlest is None or watched.weight < self._seen[self._idlest].weight:
-                self._idlest = key
-        elif self._busiest is None or watched.weight > self._seen[self._busiest].weight:
-            self._busiest = key
+        if watched.series is None:
+            if self._busiest is None or watched.weight > self._seen[self._busiest].weight:
+                self._busiest = key
+            return False
+        if self._idlest is None or watched.weight < self._seen[self._idlest].weight:
+            self._idlest = key
+        return True
 
-    def _put(self, series: Series, row: Row, *, known: bool) -> None:
+    def _put(self, series: Series | None, row: Sequence[int | None], known: bool) -> None:
         """For this step; the mean for those before, if the last look was earlier."""
+        assert series is not None
         filled = self._passed if known and self._passed <= _MEAN_STEPS_MAX else 1
         for step in range(max(series.last, self._step - filled) + 1, self._step + 1):
             series.put(step, row)
@@ -231,14 +246,14 @@ class Recorder:
 
     # -- restarts -------------------------------------------------------------------------
 
-    def save(self) -> bytes:
-        """What is to be kept over a restart."""
-        kept = [_KeptSeries("", "", 0.0, self._whole.save())]
+    def save(self) -> Callable[[], bytes]:
+        """A call that gives what is to be kept over a restart. Another thread may make it, since
+        each ring is copied at one moment."""
+        found = [("", "", 0.0, self._whole)]
         for key, watched in self._known.items():
             if watched.series is not None:
-                rings = watched.series.save()
-                kept.append(_KeptSeries(*_names_of(key), watched.weight, rings))
-        return msgspec.msgpack.encode(_Kept(_SHAPE, self._broker.now_ms, kept))
+                found.append((*_names_of(key), watched.weight, watched.series))
+        return partial(_encoded, self._broker.now_ms, found)
 
     def load(self, data: bytes) -> None:
         """What an earlier broker has saved. Raises ValueError if it is not that."""
@@ -266,6 +281,16 @@ class Recorder:
             watched.series.load(kept.rings)
             self._count += 1
         return watched
+
+
+def _encoded(now_ms: int, found: list[tuple[str, str, float, Series]]) -> bytes:
+    """One by one, so that the thread of the loop waits for none of them for long."""
+    encode = msgspec.msgpack.encode
+    series = [
+        msgspec.Raw(encode(_KeptSeries(topic, group, weight, each.save())))
+        for topic, group, weight, each in found
+    ]
+    return encode((_SHAPE, now_ms, series))
 
 
 def _columns_of(key: Watchable | None) -> tuple[str, ...]:

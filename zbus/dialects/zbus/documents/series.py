@@ -153,8 +153,8 @@ class Series:
         ring = self._rings[level]
         if level == 0 or step <= ring.last:
             return ring.row(step)
-        if step * _SHORT[level] > self.last:
-            return [None] * WIDTH
+        if step not in (self.last // _SHORT[level], self._rings[level - 1].last // _PER[level]):
+            return [None] * WIDTH  # all others that there were are over, and have a row
         first = step * _PER[level]
         rows = [self.row(each, level - 1) for each in range(first, first + _PER[level])]
         return list(self._whole(rows))
