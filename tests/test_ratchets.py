@@ -21,6 +21,7 @@ FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
 PACKAGE_LINES = 98_960
+PACKAGE_LINES = 99_780
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -45,7 +46,7 @@ FIELDS: dict[str, int] = {
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
     "dialects.zbus.request.params.Params": 21,
     "edge.connection.Connection": 31,
-    "protocol.documents.GroupInfo": 34,
+    "protocol.documents.GroupInfo": 35,
     "protocol.documents.Stats": 26,
     "protocol.documents.TopicInfo": 27,
     "protocol.documents.Why": 21,

@@ -33,10 +33,10 @@ NEEDS_OPERATION = {
     **{name: name for name in OPERATIONS if name != "consume"},
     "seek": "declare",
     **dict.fromkeys(("schema", "asyncapi"), "query"),
-    **dict.fromkeys(("stats", "metrics", "connections", "cluster"), "server"),
+    **dict.fromkeys(("stats", "metrics", "history", "connections", "cluster"), "server"),
     **dict.fromkeys(("txn_stage", "txn_commit", "txn_abort", "txn_query"), "produce"),
 }
-ON_ALL_GROUPS = {"remove", "empty", *SINGLE}  # if they name none
+ON_ALL_GROUPS = {"remove", "empty", "history", *SINGLE}  # if they name none
 ON_A_GROUP = {
     "consume",
     "unconsume",
@@ -111,6 +111,8 @@ def allowed(case: Case | None, command: str, topic: str, group: str) -> bool:
         return False
     if command in ON_EVERYTHING and not case.everything:
         return False
+    if command == "history" and not (topic or group) and not case.everything:
+        return False  # that of the whole server
     if not topic or command in ("query", "schema"):  # these say that it is unknown
         return True
     if topic not in case.sees:

@@ -31,6 +31,7 @@ KINDS = {
     "memoryTopics",
     "mqcloudLocks",
     "pulls",
+    "rates",
     "semqLinks",
 }
 

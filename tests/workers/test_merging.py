@@ -11,6 +11,7 @@ from zbus.dialects.camellia.metrics import merge_metrics as merge_camellia
 from zbus.dialects.verbs import merge_lists
 from zbus.dialects.zbus.documents.merging import (
     merge_documents,
+    merge_histories,
     merge_metrics,
     merge_names,
     merge_pages,
@@ -47,6 +48,29 @@ def test_documents(documents: tuple[Any, ...], merged: Any) -> None:
 
 def test_names() -> None:
     assert merge_names(answers(["b", "a"], [], ["c"])) == (b"", b'["a","b","c"]')
+
+
+A = {"span": "hour", "start": 30, "stepMs": 10, "in": [1, 2.1, None, 4], "dead": [0, 0, 1, 2]}
+B = {"span": "hour", "start": 50, "stepMs": 10, "in": [10, 20.2, 30], "dead": [7, 7, 7]}
+NONE = {"span": "hour", "start": 70, "stepMs": 10, "in": [], "dead": []}
+
+
+@pytest.mark.parametrize(
+    ("documents", "start", "rates", "dead"),
+    [
+        ((A, B), 50, [None, 24.2], [8, 9]),  # one of them did not know, or has told one step less
+        ((B, A), 50, [None, 24.2], [8, 9]),
+        ((A, A), 30, [2, 4.2, None, 8], [0, 0, 2, 4]),
+        ((B, B, B), 50, [30, 60.6, 90], [21, 21, 21]),
+        ((A, NONE), 70, [], []),
+        ((A,), 30, [1, 2.1, None, 4], [0, 0, 1, 2]),
+    ],
+)
+def test_histories(documents: tuple[Any, ...], start: int, rates: Any, dead: Any) -> None:
+    lines, body = merge_histories(answers(*documents))
+    assert not lines
+    found = {"span": "hour", "start": start, "stepMs": 10, "in": rates, "dead": dead}
+    assert msgspec.json.decode(body) == found
 
 
 def test_pages_go_as_far_as_each_worker_has_told() -> None:

@@ -77,6 +77,16 @@ class PushInfo(Document, frozen=True, kw_only=True):
     url: str = written(str)
 
 
+class Position(Document, frozen=True, kw_only=True):
+    """How far a group is in one partition."""
+
+    partition: Count
+    cursor: Annotated[Count, about("The first offset that was never delivered.")]
+    end: Annotated[Count, about("The offset after the newest message.")]
+    ready: Annotated[Count, about("Messages still to be delivered.")]
+    leased: Annotated[Count, about("Messages that were delivered and are not acknowledged.")]
+
+
 class GroupInfo(Document, frozen=True, kw_only=True):
     """A consumer group, as it was when the broker answered."""
 
@@ -139,6 +149,10 @@ class GroupInfo(Document, frozen=True, kw_only=True):
         about("`key`: messages of one key come one after another.", enum=[*get_args(Order)]),
     ] = "none"
     paused: Annotated[bool, about("It delivers nothing.")] = written(bool)
+    positions: Annotated[
+        list[Position] | None,
+        about("How far it is in each partition; only when this group alone was asked for."),
+    ] = None
     push: Annotated[PushInfo | None, about("The webhook that its messages are sent to.")] = None
     rate: Annotated[Count | None, about("Messages a second, at most.")] = None
     retain: Annotated[bool, about("Retention forgets nothing that it has not finished.")] = False

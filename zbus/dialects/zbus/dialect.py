@@ -39,19 +39,11 @@ from zbus.dialects.zbus.request.put_kinds import PutKind
 from zbus.dialects.zbus.request.reloads import Reloads
 from zbus.dialects.zbus.request.websocket_frames import Frames, speaks_json
 from zbus.dialects.zbus.schema.commands import BODIES, CHECKED, DOCUMENTS, FREE, MOUNTED, READS
-from zbus.dialects.zbus.server import (
-    asyncapi,
-    cluster,
-    history,
-    home,
-    monitoring,
-    openapi,
-    tracker,
-)
+from zbus.dialects.zbus.server import asyncapi, cluster, home, monitoring, openapi, tracker
 from zbus.dialects.zbus.session import connections, login
 from zbus.dialects.zbus.session.login import FORM
 from zbus.dialects.zbus.settings import ZbusSettings
-from zbus.dialects.zbus.topics import manage, schemas
+from zbus.dialects.zbus.topics import history, manage, schemas
 from zbus.edge.access import Needs
 from zbus.edge.bodies import NO_LENGTH_ANSWER, reading_body
 from zbus.edge.connection import Connection, Plan

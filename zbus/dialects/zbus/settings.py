@@ -104,9 +104,6 @@ class NativeOptions:
         "seed",
         "How a call reads as URL: `/topic/method/args?module=` or `/topic/module/method/args`.",
     )
-    # Declared by the core and by the loop, which keep to them, too.
-    batch_messages_max: int = 100_000
-    tickets_per_connection_max: int = 1_024
 
     @property
     def trackers(self) -> tuple[str, ...]:
@@ -199,6 +196,9 @@ class Running(Protocol):
 class ZbusSettings(NativeOptions):
     """The options, and what only a running server knows."""
 
+    # Declared by the core and by the loop, which keep to them, too.
+    batch_messages_max: int = 100_000
+    tickets_per_connection_max: int = 1_024
     address: str = "127.0.0.1:15555"  # where clients reach this broker: host:port
     tls: bool = False  # they reach it there by TLS
     certificate: Callable[[], str] = _no_certificate  # as PEM, as it is now; "" = there is none

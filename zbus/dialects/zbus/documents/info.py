@@ -15,7 +15,14 @@ from zbus.core.api import Broker, Group, PushState, Topic
 from zbus.dialects.zbus.request.legacy_flags import group_mask, topic_mask
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
-from zbus.protocol.documents import GroupInfo, PushInfo, ServerAddress, ServerInfo, TopicInfo
+from zbus.protocol.documents import (
+    GroupInfo,
+    Position,
+    PushInfo,
+    ServerAddress,
+    ServerInfo,
+    TopicInfo,
+)
 
 Document = dict[str, Any]  # JSON
 
@@ -30,7 +37,7 @@ def encode_document(document: Mapping[str, Any] | Struct) -> bytes:
     return msgspec.json.encode(document, order="sorted")
 
 
-def group_info(group: Group) -> GroupInfo:
+def group_info(group: Group, *, positions: bool = False) -> GroupInfo:
     options = group.options
     ready, leased, delayed, skipped = group.counts()
     return GroupInfo(
@@ -60,6 +67,7 @@ def group_info(group: Group) -> GroupInfo:
         one_batch=options.one_batch,
         order=options.order or "none",
         paused=group.paused,
+        positions=_positions(group) if positions else None,
         push=_push_info(group),
         rate=options.rate_per_s or None,
         retain=options.retain,
@@ -69,6 +77,20 @@ def group_info(group: Group) -> GroupInfo:
         unclaimed=options.unclaimed,
         window=options.window,
     )
+
+
+def _positions(group: Group) -> list[Position]:
+    progresses = [group.progress(partition.index) for partition in group.topic.partitions]
+    return [
+        Position(
+            partition=partition.index,
+            cursor=progress.cursor,
+            end=partition.end,
+            ready=progress.ready_count(partition.end),
+            leased=len(progress.leased),
+        )
+        for partition, progress in zip(group.topic.partitions, progresses, strict=True)
+    ]
 
 
 def _push_info(group: Group) -> PushInfo | None:

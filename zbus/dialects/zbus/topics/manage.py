@@ -239,7 +239,7 @@ def _tell(of_server: bool, only_names: bool, reply: NativeReply) -> None:
     elif group is None:
         document = encode_document(topic_info(topic, dialect.settings, grant))
     else:
-        document = encode_document(group_info(group))
+        document = encode_document(group_info(group, positions=True))
     reply.respond(200, JSON, document)
 
 
