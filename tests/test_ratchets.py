@@ -22,6 +22,7 @@ CLASS_FIELDS_MAX = 15
 
 PACKAGE_LINES = 98_960
 PACKAGE_LINES = 99_780
+PACKAGE_LINES = 99_840
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -47,7 +48,7 @@ FIELDS: dict[str, int] = {
     "dialects.zbus.request.params.Params": 21,
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 35,
-    "protocol.documents.Stats": 26,
+    "protocol.documents.Stats": 27,
     "protocol.documents.TopicInfo": 27,
     "protocol.documents.Why": 21,
     "semq.endpoint.links.Link": 16,

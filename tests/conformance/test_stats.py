@@ -238,6 +238,29 @@ def test_warnings_in_words() -> None:
     assert "lastReadTime" not in found["audit"]
 
 
+def test_many_warnings_of_a_kind_are_counted_and_do_not_hide_others() -> None:
+    """A hundred are listed, with the two of a paused topic, which weigh the least."""
+    world, client = declared("Held/a", "Held/b", *[f"T{n}/g?group_ack=1" for n in range(130)])
+    put(client, "Held", b"x")
+    for number in range(130):
+        put(client, f"T{number}", b"1", b"2")
+    for group in "ab":
+        ok(client, http(f"/Held/{group}?cmd=pause"))
+    for _ in range(65):
+        seconds(world)
+    found = stats(client)
+    assert found["warningCount"] == 132
+    assert found["warningKinds"] == {
+        "paused": {"count": 2, "topics": 1},
+        "unread": {"count": 130, "topics": 130},
+    }
+    kinds = [warning["kind"] for warning in found["warnings"]]
+    assert kinds == ["unread"] * 98 + ["paused"] * 2
+    text = ok(client, http("/_metrics")).body.decode()
+    assert 'zbus_warnings{kind="paused"} 2\n' in text
+    assert 'zbus_warnings{kind="unread"} 130\n' in text
+
+
 def test_a_full_window_and_the_dead_are_worth_a_word() -> None:
     world, client = declared("T", "T/g?group_mask=64&group_ack_window=1&group_lease=3600000")
     put(client, "T", b"1", b"2")

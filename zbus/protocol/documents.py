@@ -471,6 +471,13 @@ class WarningInfo(Document, frozen=True, kw_only=True):
     text: Annotated[str, about("A sentence.")]
 
 
+class WarningKind(Document, frozen=True, kw_only=True):
+    """How many warnings of a kind there are, whether they are listed or not."""
+
+    count: Count
+    topics: Annotated[Count, about("That they are about.")]
+
+
 Values = Annotated[
     list[float | None] | None, about("One for each step, the oldest first; null: not known.")
 ]
@@ -553,7 +560,13 @@ class Stats(Document, frozen=True, kw_only=True):
     topic_count: Count
     topics: dict[str, TopicStats | None] | None = None
     warning_count: Count
-    warnings: list[WarningInfo]
+    warning_kinds: Annotated[
+        dict[str, WarningKind], about("Those of topics and groups, by their kind.")
+    ]
+    warnings: Annotated[
+        list[WarningInfo],
+        about("The worst first. If there are too many, about as many of each kind."),
+    ]
 
 
 class ServerEvent(Document, frozen=True, kw_only=True):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
 from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
 
 from zbus.core.api import Broker, Group, Topic
-from zbus.protocol.documents import WarningInfo
+from zbus.protocol.documents import WarningInfo, WarningKind
 
 WARNINGS_MAX = 100
 """Of one document; the worst of them."""
@@ -143,6 +146,35 @@ def server_warnings(
         )
         found.append(Warned("disk", text, 1 << 61))
     return found
+
+
+def worst_of(warned: Iterable[Warned]) -> list[Warned]:
+    """The worst first, `WARNINGS_MAX` at most. If there are more, as many of each kind as of the
+    others, as far as it has them: ten thousand of one kind do not hide the one of another."""
+    kinds: dict[str, list[Warned]] = {}
+    for one in warned:
+        kinds.setdefault(one.kind, []).append(one)
+    ranked = [
+        (rank, one)
+        for found in kinds.values()
+        for rank, one in enumerate(nlargest(WARNINGS_MAX, found, key=_weight))
+    ]
+    ranked.sort(key=lambda pair: (pair[0], -pair[1].weight))
+    return sorted([one for _, one in ranked[:WARNINGS_MAX]], key=_weight, reverse=True)
+
+
+def count_kinds(warned: Iterable[Sequence[Warned]]) -> dict[str, WarningKind]:
+    """How many there are of each kind; those of one topic are together."""
+    counts, topics = Counter[str](), Counter[str]()
+    for found in warned:
+        kinds = [one.kind for one in found]
+        counts.update(kinds)
+        topics.update(set(kinds))
+    return {kind: WarningKind(count=counts[kind], topics=topics[kind]) for kind in sorted(counts)}
+
+
+def _weight(one: Warned) -> int:
+    return one.weight
 
 
 def spoken(ms: int) -> str:

@@ -7,6 +7,7 @@ keeps each series for weeks, and a user may make a topic for each customer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -156,9 +157,10 @@ def respond_server(text: Text, document: dict[str, Any], timings: Timings | None
     text.one(DRAINING, document["draining"])
     text.one(REFUSING, "refusing" in document)
     text.one(TOPICS, document["topicCount"])
-    kinds = [warning.kind for warning in document["warnings"]]
-    for kind in sorted(set(kinds)):
-        text.one(WARNINGS, kinds.count(kind), kind)
+    counts = Counter([warning.kind for warning in document["warnings"]])
+    counts |= {kind: found.count for kind, found in document["warningKinds"].items()}  # of all
+    for kind in sorted(counts):
+        text.one(WARNINGS, counts[kind], kind)
     for name, family in (*FIGURES.items(), *PROCESS.items()):
         if name in document:
             text.one(family, document[name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import msgspec
 
 from zbus.core.api import Broker, Group, Topic
@@ -16,19 +17,30 @@ from zbus.dialects.zbus.documents.activity import Activity
 from zbus.dialects.zbus.documents.alarms import (
     WARNINGS_MAX,
     Warned,
+    count_kinds,
     dead_warnings,
     group_warnings,
     server_warnings,
+    worst_of,
 )
 from zbus.dialects.zbus.documents.info import visible_groups, visible_topics
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Grant
-from zbus.protocol.documents import ClusterStats, GroupStats, TopicStats
+from zbus.protocol.documents import ClusterStats, GroupStats, TopicStats, WarningKind
 
 _encode = msgspec.json.Encoder().encode
 
 TOPIC_WORK, GROUP_WORK = 20, 10
 """What a row costs a connection of its turn, in microseconds or so."""
+
+
+@attrs.frozen
+class Summed:
+    """The warnings of all topics."""
+
+    at_ms: int
+    worst: list[Warned]  # so many as are listed
+    kinds: dict[str, WarningKind]
 
 
 class Rows:
@@ -43,6 +55,7 @@ class Rows:
         self._encoded: dict[str, msgspec.Raw | None] = {}  # of each topic; None = it is gone
         self._changes: dict[str, int] = {}  # the number of each topic's last change, in order
         self._warned: dict[str, list[Warned]] = {}
+        self._summed: Summed | None = None
         self._left: list[Topic] = []  # that this round has still to look at
         self.number = 0
         self.in_count = self.out_count = 0
@@ -150,10 +163,14 @@ class Rows:
             number = self._changes[name]
         return found, number
 
-    def warnings(self) -> list[Warned]:
-        """The worst first."""
-        warned = [one for some in self._warned.values() for one in some]
-        return sorted(warned, key=lambda one: -one.weight)
+    def warnings(self) -> Summed:
+        """Those that there are, as all readers of this moment see them."""
+        now_ms = self._broker.now_ms
+        if self._summed is None or self._summed.at_ms != now_ms:
+            warned = self._warned.values()
+            worst = worst_of([one for some in warned for one in some])
+            self._summed = Summed(now_ms, worst, count_kinds(warned))
+        return self._summed
 
 
 def server_stats(
@@ -187,9 +204,11 @@ def server_stats(
     if refusing is not None:
         document["refusing"] = refusing.text
     warned = server_warnings(figures, None if refusing is None else refusing.text, cluster)
-    warned += rows.warnings()
-    document["warnings"] = [one.document() for one in warned[:WARNINGS_MAX]]
-    document["warningCount"] = len(warned)
+    summed = rows.warnings()
+    listed = [*warned, *summed.worst][:WARNINGS_MAX]
+    document["warnings"] = [one.document() for one in listed]
+    document["warningCount"] = len(warned) + sum([kind.count for kind in summed.kinds.values()])
+    document["warningKinds"] = summed.kinds
     return document
 
 
