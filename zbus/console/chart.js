@@ -7,7 +7,7 @@ const HEIGHT = 160
 const dark = matchMedia("(prefers-color-scheme: dark)")
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
-function options(series, show, width, point) {
+function options(series, show, when, width, point) {
   const axis = {
     stroke: colour("--dim"),
     grid: { stroke: colour("--line"), width: 1 },
@@ -23,7 +23,7 @@ function options(series, show, width, point) {
     hooks: { setCursor: [plot => point(plot.cursor.idx)] },
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map(each => clock(each * 1000)), space: 84, size: 26 },
+      { ...axis, values: (_, ticks) => ticks.map(each => when(each * 1000)), space: 84, size: 26 },
       { ...axis, values: (_, ticks) => ticks.map(show), size: 52 },
     ],
     series: [
@@ -39,15 +39,16 @@ function options(series, show, width, point) {
   }
 }
 
-/** `series` are {label, colour, fill}, `data` is [times in ms, values, …]. */
-export function Chart({ title, series, data, show }) {
+/** `series` are {label, colour, fill}, `data` is [times in ms, values, …] over a time that is called
+ * `over`; `when` says how a time is told. Series, `show` and `when` stay as they are at first. */
+export function Chart({ title, series, data, show, over = "the last minutes", when = clock }) {
   const box = useRef()
   const plot = useRef()
   const [pointed, point] = useState(null) // at which moment, by its place in the data
   useEffect(() => {
     const make = () => {
       plot.current?.destroy()
-      plot.current = new uPlot(options(series, show, box.current.clientWidth || 300, point), drawn(data), box.current)
+      plot.current = new uPlot(options(series, show, when, box.current.clientWidth || 300, point), drawn(data), box.current)
     }
     make()
     const watch = new ResizeObserver(() =>
@@ -65,10 +66,10 @@ export function Chart({ title, series, data, show }) {
   const at = pointed !== null && pointed < data[0].length ? pointed : data[0].length - 1
   const last = series.map((each, n) => `${each.label} ${show(data[n + 1].at(-1))}`)
   return html`<figure class="chart">
-    <figcaption><span>${title}</span>${pointed !== null && html`<time>${clock(data[0][at])}</time>`}${series.map(
+    <figcaption><span>${title}</span>${pointed !== null && html`<time>${when(data[0][at])}</time>`}${series.map(
       (each, n) => html`<span class=${"key key" + each.colour} key=${each.label}>${each.label} <b>${show(data[n + 1][at])}</b></span>`,
     )}</figcaption>
-    <div ref=${box} role="img" aria-label=${`${title} over the last minutes; now ${last.join(", ")}`}></div>
+    <div ref=${box} role="img" aria-label=${`${title} over ${over}; now ${last.join(", ")}`}></div>
   </figure>`
 }
 

@@ -52,6 +52,11 @@ export function moment(ms) {
   return `${day} ${clock(ms)}.${String(d.getMilliseconds()).padStart(3, "0")}`
 }
 
+const DAYS = ["Su", "Mo", "Tu", "We", "Th", "Fr", "Sa"]
+
+/** Of the week, in local time. */
+export const day = ms => DAYS[new Date(ms).getDay()]
+
 export function clock(ms) {
   const d = new Date(ms)
   return `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`

@@ -7,8 +7,7 @@ import { useState, useEffect } from "./vendor/preact-htm.js"
 import { events } from "/_client/zbus.js"
 import { Away, Refused, document_, onForbidden, path } from "./api.js"
 
-const KEPT = 600 // moments, of a second each
-const GROUPS_KEPT = 1_000 // histories of groups, those that changed last
+export const KEPT = 600 // moments, of a second each
 const AGAIN_MS = 1_000
 const POLL_MS = 2_000
 const PATIENCE_MS = 20_000
@@ -20,7 +19,6 @@ export const live = {
   sees: "all", // of figures: all, some (out of `query`) or none
   rates: { in: null, out: null, topics: new Map() }, // null: a rate takes two moments
   history: { t: [], in: [], out: [], backlog: [] },
-  groups: new Map(), // "topic\ngroup" -> [[t, ready, leased, outCount], …]
 }
 
 const listeners = new Set()
@@ -92,17 +90,26 @@ function noteRates(before, changed, now) {
     if (!topic || !old || now.time <= old.time) continue
     const told = countsOf(topic, now.time)
     const passed = Math.min(now.time - old.time, kept) / 1000
-    rates.topics.set(name, { time: now.time, in: per(told.in, old.in, passed), out: per(told.out, old.out, passed) })
+    const groups = Object.create(null)
+    for (const [group, { out, acked }] of Object.entries(told.groups)) {
+      const was = old.groups[group]
+      if (was) groups[group] = { out: per(out, was.out, passed), acked: per(acked, was.acked, passed) }
+    }
+    const out = per(told.out, old.out, passed)
+    rates.topics.set(name, { time: now.time, in: per(told.in, old.in, passed), out, groups })
   }
 }
 
-const countsOf = (topic, time) => ({
-  time,
-  in: topic.inCount,
-  out: Object.values(topic.groups ?? {}).reduce((sum, group) => sum + (group.outCount ?? 0), 0),
-})
+function countsOf(topic, time) {
+  const counts = { time, in: topic.inCount, out: 0, groups: Object.create(null) }
+  for (const [name, { outCount, leased }] of Object.entries(topic.groups ?? {})) {
+    counts.out += outCount ?? 0
+    counts.groups[name] = { out: outCount ?? 0, acked: (outCount ?? 0) - (leased ?? 0) }
+  }
+  return counts
+}
 
-function noteHistory(changed, now) {
+function noteHistory(now) {
   const { history } = live
   let backlog = 0
   for (const topic of Object.values(now.topics)) backlog += backlogOf(topic)
@@ -115,20 +122,6 @@ function noteHistory(changed, now) {
     history[key].push(value)
     if (history[key].length > KEPT) history[key].shift()
   }
-  for (const [name, topic] of Object.entries(changed.topics ?? {}))
-    for (const group of Object.keys(topic?.groups ?? {})) {
-      const told = now.topics[name]?.groups[group]
-      if (told) noteGroup(`${name}\n${group}`, now.time, told)
-    }
-}
-
-function noteGroup(key, time, told) {
-  const points = live.groups.get(key) ?? []
-  live.groups.delete(key) // and to the end: the map is in order of change
-  live.groups.set(key, points)
-  points.push([time, told.ready, told.leased, told.outCount])
-  if (points.length > KEPT) points.shift()
-  if (live.groups.size > GROUPS_KEPT) live.groups.delete(live.groups.keys().next().value)
 }
 
 /** Messages that wait in the group that is furthest behind. For one that came with its topic, and that
@@ -142,6 +135,12 @@ export const backlogOf = topic =>
 export function ratesOf(name) {
   if (live.rates.in === null) return { in: null, out: null }
   return live.rates.topics.get(name) ?? { in: 0, out: 0 }
+}
+
+/** The same of a group: out and acked. */
+export function ratesOfGroup(topic, name) {
+  if (live.rates.in === null) return { out: null, acked: null }
+  return live.rates.topics.get(topic)?.groups[name] ?? { out: 0, acked: 0 }
 }
 
 let before = null
@@ -158,7 +157,7 @@ function take(changed, whole) {
   const { time, startTime, inCount, outCount } = now
   before = { time, startTime, inCount, outCount, counts }
   live.doc = now
-  noteHistory(changed, now)
+  noteHistory(now)
   live.state = "live"
   tell()
 }

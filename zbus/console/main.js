@@ -10,6 +10,7 @@ import { Topics } from "./pages/topics.js"
 import { Topic } from "./pages/topic.js"
 import { Groups } from "./pages/groups.js"
 import { Group } from "./pages/group.js"
+import { Compare } from "./pages/compare.js"
 import { Connections } from "./pages/connections.js"
 import { Nodes } from "./pages/nodes.js"
 import { Why } from "./pages/why.js"
@@ -57,6 +58,7 @@ function Page({ at }) {
     return part === "groups" && group !== undefined
       ? html`<${Group} key=${topic + "\n" + group} topic=${topic} group=${group} tab=${at[4] ?? ""}/>`
       : html`<${Topic} key=${topic} name=${topic} tab=${part ?? ""}/>`
+  if (first === "compare" && part !== undefined) return html`<${Compare} key=${key} at=${at}/>`
   const found = PAGES.find(([name]) => name === first) ?? PAGES[0]
   return html`<${found[2]} key=${found[0]} at=${at}/>`
 }

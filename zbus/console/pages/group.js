@@ -25,7 +25,8 @@ import {
 import { change, document_ } from "../api.js"
 import { Chart } from "../chart.js"
 import { away, bare, count, moment, plural, rate, short, span } from "../format.js"
-import { live, may, useLive } from "../live.js"
+import { Past, drawnAs, usePast, useSeen, useSpan } from "../history.js"
+import { may, ratesOfGroup, useLive } from "../live.js"
 import { Delayed, Leased, Listed } from "./listed.js"
 import { GroupForm } from "./declare.js"
 import { Dead, useLetters } from "./dead.js"
@@ -38,6 +39,7 @@ export function Group({ topic, group, tab }) {
     () => document_("query", { topic, consume_group: group }),
     [topic, group, state, told?.consumers, told?.paused, told?.unclaimed],
   )
+  const moments = useSeen({ ready: told?.ready, leased: told?.leased, ...ratesOfGroup(topic, group) })
   const letters = useLetters(topic, group, info)
   const waiting = letters.rows?.filter(each => each.open).length
   const [dialog, open] = useDialog()
@@ -80,7 +82,7 @@ export function Group({ topic, group, tab }) {
         ${info.skippedCount > 0 && html`<${Tile} label="Skipped" value=${count(info.skippedCount)} note="dropped before they were read" kind="low"/>`}
       <//>
       <${Tabs} tabs=${tabs} now=${tab} label="Parts of the group"/>
-      ${tab === "" && html`<${Lag} topic=${topic} group=${group} told=${told} info=${info}/>`}
+      ${tab === "" && html`<${Lag} topic=${topic} group=${group} told=${told} info=${info} moments=${moments}/>`}
       ${tab === "ready" && html`<${Listed} topic=${topic} group=${group} state="ready" title="Ready: what is handed out next" empty="Nothing waits."/>`}
       ${tab === "leases" && html`<${Leased} topic=${topic} group=${group} push=${info.push}/>`}
       ${tab === "delayed" && html`<${Delayed} topic=${topic} info=${{}} group=${group}/>`}
@@ -112,7 +114,7 @@ function Actions({ topic, group, info, open, again }) {
   const remove =
     close => html`<${ConfirmName} title="Remove the group" name=${group} submit="Remove" close=${close} done="The group is gone."
     text="The group goes, and with it where it stands. The messages stay." call=${async () => (await change("remove", at), go("topics", topic, "groups"))}/>`
-  return html`${may("declare", topic, group) && html`<${Button} onClick=${hold}>${info.paused ? "Resume" : "Pause"}<//><${Button} onClick=${() => open(seek)}>Seek<//>`}
+  return html`<a class="button" href=${link("compare", topic, group)}>Compare</a>${may("declare", topic, group) && html`<${Button} onClick=${hold}>${info.paused ? "Resume" : "Pause"}<//><${Button} onClick=${() => open(seek)}>Seek<//>`}
     ${may("empty", topic, group) && html`<${Button} onClick=${() => open(empty)}>Purge<//>`}
     ${may("remove", topic, group) && html`<${Button} kind="danger-quiet" onClick=${() => open(remove)}>Remove<//>`}`
 }
@@ -129,35 +131,27 @@ function Seek({ at, close, again }) {
       <${Field} label="Partition" hint="Empty: all"><input name="partition" type="number" min="0"/><//></div><//>`
 }
 
-/** The kept points of a group, one for each moment that was kept. */
-function pointsOf(topic, group) {
-  const points = live.groups.get(`${topic}\n${group}`) ?? []
-  const first = points[0]?.[0] ?? Infinity
-  const times = live.history.t.filter(time => time >= first)
-  const lag = [],
-    out = []
-  let n = 0
-  for (const time of times) {
-    while (n + 1 < points.length && points[n + 1][0] <= time) n++
-    const [at, ready, , sent] = points[n]
-    lag.push(ready)
-    const before = points[n - 1]
-    if (sent === undefined || time === times[0]) out.push(null)
-    else out.push(at === time && before ? Math.max(0, (sent - before[3]) / ((at - before[0]) / 1000)) : 0)
-  }
-  return { times, lag, out }
-}
-
-function Lag({ topic, group, told, info }) {
-  const { times, lag, out } = pointsOf(topic, group)
+function Lag({ topic, group, told, info, moments }) {
+  const [span, choose] = useSpan()
+  const past = usePast({ topic, group, span, seen: moments })
+  const as = drawnAs(span)
   const [next] = useAsked(
     () => document_("peek", { topic, consume_group: group, count: 1 }),
     [topic, group, told?.ready, told?.leased],
   )
   return html`
+    <${Past} span=${span} choose=${choose} note=${past.note}/>
     <div class="two">
-      <${Card}><${Chart} title="Lag" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]} data=${[times, lag]}/><//>
-      <${Card}><${Chart} title="Messages a second" show=${rate} series=${[{ label: "out", colour: "--two", fill: true }]} data=${[times, out]}/><//>
+      <${Card}><${Chart} ...${as} title="Lag" show=${short}
+        series=${[
+          { label: "waiting", colour: "--three", fill: true },
+          { label: "leased", colour: "--one" },
+        ]} data=${[past.t, past.ready, past.leased]}/><//>
+      <${Card}><${Chart} ...${as} title="Messages a second" show=${rate}
+        series=${[
+          { label: "out", colour: "--two", fill: true },
+          { label: "acked", colour: "--one" },
+        ]} data=${[past.t, past.out, past.acked]}/><//>
     </div>
     <${Card} title="Where it is">
       <dl class="said">
@@ -173,7 +167,8 @@ const webhook = push => html`
   <code class="chip">${push.url}</code> took ${count(push.delivered)}, did not take ${count(push.failed)}
   ${push.error ? html` — <b>${push.error}</b>${push.failingSince ? `, first ${away(push.failingSince)}` : ""}` : ""}`
 
-const SAID = {
+/** The settings of a group in words. */
+export const SAID = {
   ack: ["Leases its messages", yes],
   leaseMs: ["Lease", span],
   window: ["Leased at once, at most", count],

@@ -2,6 +2,7 @@
 
 import { Button, Card, Empty, Head, Tile, Tiles, html, link, useState } from "../ui.js"
 import { Chart } from "../chart.js"
+import { Past, drawnAs, usePast, useSpan } from "../history.js"
 import { away, bytes, count, moment, plural, rate, short, span } from "../format.js"
 import { ratesOf, useLive } from "../live.js"
 
@@ -17,7 +18,7 @@ export function Overview() {
     <${Head} title="Overview"/>
     ${
       sees === "all"
-        ? html`<${Warnings} warnings=${doc.warnings ?? []} count=${doc.warningCount ?? 0}/>`
+        ? html`<${Warnings} warnings=${doc.warnings ?? []} kinds=${doc.warningKinds ?? {}}/>`
         : html`<${Card}><p class="unfigured">This token may not see figures: that takes the operation <code>server</code>.${
             known ? " What is here is what the documents of its topics tell." : ""
           }</p><//>`
@@ -52,37 +53,64 @@ export function Overview() {
 const noteOf = ({ bytesMax, epoch, inDoubt, sequence }) =>
   `${bytesMax ? `of ${bytes(bytesMax)}, ` : ""}epoch ${count(epoch)}, ${inDoubt ? "a write is in doubt" : `message ${count(sequence)}`}`
 
-const Moving = ({ topics, history }) => html`
+function Moving({ topics, history }) {
+  const [span, choose] = useSpan()
+  const past = usePast({ span, seen: history })
+  const as = drawnAs(span)
+  return html`
+    <${Past} span=${span} choose=${choose} note=${past.note}/>
     <div class="two">
-      <${Card}><${Chart} title="Messages a second" show=${rate}
+      <${Card}><${Chart} ...${as} title="Messages a second" show=${rate}
         series=${[
           { label: "in", colour: "--one", fill: true },
           { label: "out", colour: "--two" },
-        ]} data=${[history.t, history.in, history.out]}/><//>
-      <${Card}><${Chart} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
-        data=${[history.t, history.backlog]}/><//>
+        ]} data=${[past.t, past.in, past.out]}/><//>
+      <${Card}><${Chart} ...${as} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
+        data=${[past.t, past.backlog]}/><//>
     </div>
     <div class="two">
       <${Furthest} topics=${topics}/>
       <${Busiest} topics=${topics}/>
     </div>`
+}
 
-const LISTED = 4
+/** What many warnings of a kind have in common; `groups` and `topics` are words that count them. */
+const ALIKE = {
+  dead: "have given up messages",
+  idle: "have messages to read, and have not read for a minute or longer",
+  paused: "are paused, and messages wait",
+  stuck: "have as many messages leased as their windows allow, and acknowledge none",
+  unread: "have no consumer, and messages wait",
+  webhook: "have a webhook that fails",
+}
 
-/** The worst first, so that a few of them do not hide the figures; `count` are there, of which the broker lists
- * the first. */
-function Warnings({ warnings, count }) {
-  const [all, setAll] = useState(false)
+/** The worst first, and a line for all of a kind: `kinds` tells how many there are, of which the broker lists the
+ * first. */
+function Warnings({ warnings, kinds }) {
   if (!warnings.length) return html`<p class="fine"><span aria-hidden="true">✓</span> Nothing needs your attention.</p>`
-  const seen = all ? warnings : warnings.slice(0, LISTED)
-  const more = Math.max(count, warnings.length) - seen.length
-  return html`<ul class="warnings" aria-label="Warnings">${seen.map(
-    (each, n) => html`<li key=${n}>
-    <span>${each.text}</span>${each.topic && html`<a href=${each.group ? link("topics", each.topic, "groups", each.group) : link("topics", each.topic)}>Look at it</a>`}</li>`,
-  )}
-    ${more > 0 && !all && html`<li class="rest"><${Button} onClick=${() => setAll(true)}>${plural(more, "more warning")}<//></li>`}
-    ${all && html`<li class="rest">${more > 0 && html`<span>${plural(more, "more is", "more are")} not listed. </span>`}<${Button} onClick=${() => setAll(false)}>Fewer<//></li>`}
-  </ul>`
+  const isMany = kind => kinds[kind]?.count > 1 && kind in ALIKE
+  const lines = [...Map.groupBy(warnings, each => (isMany(each.kind) ? each.kind : each)).values()]
+  return html`<ul class="warnings" aria-label="Warnings">${lines.map(some =>
+    isMany(some[0].kind)
+      ? html`<${Alike} key=${some[0].kind} some=${some} ...${kinds[some[0].kind]}/>`
+      : html`<li key=${some[0].text}><${Warning} of=${some[0]}/></li>`,
+  )}</ul>`
+}
+
+const Warning = ({ of }) =>
+  html`<span>${of.text}</span>${of.topic && html`<a href=${of.group ? link("topics", of.topic, "groups", of.group) : link("topics", of.topic)}>Look at it</a>`}`
+
+function Alike({ some, count, topics }) {
+  const [open, setOpen] = useState(false)
+  const [{ kind, topic }] = some
+  const where = topics > 1 ? plural(topics, "topic") : `topic ${topic}`
+  return html`<li class="alike"><span><b>${plural(count, "group")}</b> of ${where} ${ALIKE[kind]}.</span>
+    <${Button} kind="quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Fewer" : "Which"}<//>
+    ${
+      open &&
+      html`<ul>${some.map(each => html`<li key=${each.topic + "\n" + each.group}><${Warning} of=${each}/></li>`)}
+      ${count > some.length && html`<li class="rest">${plural(count - some.length, "more is", "more are")} not listed; <a href="#/groups">all groups</a>.</li>`}</ul>`
+    }</li>`
 }
 
 function Furthest({ topics }) {

@@ -21,7 +21,9 @@ import {
   yes,
 } from "../ui.js"
 import { change, document_ } from "../api.js"
+import { Chart } from "../chart.js"
 import { bytes, count, moment, rate, short, span } from "../format.js"
+import { Past, drawnAs, usePast, useSeen, useSpan } from "../history.js"
 import { backlogOf, may, ratesOf, useLive } from "../live.js"
 import { COLUMNS, rowsOf } from "./groups.js"
 import { Messages } from "./messages.js"
@@ -41,10 +43,13 @@ export function Topic({ name, tab }) {
   const info = seen ? asked : UNSEEN
   const [dialog, open] = useDialog()
   const now = ratesOf(name)
+  const backlog = told ? backlogOf(told) : 0
+  const moments = useSeen({ in: now.in, out: now.out, backlog })
   const schedules = `cron.${name}`
   const tabs = [
     ["", "Messages", link("topics", name)],
     ["groups", "Groups", link("topics", name, "groups")],
+    ["charts", "Charts", link("topics", name, "charts")],
     ["delayed", "Delayed", link("topics", name, "delayed")],
     ["settings", "Settings", link("topics", name, "settings")],
   ]
@@ -61,12 +66,13 @@ export function Topic({ name, tab }) {
         <${Tile} label="Stored" value=${count(told?.depth ?? info.messageDepth)} note=${told?.inCount > told?.depth ? `of ${count(told.inCount)} ever put` : "messages"}/>
         <${Tile} label="In" value=${rate(now.in)} note="a second"/>
         <${Tile} label="Out" value=${rate(now.out)} note="a second, all groups"/>
-        <${Tile} label="Backlog" value=${short(told ? backlogOf(told) : 0)} note="of the slowest group"/>
+        <${Tile} label="Backlog" value=${short(backlog)} note="of the slowest group"/>
         <${Tile} label="Readers" value=${count(told?.consumerCount ?? info.consumerCount)}/>
       <//>
       <${Tabs} tabs=${tabs} now=${tab} label="Parts of the topic"/>
       ${tab === "" && html`<${Messages} topic=${name} info=${info} depth=${told?.inCount}/>`}
       ${tab === "groups" && html`<${GroupList} name=${name} told=${told} info=${info} open=${open}/>`}
+      ${tab === "charts" && html`<${Charts} name=${name} moments=${moments}/>`}
       ${tab === "delayed" && html`<${Delayed} topic=${name} info=${info}/>`}
       ${tab === "settings" && html`<${Settings} name=${name} info=${info} open=${open} again=${again}/>`}
     `
@@ -91,6 +97,25 @@ function Actions({ name, info, open, again }) {
     ${may("produce", name) && html`<${Button} kind="main" onClick=${() => open(produce)}>Produce<//>`}
     ${may("empty", name, null) && html`<${Button} onClick=${() => open(empty)}>Purge<//>`}
     ${may("remove", name, null) && html`<${Button} kind="danger-quiet" onClick=${() => open(remove)}>Remove<//>`}`
+}
+
+function Charts({ name, moments }) {
+  const [span, choose] = useSpan()
+  const past = usePast({ topic: name, span, seen: moments })
+  const as = drawnAs(span)
+  return html`
+    <${Past} span=${span} choose=${choose} note=${past.note}/>
+    <div class="two">
+      <${Card}><${Chart} ...${as} title="Messages a second" show=${rate}
+        series=${[
+          { label: "in", colour: "--one", fill: true },
+          { label: "out", colour: "--two" },
+        ]} data=${[past.t, past.in, past.out]}/><//>
+      <${Card}><${Chart} ...${as} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
+        data=${[past.t, past.backlog]}/><//>
+      ${past.bytes && html`<${Card}><${Chart} ...${as} title="Bytes a second" show=${bytes} series=${[{ label: "in", colour: "--one", fill: true }]} data=${[past.t, past.bytes]}/><//>`}
+      ${past.acked && html`<${Card}><${Chart} ...${as} title="Finished a second" show=${rate} series=${[{ label: "acked", colour: "--two", fill: true }]} data=${[past.t, past.acked]}/><//>`}
+    </div>`
 }
 
 function GroupList({ name, told, info, open }) {
