@@ -19,6 +19,7 @@ export const live = {
   sees: "all", // of figures: all, some (out of `query`) or none
   rates: { in: null, out: null, topics: new Map() }, // null: a rate takes two moments
   history: { t: [], in: [], out: [], backlog: [] },
+  total: { backlog: 0, groups: 0 }, // of all topics
 }
 
 const listeners = new Set()
@@ -101,23 +102,23 @@ function noteRates(before, changed, now) {
 }
 
 function countsOf(topic, time) {
-  const counts = { time, in: topic.inCount, out: 0, groups: Object.create(null) }
-  for (const [name, { outCount, leased }] of Object.entries(topic.groups ?? {})) {
-    counts.out += outCount ?? 0
-    counts.groups[name] = { out: outCount ?? 0, acked: (outCount ?? 0) - (leased ?? 0) }
+  const counts = { time, in: topic.inCount, out: 0, backlog: backlogOf(topic), groupCount: 0, groups: Object.create(null) }
+  for (const name in topic.groups) {
+    const { outCount = 0, leased = 0 } = topic.groups[name]
+    counts.out += outCount
+    counts.groupCount++
+    counts.groups[name] = { out: outCount, acked: outCount - leased }
   }
   return counts
 }
 
 function noteHistory(now) {
   const { history } = live
-  let backlog = 0
-  for (const topic of Object.values(now.topics)) backlog += backlogOf(topic)
   for (const [key, value] of [
     ["t", now.time],
     ["in", live.rates.in],
     ["out", live.rates.out],
-    ["backlog", backlog],
+    ["backlog", live.total.backlog],
   ]) {
     history[key].push(value)
     if (history[key].length > KEPT) history[key].shift()
@@ -126,10 +127,14 @@ function noteHistory(now) {
 
 /** Messages that wait in the group that is furthest behind. For one that came with its topic, and that
  * nobody has ever asked for, nothing waits: the metrics leave it out, too. */
-export const backlogOf = topic =>
-  Object.values(topic.groups ?? {})
-    .filter(group => !group.unclaimed)
-    .reduce((most, group) => Math.max(most, (group.ready ?? 0) + (group.leased ?? 0)), 0)
+export function backlogOf(topic) {
+  let most = 0
+  for (const name in topic.groups) {
+    const { unclaimed, ready = 0, leased = 0 } = topic.groups[name]
+    if (!unclaimed) most = Math.max(most, ready + leased)
+  }
+  return most
+}
 
 /** A second, in and out; null as long as only one moment is known. */
 export function ratesOf(name) {
@@ -150,10 +155,16 @@ function take(changed, whole) {
   if (live.sees === "all" && before && before.startTime === now.startTime) noteRates(before, changed, now)
   else live.rates.in = live.rates.out = null
   const counts = whole || !before ? new Map() : before.counts
+  const total = counts.size ? live.total : { backlog: 0, groups: 0 }
   for (const name of Object.keys(changed.topics ?? {})) {
-    if (now.topics[name]) counts.set(name, countsOf(now.topics[name], now.time))
+    const old = counts.get(name)
+    const told = now.topics[name] && countsOf(now.topics[name], now.time)
+    if (told) counts.set(name, told)
     else counts.delete(name)
+    total.backlog += (told?.backlog ?? 0) - (old?.backlog ?? 0)
+    total.groups += (told?.groupCount ?? 0) - (old?.groupCount ?? 0)
   }
+  live.total = total
   const { time, startTime, inCount, outCount } = now
   before = { time, startTime, inCount, outCount, counts }
   live.doc = now

@@ -69,6 +69,16 @@ export function useEvery(ms) {
   return round
 }
 
+const MANY = 2_000
+const MANY_MS = 5_000
+
+/** Rows of a table of all topics. Of many they are made anew every few seconds: the broker takes as long to tell of
+ * each of them. */
+export function useRows(doc, make) {
+  const many = Object.keys(doc?.topics ?? {}).length > MANY
+  return useMemo(() => make(doc?.topics ?? {}), [many ? Math.floor(doc.time / MANY_MS) : doc])
+}
+
 export const Problem = ({ error }) => error && html`<p class="problem" role="alert">${error.message}</p>`
 
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`

@@ -1,9 +1,9 @@
 // Two groups side by side: of one topic, or of two.
 
-import { Badge, Card, Empty, Field, Head, Problem, go, html, link, useAsked, useEvery, useState, yes } from "../ui.js"
+import { Badge, Card, Empty, Field, Head, Problem, go, html, link, useAsked, useEvery, useState } from "../ui.js"
 import { document_ } from "../api.js"
 import { Chart } from "../chart.js"
-import { away, count, rate, short } from "../format.js"
+import { count, rate, short } from "../format.js"
 import { Past, drawnAs, usePast, useSeen, useSpan } from "../history.js"
 import { may, ratesOfGroup, useLive } from "../live.js"
 import { SAID } from "./group.js"
@@ -26,7 +26,6 @@ const NOW = {
   delayedCount: ["Delayed", count],
   deadCount: ["Dead, ever", count],
   skippedCount: ["Skipped", count],
-  consumerCount: ["Readers", count],
 }
 
 export function Compare({ at: [, ...names] }) {
@@ -79,9 +78,9 @@ function Both({ sides }) {
       infos[0] &&
       infos[1] &&
       html`
-      <${Card} title="Now"><${Side} names=${names} sides=${sides} rows=${rowsOf(NOW, infos)} label="Now"/><//>
+      <${Card} title="Now"><${Side} names=${names} sides=${sides} rows=${rowsOf(NOW, infos)} label="Now" first="Messages"/><//>
       <${Card} title="Positions"><${Positions} names=${names} sides=${sides} infos=${infos}/><//>
-      <${Card} title="Settings"><${Side} names=${names} sides=${sides} rows=${rowsOf(SETTINGS, infos)} label="Settings" marked/><//>`
+      <${Card} title="Settings"><${Side} names=${names} sides=${sides} rows=${rowsOf(SETTINGS, infos)} label="Settings" first="Setting" marked/><//>`
     }`
 }
 
@@ -99,7 +98,7 @@ const Heads = ({ names, sides, first }) => html`<thead><tr><th scope="col">${fir
 )}</tr></thead>`
 
 /** What differs is marked, and says so in words. */
-const Side = ({ names, sides, rows, label, marked }) => html`<table class="plain sides" aria-label=${label}><${Heads} names=${names} sides=${sides} first=${label}/><tbody>${rows.map(({ label, cells }) => {
+const Side = ({ names, sides, rows, label, first, marked }) => html`<table class="plain sides" aria-label=${label}><${Heads} names=${names} sides=${sides} first=${first}/><tbody>${rows.map(({ label, cells }) => {
     const differs = marked && String(cells[0]) !== String(cells[1])
     return html`<tr key=${label} class=${differs ? "differs" : ""}><th scope="row">${label}${differs && html` <${Badge} kind="warn">differs<//>`}</th>
       ${cells.map((cell, n) => html`<td key=${n}>${cell}</td>`)}</tr>`

@@ -1,6 +1,6 @@
 // All groups of all topics.
 
-import { Badge, Card, Head, Table, html, link, useMemo } from "../ui.js"
+import { Badge, Card, Head, Table, html, link, useRows } from "../ui.js"
 import { away, count, short } from "../format.js"
 import { live, useLive } from "../live.js"
 
@@ -63,7 +63,7 @@ export const rowsOf = (topic, told) =>
 
 export function Groups() {
   const { doc, sees } = useLive()
-  const rows = useMemo(() => Object.entries(doc?.topics ?? {}).flatMap(([topic, told]) => rowsOf(topic, told)), [doc])
+  const rows = useRows(doc, topics => Object.entries(topics).flatMap(([topic, told]) => rowsOf(topic, told)))
   return html`
     <${Head} title="Groups" badges=${html`<span class="dim">${count(rows.length)} in all</span>`}/>
     <${Card}><${Table} columns=${COLUMNS} rows=${rows} sort=${{ key: "ready", down: true }} search="Search groups and topics" label="Groups"

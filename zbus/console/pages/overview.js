@@ -9,9 +9,9 @@ import { ratesOf, useLive } from "../live.js"
 const BUSIEST = 8
 
 export function Overview() {
-  const { doc, rates, history, sees } = useLive()
+  const { doc, rates, history, sees, total } = useLive()
   if (!doc) return html`<${Empty}>Waiting for the first figures …<//>`
-  const topics = Object.entries(doc.topics)
+  const topics = doc.topics
   const known = sees !== "none"
   const low = doc.diskFreeBytes < 2 * (doc.diskFreeMinBytes ?? 0)
   return html`
@@ -27,13 +27,7 @@ export function Overview() {
       <${Tile} label="Messages in" value=${rate(rates.in)} note="a second"/>
       <${Tile} label="Messages out" value=${rate(rates.out)} note="a second"/>
       <${Tile} label="Backlog" value=${short(known ? history.backlog.at(-1) : null)} note="messages wait"/>
-      <${Tile} label="Topics" value=${short(known ? topics.length : null)} note=${
-        known &&
-        plural(
-          topics.reduce((n, [, t]) => n + Object.keys(t.groups ?? {}).length, 0),
-          "group",
-        )
-      }/>
+      <${Tile} label="Topics" value=${short(known ? Object.keys(topics).length : null)} note=${known && plural(total.groups, "group")}/>
       ${doc.connectionCount != null && html`<${Tile} label="Connections" value=${short(doc.connectionCount)}/>`}
       ${doc.syncMs && html`<${Tile} label="Sync, 99 %" value=${span(doc.syncMs.p99)} note=${`median ${span(doc.syncMs.p50)}`}/>`}
       ${
@@ -113,12 +107,35 @@ function Alike({ some, count, topics }) {
     }</li>`
 }
 
+/** What sorting would put first, in one go over as many as there are. */
+function first(items, before) {
+  const found = []
+  for (const item of items) {
+    if (found.length === BUSIEST && !before(item, found.at(-1))) continue
+    const at = found.findIndex(each => before(item, each))
+    found.splice(at < 0 ? found.length : at, 0, item)
+    if (found.length > BUSIEST) found.pop()
+  }
+  return found
+}
+
+function* waiting(topics) {
+  for (const topic in topics)
+    for (const group in topics[topic].groups) {
+      const { ready, unclaimed } = topics[topic].groups[group]
+      if (ready > 0 && !unclaimed) yield { topic, group, ready }
+    }
+}
+
+function* moving(topics) {
+  for (const name in topics) {
+    const { inCount = 0, depth } = topics[name]
+    yield { name, depth, inCount, now: ratesOf(name).in }
+  }
+}
+
 function Furthest({ topics }) {
-  const rows = topics
-    .flatMap(([topic, told]) => Object.entries(told.groups ?? {}).map(([group, of]) => ({ topic, group, ...of })))
-    .filter(each => each.ready > 0 && !each.unclaimed)
-    .sort((a, b) => b.ready - a.ready)
-    .slice(0, BUSIEST)
+  const rows = first(waiting(topics), (a, b) => a.ready > b.ready)
   return html`<${Card} title="Groups that are behind">
     ${
       rows.length === 0
@@ -133,10 +150,7 @@ function Furthest({ topics }) {
 }
 
 function Busiest({ topics }) {
-  const rows = topics
-    .map(([name, told]) => ({ name, ...told, now: ratesOf(name).in }))
-    .sort((a, b) => (b.now ?? 0) - (a.now ?? 0) || (b.inCount ?? 0) - (a.inCount ?? 0))
-    .slice(0, BUSIEST)
+  const rows = first(moving(topics), (a, b) => ((a.now ?? 0) - (b.now ?? 0) || a.inCount - b.inCount) > 0)
   return html`<${Card} title="Busiest topics">
     ${
       rows.length === 0

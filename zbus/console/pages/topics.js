@@ -1,6 +1,6 @@
 // All topics.
 
-import { Badge, Button, Card, Empty, Field, Head, Table, go, html, link, useDialog, useMemo } from "../ui.js"
+import { Badge, Button, Card, Empty, Field, Head, Table, go, html, link, useDialog, useRows } from "../ui.js"
 import { count, rate, short } from "../format.js"
 import { backlogOf, live, may, ratesOf, useLive } from "../live.js"
 import { NewTopic } from "./declare.js"
@@ -26,9 +26,8 @@ const COLUMNS = [
 export function Topics() {
   const { doc, sees } = useLive()
   const [dialog, open] = useDialog()
-  const rows = useMemo(
-    () =>
-      Object.entries(doc?.topics ?? {}).map(([name, topic]) => ({
+  const rows = useRows(doc, topics =>
+      Object.entries(topics).map(([name, topic]) => ({
         id: name,
         name,
         depth: topic.depth ?? 0,
@@ -39,7 +38,6 @@ export function Topics() {
         partitions: topic.partitionCount,
         paused: topic.paused,
       })),
-    [doc],
   )
   const add =
     may("declare") &&
