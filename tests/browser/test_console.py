@@ -20,6 +20,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "messages": ("topics", "orders"),
     "groups of a topic": ("topics", "orders", "groups"),
+    "charts of a topic": ("topics", "orders", "charts"),
     "delayed": ("topics", "orders", "delayed"),
     "settings of a topic": ("topics", "orders", "settings"),
     "the schema of a topic": ("topics", "invoices", "settings"),
@@ -29,6 +30,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     "leases": ("topics", "orders", "groups", "billing", "leases"),
     "dead letters": ("topics", "orders", "groups", "billing", "dead"),
     "settings of a group": ("topics", "orders", "groups", "billing", "settings"),
+    "compare": ("compare", "orders", "billing", "payments", "payments"),
+    "compare with none": ("compare", "orders", "billing"),
     "connections": ("connections",),
     "why": ("why", "orders", "0", "3", "billing"),
     "try it": ("try", "produce"),
@@ -43,6 +46,7 @@ SIMILAR = (
     "settings of a group",
     "dead letters",
     "topics",
+    "compare with none",
 )
 """Made of the same parts as others: `make check` looks at them."""
 

@@ -19,6 +19,7 @@ UNKNOWN = "\u2013"
 
 WARNED = 105
 """Groups: more than the document lists."""
+LISTED = 100
 
 TOKENS = {"admin": '["admin"]', "put": '["produce"]', "look": '["query", "consume"]'}
 
@@ -94,20 +95,33 @@ def test_many_warnings_do_not_hide_the_figures(console: Console, broker: BrokerP
         assert wire.get(f"/dying/g{number}?cmd=nack&offset=0").status == 200
     wire.close()
     console.move()
-    warnings = console.page.get_by_role("list", name="Warnings").locator("li:not(.rest)")
-    expect(warnings).to_have_count(4)
-    console.press(f"{WARNED - 4} more warnings")
-    expect(warnings).to_have_count(100)
-    console.shows(f"{WARNED - 100} more are not listed.")
+    lines = console.page.get_by_role("list", name="Warnings").locator("> li")
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text(f"{WARNED} groups of topic dying have given up messages.")
+    console.press("Which")
+    listed = lines.locator("li")
+    expect(listed).to_have_count(LISTED + 1)
+    expect(listed.first).to_contain_text("has given up 1 message after too many attempts.")
+    expect(listed.last).to_contain_text(f"{WARNED - LISTED} more are not listed")
     assert console.violations() == []
     console.press("Fewer")
-    expect(warnings).to_have_count(4)
+    expect(listed).to_have_count(0)
+    ask(broker, "declare", topic="dying too", consume_group="g", ack=1, group_max_attempts=1)
+    ask(broker, "produce", topic="dying too", body=b"x")
+    ask(broker, "consume", topic="dying too", consume_group="g", on_loss="keep")
+    ask(broker, "nack", topic="dying too", consume_group="g", offset=0)
+    expect(lines).to_contain_text(f"{WARNED + 1} groups of 2 topics have given up messages.")
     ask(broker, "remove", topic="dying")
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text("Group g of topic dying too has given up 1 message")
+    ask(broker, "remove", topic="dying too")
+    console.shows("Nothing needs your attention.")
 
 
 def test_a_chart_tells_each_moment_and_begins_with_what_is_known(console: Console) -> None:
     page = console.page
     console.move()
+    console.press("10 min")
     console.moments(2)
     chart = page.locator(".chart", has_text="Messages a second")
     expect(chart.locator("time")).to_have_count(0)
