@@ -25,7 +25,13 @@ def single(path: Path) -> Path:
     """A directory of one process, with what such a one has."""
     for topic in TOPICS:
         (path / naming.topic_directory(topic) / "0").mkdir(parents=True)
-    for name in (naming.LANDMARKS, naming.IDENTITY, naming.CLOCK, naming.RESERVE):
+    for name in (
+        naming.LANDMARKS,
+        naming.IDENTITY,
+        naming.CLOCK,
+        naming.RESERVE,
+        *naming.HISTORY,
+    ):
         (path / name).write_bytes(b"x")
     return path
 
