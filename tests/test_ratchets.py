@@ -23,6 +23,7 @@ CLASS_FIELDS_MAX = 15
 PACKAGE_LINES = 98_960
 PACKAGE_LINES = 99_780
 PACKAGE_LINES = 99_840
+PACKAGE_LINES = 99_850
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""

@@ -59,7 +59,13 @@ ENDIAN: Final[Literal["little", "big"]] = sys.byteorder
 
 _UNKNOWN: Final = 0xFFFF
 _EXACT_BITS: Final = 12
-_NO_ROW: Final = array("H", [_UNKNOWN] * WIDTH)
+
+
+def _no_rows(count: int) -> array[int]:
+    return array("H", [_UNKNOWN]) * (WIDTH * count)
+
+
+_NO_ROW: Final = _no_rows(1)
 
 
 def packed(value: int | None) -> int:
@@ -88,13 +94,16 @@ class Ring:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._cells = array("H", b"\xff" * (2 * WIDTH * count))
+        self._cells = _no_rows(count)
         self.last = -1  # the newest step that has a row
 
     def put(self, step: int, row: Iterable[int | None]) -> None:
         """The row of a step after the last one; those between have none."""
-        for skipped in range(max(self.last + 1, step - self._count + 1), step):
-            self._set(skipped, _NO_ROW)
+        if self.last < step - self._count:  # nothing of it is left
+            self._cells = _no_rows(self._count)
+        else:
+            for skipped in range(self.last + 1, step):
+                self._set(skipped, _NO_ROW)
         self._set(step, array("H", [packed(value) for value in row]))
         self.last = step
 
