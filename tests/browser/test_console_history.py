@@ -19,7 +19,7 @@ from zbus.server.watch.history_file import HistoryFile
 from zbus.storage.local.files import OsFiles
 
 BEFORE_S = 1_800
-"""About as long ago did the broker before end, after an hour in which one message came every 10 s."""
+"""About as long ago the broker before ended, after an hour of one message every 10 s."""
 
 
 def remembered(folder: Path) -> None:
