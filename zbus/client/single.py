@@ -116,7 +116,8 @@ class Redriven:
     count: int
     """How many were put back."""
     stayed: int
-    """How many could not be: they do not say where they come from, or may not go there."""
+    """How many could not be: they do not say where they come from, or may not go there; or, with
+    `only_group`, the message is no more in its topic, or the group has it at the moment."""
 
 
 def redrive(
@@ -127,10 +128,12 @@ def redrive(
     offsets: Offsets | None = None,
     partition: int | None = None,
     to: str | None = None,
+    only_group: bool = False,
     timeout_s: float | None = None,
 ) -> Request[Redriven]:
     """Put messages of a group of a dead-letter topic back to where they come from, or into the
     topic `to`, each once: the first `count` (1,000), or those at `offsets` of one `partition`.
+    With `only_group` each is delivered again to the group in which it died, and to no other.
 
     Where as many were moved as were asked for there may be more: do it again. Raises NotFound,
     Forbidden, BadRequest for a group that is paused.
@@ -140,6 +143,7 @@ def redrive(
         offset=None if offsets is None else encode_offsets(offsets),
         partition=partition,
         to=to,
+        only_group=only_group or None,
     )
     return Request(lines, _parse_redriven, safe=False, timeout_s=timeout_s)
 

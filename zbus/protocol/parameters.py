@@ -219,6 +219,7 @@ count | batch | {REDRIVE_COUNT_DEFAULT:,} | at most that many, the first ones
 offset | offsets | the first ones | these: numbers and ranges, `3,5-9,12`, at most {OFFSETS_MAX:,}
 partition | number | all, 0 with `offset` | of this partition
 to | name | where each comes from | into this topic
+only_group | flag | false | each is delivered again to the group in which it died, and to no other
 """)
 ROUTE = _parameters("""
 recver | text | none | the session: the `sender` of a delivery

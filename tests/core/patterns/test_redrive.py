@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
 
+import attrs
 import pytest
 
+from tests.core.commit.test_state_full import NoRoom
 from tests.core.patterns.test_completions import crashes
 from tests.core.support import Box, CrashJournal, Probe, again, ranges, refusal
 from tests.core.upkeep.test_fencing import LateBox
@@ -17,7 +20,8 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.redrive import PORTION
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Topic
-from zbus.storage.port import Verdict
+from zbus.storage.format.batch import Batch
+from zbus.storage.port import JournalFull, Lane, Verdict
 
 DEAD = b"dead_topic: %b\r\ndead_group: g\r\ndead_reason: expired\r\n"
 
@@ -283,3 +287,304 @@ def test_what_stays_is_not_taken_from_whoever_has_it_by_now() -> None:
     assert moved(probe) == (1, 1)
     assert box.group().backlogs[0].life(0) is MessageState.LEASED
     assert box.take() == []
+
+
+# -- back to the group alone -------------------------------------------------------------------
+
+
+def given_up(
+    *bodies: bytes, order: str = "", partitions: int = 1, journal: CrashJournal | None = None
+) -> Box:
+    """The group g of In has given these up: they are in Dead. The group h has finished them."""
+    box = Box(journal or CrashJournal())
+    options = GroupOptions(lease=True, window=9_999, attempts_max=1, order=order)
+    box.declare(TopicOptions("Dead", durability="disk"), "g", GroupOptions(lease=True, window=99))
+    topic = TopicOptions("In", durability="disk", partitions=partitions)
+    box.declare(topic, "g", attrs.evolve(options, dead_letter="Dead"))
+    box.declare(topic, "h", GroupOptions())
+    for index in range(partitions):
+        for number, body in enumerate(bodies):
+            row = make_row(b"id%d" % number, b"x: y\r\n", body, b"tag", b"key")
+            box.broker.put(box.partition("In", index), Probe(), row)
+    box.settle()
+    for name in ("g", "h"):
+        assert len(box.take(name, topic="In")) == partitions * len(bodies)
+    box.settle(20_000)
+    assert box.topic("Dead").depth() == partitions * len(bodies)
+    return box
+
+
+def hand_back(box: Box, *offsets: int) -> Probe:
+    probe = Probe()
+    partition = box.partition("Dead") if offsets else None
+    where = box.group("g", "Dead"), box.broker.topic, 1_000, partition, ranges(offsets)
+    box.broker.redrive(probe, *where, only_group=True)
+    box.settle()
+    return probe
+
+
+@pytest.mark.parametrize("order", ["", "key", "priority"])
+def test_the_group_alone_has_them_again(order: str) -> None:
+    """In their order and before what is newer, as new messages: they may die again."""
+    box = given_up(b"0", b"1", b"2", order=order)
+    box.put(b"new", topic="In")
+    assert moved(hand_back(box)) == (3, 0)
+    assert box.topic("In").depth() == 4, "nothing was put"
+    assert box.take("h", topic="In") == [b"new"]
+    found = []
+    while bodies := box.take("g", topic="In"):
+        found += bodies
+        offsets = ranges(box.group("g", "In").backlogs[0].leased.dues)
+        box.broker.ack(Probe(), box.group("g", "In"), box.partition("In"), offsets)
+        box.settle()
+    assert found == [b"0", b"1", b"2", b"new"]
+    assert box.take(topic="Dead") == []
+
+
+def test_they_die_again_and_come_back_again() -> None:
+    box = given_up(b"0", partitions=2)
+    for _ in range(3):
+        assert moved(hand_back(box)) == (2, 0)
+        assert box.take("g", topic="In") == [b"0", b"0"]
+        box.settle(20_000)
+    assert box.topic("Dead").depth() == 8
+
+
+def test_only_these() -> None:
+    box = given_up(b"0", b"1", b"2")
+    assert moved(hand_back(box, 1, 7)) == (1, 0)
+    assert box.take("g", topic="In") == [b"1"]
+    assert box.take(topic="Dead") == [b"0", b"2"]
+
+
+def forge(box: Box, lines: bytes, **said: bytes) -> None:
+    """What is in Dead says of itself that it was that message."""
+    what = {"id": b"id0", "body": b"0", "tag": b"tag", "key": b"key", **said}
+    row = make_row(what["id"], b"x: y\r\n" + lines, what["body"], what["tag"], what["key"])
+    box.broker.put(box.partition("Dead"), Probe(), row)
+    box.settle()
+
+
+LINES = b"dead_topic: In\r\ndead_group: g\r\ndead_partition: 0\r\ndead_offset: 0\r\n"
+
+NOT_THAT = {
+    "another body": (LINES, {"body": b"1"}),
+    "another id": (LINES, {"id": b"no"}),
+    "another key": (LINES, {"key": b"no"}),
+    "another tag": (LINES, {"tag": b""}),
+    "another line": (LINES + b"z: 1\r\n", {}),
+    "no offset": (LINES[: LINES.index(b"dead_offset")], {}),
+    "offset": (LINES.replace(b"offset: 0", b"offset: 9"), {}),
+    "huge offset": (LINES.replace(b"offset: 0", b"offset: %d" % 10**40), {}),
+    "offset below 0": (LINES.replace(b"offset: 0", b"offset: -1"), {}),
+    "partition": (LINES.replace(b"partition: 0", b"partition: 1"), {}),
+    "group": (LINES.replace(b"group: g", b"group: no"), {}),
+    "topic": (LINES.replace(b"topic: In", b"topic: no"), {}),
+    "no lines": (b"", {}),
+    "no UTF-8": (LINES.replace(b"group: g", b"group: %ff"), {}),
+}
+
+
+@pytest.mark.parametrize("name", NOT_THAT)
+def test_what_is_another_message_stays(name: str) -> None:
+    box = given_up(b"0")
+    assert moved(hand_back(box)) == (1, 0)
+    assert box.take("g", topic="In") == [b"0"]
+    box.broker.ack(Probe(), box.group("g", "In"), box.partition("In"), ranges([0]))
+    lines, said = NOT_THAT[name]
+    forge(box, lines, **said)
+    assert moved(hand_back(box)) == (0, 1)
+    assert box.take("g", topic="In") == []
+    assert len(box.take(topic="Dead")) == 1
+
+
+@pytest.mark.parametrize("how", ["leased", "ready", "purged", "gone", "filtered", "removed"])
+def test_what_cannot_be_handed_back_stays(how: str) -> None:
+    box = given_up(b"0")
+    group, there = box.group("g", "In"), box.partition("In")
+    if how in ("leased", "ready"):
+        box.broker.again(Probe(), group, there, 0)
+    if how == "leased":
+        assert box.take("g", topic="In") == [b"0"]
+    if how == "purged":
+        box.broker.purge_topic(Probe(), box.topic("In"))
+    if how == "gone":
+        box.broker.remove_group(Probe(), group)
+    if how == "filtered":
+        options = GroupOptions(lease=True, filter="other")
+        box.declare(TopicOptions("In", durability="disk"), "g", options)
+    if how == "removed":
+        box.broker.remove_topic(Probe(), box.topic("In"))
+    box.settle(10)
+    assert moved(hand_back(box)) == (0, 1)
+    assert box.take(topic="Dead") == [b"0"]
+
+
+def test_what_has_expired_stays() -> None:
+    box = given_up()
+    message = Message(b"id0", body=b"0", expires_ms=box.broker.now_ms + 30_000)
+    box.broker.put_all(box.partition("In"), Probe(), Chunk.of([message]))
+    box.settle()
+    assert box.take("g", topic="In") == [b"0"]
+    box.settle(20_000)
+    assert box.topic("Dead").depth() == 1
+    box.settle(20_000)
+    assert moved(hand_back(box)) == (0, 1)
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("synced", range(6))
+def test_a_crash_leaves_each_with_the_group_or_dead(synced: int, others: bool) -> None:
+    """Whatever each log keeps, and though messages are put in the same write."""
+    box = given_up(b"0", b"1")
+    assert isinstance(box.journal, CrashJournal)
+    box.settle(10)
+    probe = Probe()
+    box.broker.redrive(probe, box.group("g", "Dead"), box.broker.topic, 10, only_group=True)
+    if others:
+        box.broker.put(box.partition("In"), Probe(), make_row(b"n", b"", b"new"))
+    for _ in range(synced):
+        box.turn()
+        box.journal.release(1)
+    box.turn(10)
+    answered = not probe.open
+    for after in crashes(box):
+        after.settle(1_000_000)
+        alive = [body for body in after.take("g", topic="In") if body != b"new"]
+        dead = after.take(topic="Dead")
+        assert sorted(alive + dead) == [b"0", b"1"]
+        assert not (answered and dead)
+        assert set(after.take("h", topic="In")) <= {b"new"}
+        assert again(after).topic("In").partitions[0].completions is None
+
+
+class NoRoomThere(NoRoom):
+    """For the topic alone in which they died."""
+
+    def append(self, lane: Lane, after: int, batches: Sequence[Batch]) -> None:
+        if self.shut and lane[0] == "In":
+            raise JournalFull("no space left")
+        CrashJournal.append(self, lane, after, batches)
+
+
+def test_without_any_room_they_stay() -> None:
+    journal = NoRoom()
+    box = given_up(b"0", journal=journal)
+    journal.shut = True
+    assert refusal(hand_back(box)).refusal is Refusal.FULL
+    journal.shut = False
+    assert box.take("g", topic="In") == []
+    assert box.take(topic="Dead") == [b"0"]
+
+
+def test_a_disk_without_room_for_it_is_waited_for() -> None:
+    """The group has it in memory already, so there is no way back; a crash takes both."""
+    journal = NoRoomThere()
+    box = given_up(b"0", journal=journal)
+    journal.shut = True
+    probe = hand_back(box)
+    assert probe.open
+    assert box.take(topic="Dead") == []
+    for after in crashes(box):
+        after.settle(1_000_000)
+        assert after.take("g", topic="In") + after.take(topic="Dead") == [b"0"]
+    journal.shut = False
+    box.settle(5_000)
+    assert moved(probe) == (1, 0)
+    assert box.take("g", topic="In") == [b"0"]
+    assert again(box).topic("In").partitions[0].completions is None
+    assert box.take(topic="Dead") == []
+
+
+def test_the_topic_is_removed_while_the_disk_has_no_room() -> None:
+    journal = NoRoomThere()
+    box = given_up(b"0", journal=journal)
+    journal.shut = True
+    probe = hand_back(box)
+    box.broker.remove_topic(Probe(), box.topic("In"))
+    journal.shut = False
+    box.settle(5_000)
+    assert moved(probe) == (0, 1)
+    assert box.take(topic="Dead") == [b"0"]
+
+
+@pytest.mark.parametrize("fate", [Verdict.LOST, Verdict.CONFLICT])
+@pytest.mark.parametrize("written", [False, True])
+def test_the_topic_is_read_again_before_that_is_stored(fate: Verdict, written: bool) -> None:
+    """Then it is asked for again: the group has it once."""
+    box = LateBox()
+    box.declare(TopicOptions("Dead", durability="disk"), "g", GroupOptions(lease=True))
+    limit = GroupOptions(lease=True, attempts_max=1, dead_letter="Dead")
+    box.declare(TopicOptions("T", durability="disk"), "g", limit)
+    box.put(b"0")
+    box.settle()
+    assert box.take() == [b"0"]
+    box.settle(20_000)
+    assert box.topic("Dead").depth() == 1
+    probe = Probe()
+    box.broker.redrive(probe, box.group("g", "Dead"), box.broker.topic, 10, only_group=True)
+    box.turn()
+    while ("T", 0) in box.late.waiting:
+        box.late.step(("T", 0), fate, written)
+    box.run_posted()
+    box.settle(5_000)
+    assert not probe.open
+    hand_back(box)
+    box.settle(5_000)
+    assert box.take() == [b"0"]
+    box.ack(0)
+    box.settle(1_000_000)
+    assert box.take() + box.take(topic="Dead") == []
+
+
+def _acked(box: Box) -> list[bytes]:
+    """All that g is handed now, acknowledged."""
+    found: list[bytes] = []
+    for partition in box.topic("In").partitions:
+        group = box.group("g", "In")
+        found += box.take("g", topic="In")
+        for index, one in enumerate(box.topic("In").partitions):
+            held = group.backlogs[index].leased
+            offsets = ranges([o for o in held.dues if o not in held.settling])
+            box.broker.ack(Probe(), group, one, offsets)
+        box.settle()
+        assert partition.fenced is None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_is_handed_back_and_when_the_power_goes(seed: int) -> None:
+    """The group h has each message once. The group g finishes each once, whatever it gave up, was
+    handed again, some or all, with power cuts in between that keep any part of the logs."""
+    random = Random(seed)
+    bodies = [b"%d" % n for n in range(random.randrange(1, 6))]
+    box = given_up(*bodies, partitions=2)
+    done: list[bytes] = []
+    for _ in range(random.randrange(1, 8)):
+        probe = Probe()
+        dead = box.partition("Dead")
+        chosen = [o for o in range(dead.end) if random.random() < 0.5]
+        where = box.group("g", "Dead"), box.broker.topic, random.choice((1, 100))
+        these = (dead, ranges(chosen)) if chosen else (None, ())
+        box.broker.redrive(probe, *where, *these, only_group=True)
+        assert isinstance(box.journal, CrashJournal)
+        for _ in range(random.randrange(6)):
+            box.turn(random.choice((0, 10)))
+            box.journal.release(random.choice((0, 1)))
+        if random.random() < 0.6:
+            box = random.choice(list(crashes(box)))
+            box.settle(100_000)
+        box.settle()
+        if random.random() < 0.3:
+            done += _acked(box)
+        elif random.random() < 0.6:
+            box.take("g", topic="In")
+            box.settle(20_000)  # they die once more
+    box.settle(100_000)
+    while moved(hand_back(box)) != (0, 0):
+        done += _acked(box)
+    done += _acked(box)
+    assert sorted(done) == sorted(bodies * 2)
+    assert box.take(topic="Dead") == []
+    assert box.take("h", topic="In") == []
+    assert box.topic("In").depth() == 2 * len(bodies), "nothing was put"

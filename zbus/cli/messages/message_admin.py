@@ -117,7 +117,11 @@ def reschedule(
 def redrive(
     topic: str, group: str | None, as_json: bool, url: str, **fields: str | int | None
 ) -> None:
-    """Move dead letters back to the topics they came from."""
+    """Move dead letters back to the topics they came from.
+
+    With --only-group each goes back to the group in which it died, as long as the log of its topic
+    still has it.
+    """
     reply = ask(url, "redrive", topic, group, **fields)
     count, stayed = _number(reply, b"count"), _number(reply, b"stayed")
     if as_json:
@@ -126,6 +130,8 @@ def redrive(
         click.echo(counted(count, "message") + (f", {stayed} stayed" if stayed else ""))
     if stayed:
         why = "the topic that they come from is gone, or takes none; --to TOPIC names another"
+        if fields.get("only_group"):
+            why = "their topic has them no more, or their group has them now; see redrive --help"
         if not count:
             raise Nothing(why)
         click.echo(f"zbus: {why}", err=True)

@@ -236,11 +236,11 @@ class GroupChange:
 
 @attrs.frozen
 class Completion:
-    """What becomes of deliveries of some group once messages are stored here
-    (`zbus.core.patterns.completions`)."""
+    """What becomes of deliveries of some group once messages are stored here, or the change that it
+    is a part of (`zbus.core.patterns.completions`)."""
 
     number: int  # of its partition
-    end: int  # it counts if the messages before this offset are here
+    end: int  # it counts if the messages before this offset are here; 0 = with its change
     topic: str
     topic_ms: int  # when that was created, or another may have its name; likewise of the group
     group: str

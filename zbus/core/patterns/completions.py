@@ -16,6 +16,11 @@ A start that finds one completes it again, which does no harm, if the messages t
 there. If a crash took them it took the decision: then it does not count, and that is written before
 anything else takes their place.
 
+A change of the log may decide in place of messages: a group is handed a message again, and the dead
+letter of that message is finished. It is one record with its completion, so both are there or
+neither. It is true in memory at once, so there is no way back: if the disk has no room for it, the
+deliveries are settling until it has.
+
 If another process of the server has the log that would decide (`zbus.core.topics.elsewhere`), the
 deliveries decide instead, as nothing is written in two processes at once. They are settling until
 the put is answered, and done after that. What is repeated after a crash in between is put under the
@@ -37,9 +42,9 @@ from zbus.core.dedup.window import OWN_KEY, fingerprint
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.dispositions import Disposition
-from zbus.core.model.errors import BrokerError, Outcome, Refusal
+from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
 from zbus.core.model.message_state import MessageState
-from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.model.ticket import Calling, Silent, Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
 from zbus.core.topics.open_completions import OpenCompletions
@@ -105,6 +110,7 @@ class Completions:
         self._tick = runs.tick
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
+        self.changes = timers.timer(_Change.ask, lambda change: change.partition)
         self.found: list[Partition] = []  # were read, at the start or again
         self._open: list[_Open] = []  # when something was read last
 
@@ -152,6 +158,16 @@ class Completions:
             completion = _completion(known.next_number, partition.end, one)
             known.add(completion)
             held.completions.append(completion)
+
+    def change(self, partition: Partition, ticket: Ticket, source: Source) -> None:
+        """Settle deliveries that are leased with a change of another partition, which the caller
+        has made in this turn. Settles with Done when the change is durable; with why not if it is
+        not, and then the deliveries are leased as before."""
+        self._hold(source)
+        known = partition.completions = partition.completions or OpenCompletions()
+        completion = _completion(known.next_number, 0, source)
+        known.add(completion)
+        _Change(self, partition, ticket, source, completion).ask()
 
     def _problem(self, sources: Sequence[Source]) -> BrokerError | None:
         for source in sources:
@@ -374,6 +390,43 @@ class _Held(Ticket):
         ticket.offset = self.offset
         if ticket.open:
             ticket.settle(outcome)
+
+
+class _Change:
+    """A change that decides, until it is durable."""
+
+    __slots__ = ("_all", "_completion", "_source", "_ticket", "partition")
+
+    def __init__(
+        self,
+        all_: Completions,
+        partition: Partition,
+        ticket: Ticket,
+        source: Source,
+        completion: Completion,
+    ) -> None:
+        self._all = all_
+        self.partition = partition
+        self._ticket = ticket
+        self._source = source
+        self._completion = completion
+
+    def ask(self) -> None:
+        if self.partition.removed:
+            self._answer(topic_unknown(self.partition.topic.name))
+        else:
+            self._all._tick.confirm(self.partition, Calling(self._answer))
+
+    def _answer(self, outcome: Outcome) -> None:
+        all_, partition = self._all, self.partition
+        if isinstance(outcome, BrokerError) and outcome.refusal is Refusal.FULL:
+            all_.changes.set(self, all_._tick.now_ms + AGAIN_MS)
+            return
+        if isinstance(outcome, BrokerError):
+            all_.release([self._source])
+        else:
+            all_.settle(partition, [self._source], [self._completion])
+        self._ticket.settle(outcome)
 
 
 class _Sent(Silent):

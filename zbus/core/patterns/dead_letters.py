@@ -39,6 +39,7 @@ _LINES: Final = tuple(
 
 _PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 _ENCODED_MAX: Final = 300
+_DIGITS_MAX: Final = 19
 _TO_ENCODE: Final = re.compile("%(?=[0-9A-Fa-f]{2})")
 
 
@@ -196,6 +197,27 @@ def without_lines(headers: bytes) -> bytes:
         return headers
     lines = headers.split(b"\r\n")
     return b"\r\n".join([line for line in lines if not line.startswith(_LINES)])
+
+
+class Origin(NamedTuple):
+    """Which message a dead one was, as its lines say."""
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def of(cls, headers: bytes) -> Origin | None:
+        """None if a line is missing, or is none of the broker's."""
+        found = dict([line.partition(b": ")[::2] for line in headers.split(b"\r\n")])
+        topic, group = [
+            unquote(found.get(name, b"").decode()) for name in (b"dead_topic", b"dead_group")
+        ]
+        numbers = [found.get(name, b"") for name in (b"dead_partition", b"dead_offset")]
+        if not all(text.isdigit() and len(text) < _DIGITS_MAX for text in numbers):
+            return None
+        return cls(topic, group, *map(int, numbers))
 
 
 def origin_of(headers: bytes) -> str:

@@ -4,6 +4,12 @@ Each is leased to no client, read, put without the lines that say why it died, a
 in the same step (`zbus.core.patterns.completions`). Such a lease is no attempt. Those that cannot
 go back, because the topic is gone or is not for the caller, are ready again when the others are
 done. This many are moved in a turn, and no more: the rest goes on with the next one.
+
+Or they go back to the group alone in which they died: it is handed the message again that is in the
+log of its topic still, so nothing is put, and no other group notices. That change of the group
+decides. Whether it is that message is compared, since a topic may be another by now, and a producer
+may have written the lines. And it is not done before the death is closed, durably: a start would
+complete it again, and take the message from the group.
 """
 
 from __future__ import annotations
@@ -18,9 +24,9 @@ from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
 from zbus.core.model.message_state import MessageState
-from zbus.core.model.ticket import Silent, Ticket
+from zbus.core.model.ticket import Calling, Silent, Ticket
 from zbus.core.patterns.completions import Completions, Source
-from zbus.core.patterns.dead_letters import origin_of, without_lines
+from zbus.core.patterns.dead_letters import Origin, origin_of, without_lines
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.elsewhere import RemoteTopic, place_in
 from zbus.core.topics.outcomes import Moved
@@ -53,9 +59,10 @@ class Redriver:
         count_max: int,
         partition: Partition | None = None,
         ranges: Ranges = (),
+        only_group: bool = False,
     ) -> None:
         """Move what is ready in a group: at most that many, or these of one partition. Settles with
-        Moved."""
+        Moved. `only_group`: to the group in which each died, and not to the others."""
         if group.paused:
             text = f"group {group.name} is paused"
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))
@@ -69,10 +76,37 @@ class Redriver:
             ready = _named(group, partition, ranges)
         else:
             ready = _ready(group, partitions)
-        _Job(self, ticket, group, target, count_max, ready).go_on()
+        _Job(self, ticket, group, target, count_max, ready, only_group).go_on()
+
+
+def _identity(chunk: Chunk, at: int, index: int) -> tuple[bytes, ...]:
+    """What a dead message has of the one that died."""
+    return (
+        chunk.id_of(at, index),
+        without_lines(chunk.headers[at]),
+        chunk.bodies[at],
+        chunk.tag_of(at),
+        chunk.key_of(at),
+    )
+
+
+def _is_free(home: _Home, partition: Partition, offset: int) -> bool:
+    """The group may be handed the message of this dead letter: it is there, nothing is done with
+    it, and its death is closed."""
+    group, there, was_at = home
+    if group.gone or there.removed or there.fenced is not None or was_at < there.first:
+        return False
+    known = partition.completions
+    deaths = () if known is None else known.open.values()
+    if any(death.end == offset + 1 for death in deaths):
+        return False
+    return group.backlogs[there.index].life(was_at) is MessageState.DONE
 
 
 Place = tuple[Partition, int]
+
+_Home = tuple[Group, Partition, int]
+"""The group in which a message died, and where the message is."""
 
 
 def _named(group: Group, partition: Partition, ranges: Ranges) -> Iterator[Place]:
@@ -102,6 +136,7 @@ class _Job:
         target: Target,
         count_max: int,
         ready: Iterator[Place],
+        only_group: bool,
     ) -> None:
         self._redriving = redriving
         self._ticket = ticket
@@ -109,6 +144,7 @@ class _Job:
         self._target = target
         self._left = count_max
         self._ready = ready
+        self._only_group = only_group
         self._moved = 0
         self._stays: list[Place] = []  # these are leased still
         self._stayed = 0
@@ -152,13 +188,58 @@ class _Job:
     def _found(
         self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
     ) -> None:
+        home = None
+        if self._only_group and not isinstance(found, BrokerError):
+            home = self._home(*found)
+        if home is None or isinstance(found, BrokerError):
+            self._seen(partition, offset, found, None)
+            return
+        group, there, was_at = home
+        letter = _identity(*found, partition.index)
+
+        def compared(original: tuple[Chunk, int] | BrokerError) -> None:
+            fits = not isinstance(original, BrokerError) and (
+                letter == _identity(*original, there.index) and self._wanted(group, *original)
+            )
+            self._seen(partition, offset, found, home if fits else None)
+
+        there.log.get(was_at, compared)
+
+    def _wanted(self, group: Group, chunk: Chunk, at: int) -> bool:
+        """The group would not pass over the message: it has not expired, and fits the filter."""
+        expires_ms = 0 if chunk.expires is None else chunk.expires[at]
+        expired = 0 < expires_ms <= self._redriving.runs.tick.now_ms
+        return not expired and (group.match is None or group.match(chunk.tag_of(at)))
+
+    def _home(self, chunk: Chunk, at: int) -> _Home | None:
+        """Where a message died, if that is here and is still there."""
+        origin = Origin.of(chunk.headers[at])
+        topic = None if origin is None else self._target(origin.topic)
+        if origin is None or not isinstance(topic, Topic):
+            return None
+        group = topic.groups.get(origin.group.lower())
+        if group is None or origin.partition >= len(topic.partitions):
+            return None
+        return group, topic.partitions[origin.partition], origin.offset
+
+    def _seen(
+        self,
+        partition: Partition,
+        offset: int,
+        found: tuple[Chunk, int] | BrokerError,
+        home: _Home | None,
+    ) -> None:
         self._looked = True
-        self._judge(partition, offset, found)
+        self._judge(partition, offset, found, home)
         if not self._looking:
             self._later()
 
     def _judge(
-        self, partition: Partition, offset: int, found: tuple[Chunk, int] | BrokerError
+        self,
+        partition: Partition,
+        offset: int,
+        found: tuple[Chunk, int] | BrokerError,
+        home: _Home | None,
     ) -> None:
         backlog = self.group.backlogs[partition.index]
         if partition.fenced is not None:
@@ -166,11 +247,13 @@ class _Job:
         elif isinstance(found, BrokerError):
             self._problem = self._problem or found
         elif not self.group.gone and backlog.life(offset) is MessageState.READY:
-            self._move(partition, offset, *found)
+            self._move(partition, offset, *found, home)
             return
         self.ended()
 
-    def _move(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> None:
+    def _move(
+        self, partition: Partition, offset: int, chunk: Chunk, at: int, home: _Home | None
+    ) -> None:
         if self._unfit(partition, offset, chunk, at):
             self.ended()
             return
@@ -178,6 +261,11 @@ class _Job:
         self.group.backlogs[partition.index].hold(offset, runs.tick.now_ms + LEASE_MS, self)
         runs.tick.change(partition, self.group)
         runs.schedule(self.group, partition.index)
+        source = Source(self.group, partition, [range(offset, offset + 1)])
+        if self._only_group:
+            held = Calling(partial(self._hand_back, home, source))
+            runs.tick.confirm(partition, held)
+            return
         topic = self._target(origin_of(chunk.headers[at]))
         if topic is None or (isinstance(topic, Topic) and topic.options.calls):
             self._keep(partition, offset)
@@ -188,9 +276,25 @@ class _Job:
         into = place_in(topic, key)
         if isinstance(into, RemoteTopic):
             self._remote = into.name
-        source = Source(self.group, partition, [range(offset, offset + 1)])
         put = self._redriving.completions.put_leased
         put(into, _Put(self, partition, offset), copy, [source])
+
+    def _hand_back(self, home: _Home | None, source: Source, outcome: Outcome) -> None:
+        """Have a message delivered once more to the group in which it died, unless that has it at
+        the moment, or the log has forgotten the message."""
+        partition, offset = source.partition, source.ranges[0].start
+        if isinstance(outcome, BrokerError):
+            self._problem = self._problem or outcome
+        elif (
+            home is not None and self._has(partition, offset) and _is_free(home, partition, offset)
+        ):
+            group, there, was_at = home
+            group.backlogs[there.index].again(was_at, front=False)
+            self._redriving.runs.moved(group, there)
+            ticket = _Put(self, partition, offset)
+            self._redriving.completions.change(there, ticket, source)
+            return
+        self._keep(partition, offset)
 
     def _unfit(self, partition: Partition, offset: int, chunk: Chunk, at: int) -> bool:
         """It is not ready after all, as a consumer would find: delayed, expired or filtered."""

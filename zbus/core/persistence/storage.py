@@ -129,9 +129,12 @@ def _failed(partitions: Sequence[Partition], verdicts: Verdicts) -> Failed:
 
 
 def _apart(change: StateChange) -> tuple[StateChange, StateChange | None]:
-    """What a change says of completions, and all else if there is more."""
-    own = StateChange(completions=change.completions, completed=change.completed)
-    rest = attrs.evolve(change, completions=(), completed=())
+    """What a change says of completions that messages decide, and all else if there is more. One
+    that counts with the change itself stays with it."""
+    by_messages = tuple([one for one in change.completions if one.end])
+    by_itself = tuple([one for one in change.completions if not one.end])
+    own = StateChange(completions=by_messages, completed=change.completed)
+    rest = attrs.evolve(change, completions=by_itself, completed=())
     return own, None if rest == StateChange() else rest
 
 

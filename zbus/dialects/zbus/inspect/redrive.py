@@ -1,4 +1,4 @@
-"""`redrive`: dead messages go back to where they come from."""
+"""`redrive`: dead messages go back to where they come from, or to the group in which they died."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from zbus.core.api import DONE, BrokerError, Moved, Outcome, RemoteTopic, Topic,
 from zbus.dialects.zbus.context import Context
 from zbus.dialects.zbus.messages.consume import GroupPlan
 from zbus.dialects.zbus.replies import NativeReply, partition_unknown
-from zbus.dialects.zbus.request.params import Params
+from zbus.dialects.zbus.request.params import BadRequest, Params
 from zbus.edge.connection import Connection
 from zbus.protocol.parameters import REDRIVE_COUNT_DEFAULT
 
@@ -31,7 +31,7 @@ class RedriveReply(NativeReply):
 class Redrive(GroupPlan):
     """Plan of a redrive."""
 
-    __slots__ = ("count_max", "offsets", "partition", "to")
+    __slots__ = ("count_max", "offsets", "only_group", "partition", "to")
 
     def __init__(self, dialect: Context, params: Params) -> None:
         super().__init__(dialect, params)
@@ -40,6 +40,9 @@ class Redrive(GroupPlan):
         count = params.number(b"count", dialect.settings.batch_messages_max)
         self.count_max = count or min(REDRIVE_COUNT_DEFAULT, dialect.settings.batch_messages_max)
         self.to = params.text(b"to")
+        self.only_group = params.flag(b"only_group")
+        if self.only_group and self.to is not None:
+            raise BadRequest(400, "400: Bad Format, only_group and to exclude each other")
 
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
         ticket = RedriveReply(self.dialect, self.params, peer, id)
@@ -72,7 +75,8 @@ class Redrive(GroupPlan):
             if isinstance(outcome, BrokerError):
                 ticket.settle(outcome)
             else:
-                broker.redrive(ticket, group, target, self.count_max, partition, self.offsets)
+                these = self.count_max, partition, self.offsets, self.only_group
+                broker.redrive(ticket, group, target, *these)
 
         if remote and self.to is not None:
             broker.elsewhere.check(self.to, "", checked)
