@@ -222,6 +222,10 @@ SENT = [
             **{"offset": "3,5-9", "partition": "0", "to": "R"},
         },
     ),
+    (
+        ["redrive", "T", "--only-group"],
+        {"cmd": "redrive", "topic": "T", "only_group": "1"},
+    ),
     (["pause", "T", "G"], {"cmd": "pause", "topic": "T", "consume_group": "G"}),
     (["resume", "T"], {"cmd": "resume", "topic": "T"}),
     (
@@ -748,6 +752,13 @@ def test_what_was_put_back(
     assert ("--to TOPIC names another\n" in result.stderr) is ("stayed" in shown)
     told = json.loads(zbus("redrive", "T", "--json").stdout)
     assert told == {name: int(value) for name, value in headers}
+
+
+def test_what_could_not_go_back_to_its_group(zbus: Zbus, broker: FakeBroker) -> None:
+    broker.answers.append(Answer(200, headers=(("count", "1"), ("stayed", "2"))))
+    result = zbus("redrive", "T", "--only-group")
+    assert result.stdout == "1 message, 2 stayed\n"
+    assert "their topic has them no more, or their group has them now" in result.stderr
 
 
 def test_a_url_that_is_none_is_told_the_forms(zbus: Zbus) -> None:

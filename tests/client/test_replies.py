@@ -130,7 +130,7 @@ def test_dead_letters_go_back(bus: Joined) -> None:
     bus.run(commands.produce("Dead", "not a dead letter"))
     assert bus.run(commands.redrive("Dead", offsets=[1], to="Small")) == Redriven(1, 0)
     assert stored_bodies(bus.world, "Small") == [b"x"]
-    assert bus.run(commands.redrive("Dead", "Dead", count=1)) == Redriven(1, 0)
+    assert bus.run(commands.redrive("Dead", count=1, only_group=True)) == Redriven(1, 0)
     assert bus.run(commands.redrive("Dead", partition=0)) == Redriven(1, 1)
     assert unfinished(bus) == 3
     for request in (commands.redrive("Dead", partition=7), commands.redrive("Dead", to="No")):

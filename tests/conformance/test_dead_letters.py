@@ -90,6 +90,35 @@ def test_what_a_producer_says_of_a_death_is_not_believed() -> None:
     assert (reply.headers["count"], reply.headers["stayed"]) == ("0", "1")
 
 
+def test_redrive_to_the_group_alone() -> None:
+    """Another group is handed nothing, and there is no second message."""
+    world, client = scene()
+    ok(client, http("/In/other?cmd=declare"))
+    put(client, "In", b"poison", b"more")
+    for body in (b"poison", b"more"):
+        assert pull(client, "/In/other").body == body
+    for _ in range(2):
+        die(world, client)
+        reply = ok(client, http("/Dead/ops?cmd=redrive&only_group=true"))
+        assert (reply.headers["count"], reply.headers["stayed"]) == ("2", "0")
+        assert pull(client, "/In/other").status == 204
+    again = pull(client, "/In/g")
+    assert (again.body, again.headers["offset"]) == (b"poison", "0")
+    assert "retry" not in again.headers
+    assert world.broker.topic("In").depth() == 2  # type: ignore[union-attr]
+
+
+def test_redrive_to_the_group_alone_after_a_restart_and_of_what_is_gone() -> None:
+    world, client = scene()
+    put(client, "In", b"poison")
+    die(world, client)
+    client = restart(world).connect()
+    ok(client, http("/In/g?cmd=remove"))
+    reply = ok(client, http("/Dead/ops?cmd=redrive&only-group=1"))
+    assert (reply.headers["count"], reply.headers["stayed"]) == ("0", "1")
+    assert ok(client, http("/Dead/ops?cmd=redrive")).headers["count"] == "1"
+
+
 def test_redrive_with_tokens() -> None:
     """It needs the right to take here, and to put there."""
     topics: dict[str, list[str]] = {"Dead": [], "In": []}
@@ -108,7 +137,8 @@ def test_redrive_with_tokens() -> None:
     redrive = "/Dead/ops?cmd=redrive"
     assert client.request(http(redrive, "token: puts")).status == 403
     for name in ("takes", "here"):
-        assert ok(client, http(redrive, f"token: {name}")).headers["stayed"] == "1"
+        for target in (redrive, f"{redrive}&only_group=true"):
+            assert ok(client, http(target, f"token: {name}")).headers["stayed"] == "1"
     assert ok(client, http(redrive, "token: both")).headers["count"] == "1"
 
 
@@ -118,6 +148,7 @@ BAD = {
     "partition": ("/Dead/ops?cmd=redrive&partition=3", 404, "Partition(3) Not Found"),
     "group": ("/Dead/no?cmd=redrive", 404, "ConsumeGroup(no) Not Found"),
     "topic": ("/No?cmd=redrive", 404, "Topic(No) Not Found"),
+    "both": ("/Dead/ops?cmd=redrive&to=In&only_group=1", 400, "only_group and to exclude"),
     "to": ("/Dead/ops?cmd=redrive&to=No", 404, "Topic(No) Not Found"),
 }
 

@@ -441,12 +441,12 @@ def test_a_crash_leaves_each_with_the_group_or_dead(synced: int, others: bool) -
     box.settle(10)
     probe = Probe()
     box.broker.redrive(probe, box.group("g", "Dead"), box.broker.topic, 10, only_group=True)
-    if others:
-        box.broker.put(box.partition("In"), Probe(), make_row(b"n", b"", b"new"))
-    for _ in range(synced):
-        box.turn()
-        box.journal.release(1)
-    box.turn(10)
+    for n in range(synced + 1):
+        if n:
+            box.journal.release(1)
+        if others:
+            box.broker.put(box.partition("In"), Probe(), make_row(b"n", b"", b"new"))
+        box.turn(10)
     answered = not probe.open
     for after in crashes(box):
         after.settle(1_000_000)
@@ -564,22 +564,29 @@ def test_whatever_is_handed_back_and_when_the_power_goes(seed: int) -> None:
         probe = Probe()
         dead = box.partition("Dead")
         chosen = [o for o in range(dead.end) if random.random() < 0.5]
-        where = box.group("g", "Dead"), box.broker.topic, random.choice((1, 100))
-        these = (dead, ranges(chosen)) if chosen else (None, ())
-        box.broker.redrive(probe, *where, *these, only_group=True)
         assert isinstance(box.journal, CrashJournal)
+        where = box.group("g", "Dead"), box.broker.topic, random.choice((1, 100))
+        if chosen:
+            box.broker.redrive(probe, *where, dead, ranges(chosen), only_group=True)
+        else:
+            box.broker.redrive(probe, *where, only_group=True)
         for _ in range(random.randrange(6)):
             box.turn(random.choice((0, 10)))
-            box.journal.release(random.choice((0, 1)))
+            box.journal.release(random.choice((0, 1, 2)))
         if random.random() < 0.6:
             box = random.choice(list(crashes(box)))
             box.settle(100_000)
-        box.settle()
+        assert isinstance(box.journal, CrashJournal)
+        if random.random() < 0.5:
+            box.settle()
         if random.random() < 0.3:
             done += _acked(box)
         elif random.random() < 0.6:
             box.take("g", topic="In")
-            box.settle(20_000)  # they die once more
+            box.turn(20_000)  # they die once more
+            for _ in range(random.randrange(4)):
+                box.journal.release(1)
+                box.turn(10)
     box.settle(100_000)
     while moved(hand_back(box)) != (0, 0):
         done += _acked(box)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from zbus.cli.completion import of_group
-from zbus.cli.parameters import takes
+from zbus.cli.parameters import sent, takes
 from zbus.cli.remote import ask, opened
 from zbus.cli.units import NON_NEGATIVE, POSITIVE
 from zbus.cli.words import Nothing, counted, print_json
@@ -122,7 +122,7 @@ def redrive(
     With --only-group each goes back to the group in which it died, as long as the log of its topic
     still has it.
     """
-    reply = ask(url, "redrive", topic, group, **fields)
+    reply = ask(url, "redrive", topic, group, **sent(REDRIVE, fields))
     count, stayed = _number(reply, b"count"), _number(reply, b"stayed")
     if as_json:
         print_json({"count": count, "stayed": stayed})

@@ -311,16 +311,11 @@ class Backlog:
                 self.returns.hand_out(offset, None, self.ready.places)
 
     @moves("again")
-    def again(self, offset: int, front: bool = True) -> None:
-        """READY, DELAYED or DONE -> READY, before everything else or at its own place. It counts as
-        undelivered."""
+    def again(self, offset: int) -> None:
+        """READY, DELAYED or DONE -> READY, before everything else. It counts as undelivered."""
         self.attempts.pop(offset, None)
         self._step_over()  # it may be the next one, and finished
-        if front:
-            self._put_in_front(offset)
-        else:
-            self._take(offset)
-            self._put(offset, offset)
+        self._put_in_front(offset)
         self._lowest = -1  # it may be below all exceptions so far
 
     @moves("give back at the end", "due")

@@ -90,15 +90,16 @@ def _identity(chunk: Chunk, at: int, index: int) -> tuple[bytes, ...]:
     )
 
 
-def _is_free(home: _Home, partition: Partition, offset: int) -> bool:
-    """The group may be handed the message of this dead letter: it is there, nothing is done with
-    it, and its death is closed."""
+def _is_closed(partition: Partition, offset: int) -> bool:
+    """What the message at an offset has decided is completed: that it is dead for its group."""
+    known = partition.completions
+    return known is None or all(one.end != offset + 1 for one in known.open.values())
+
+
+def _is_free(home: _Home) -> bool:
+    """The message is there, and the group has nothing to do with it."""
     group, there, was_at = home
     if group.gone or there.removed or there.fenced is not None or was_at < there.first:
-        return False
-    known = partition.completions
-    deaths = () if known is None else known.open.values()
-    if any(death.end == offset + 1 for death in deaths):
         return False
     return group.backlogs[there.index].life(was_at) is MessageState.DONE
 
@@ -263,8 +264,11 @@ class _Job:
         runs.schedule(self.group, partition.index)
         source = Source(self.group, partition, [range(offset, offset + 1)])
         if self._only_group:
-            held = Calling(partial(self._hand_back, home, source))
-            runs.tick.confirm(partition, held)
+            if home is None or not _is_closed(partition, offset):
+                self._keep(partition, offset)
+            else:  # that is written now, too
+                held = Calling(partial(self._hand_back, home, source))
+                runs.tick.confirm(partition, held)
             return
         topic = self._target(origin_of(chunk.headers[at]))
         if topic is None or (isinstance(topic, Topic) and topic.options.calls):
@@ -279,17 +283,17 @@ class _Job:
         put = self._redriving.completions.put_leased
         put(into, _Put(self, partition, offset), copy, [source])
 
-    def _hand_back(self, home: _Home | None, source: Source, outcome: Outcome) -> None:
+    def _hand_back(self, home: _Home, source: Source, outcome: Outcome) -> None:
         """Have a message delivered once more to the group in which it died, unless that has it at
         the moment, or the log has forgotten the message."""
         partition, offset = source.partition, source.ranges[0].start
         if isinstance(outcome, BrokerError):
             self._problem = self._problem or outcome
-        elif (
-            home is not None and self._has(partition, offset) and _is_free(home, partition, offset)
-        ):
+        elif self._has(partition, offset) and _is_free(home):
             group, there, was_at = home
-            group.backlogs[there.index].again(was_at, front=False)
+            backlog = group.backlogs[there.index]
+            backlog.again(was_at)
+            backlog.put_back(was_at)  # not in front: many keep their order, and newer ones wait
             self._redriving.runs.moved(group, there)
             ticket = _Put(self, partition, offset)
             self._redriving.completions.change(there, ticket, source)
