@@ -85,6 +85,7 @@ from zbus.core.topics.outcomes import (
     Peeked,
     Raw,
     Routed,
+    Searched,
     Slice,
     Stored,
 )
@@ -105,6 +106,8 @@ from zbus.core.verbs.puts import FRONT as PUT_IN_FRONT
 from zbus.core.verbs.puts import PLAIN as PUT_PLAIN
 from zbus.core.verbs.puts import WHEN_DUE as PUT_WHEN_DUE
 from zbus.core.verbs.puts import PutOptions, PutPlace
+from zbus.core.verbs.search import SCAN_MAX
+from zbus.core.verbs.search import Wanted as SearchWanted
 from zbus.core.verbs.seek import Check as SeekCheck
 from zbus.core.verbs.seek import Start
 
@@ -141,6 +144,7 @@ __all__ = [
     "PUT_PLAIN",
     "PUT_WHEN_DUE",
     "RATE_MAX",
+    "SCAN_MAX",
     "SCHEDULES_PREFIX",
     "SCHEMA_BYTES_MAX",
     "SCHEMA_COMPATIBILITIES",
@@ -206,6 +210,8 @@ __all__ = [
     "Routed",
     "Row",
     "Schema",
+    "SearchWanted",
+    "Searched",
     "SeekCheck",
     "Session",
     "Silent",

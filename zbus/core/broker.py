@@ -48,6 +48,7 @@ from zbus.core.verbs import message_admin, purge, reads
 from zbus.core.verbs.declare import Declarations, claim
 from zbus.core.verbs.disconnect import ORPHAN_MS, Departures
 from zbus.core.verbs.puts import AGAIN, Puts
+from zbus.core.verbs.search import Searcher
 from zbus.core.verbs.seek import Seeker, rewind
 
 
@@ -142,6 +143,7 @@ class Broker:
         # Looking at what is stored, which changes nothing.
         self.peek = reads.peek
         self.browse, self.read = partial(reads.browse, storage), partial(reads.read, storage)
+        self.search = Searcher(self.timers).search
         # Topics, groups and sessions.
         self.dead_letter_problem = partial(retries.dead_letter_problem, self.topics)
         self._departures = departures = Departures(

@@ -415,6 +415,16 @@ bytes | bytes | {READ_BYTES_DEFAULT >> 20} MiB | at most that many bytes of batc
 count | count | {READ_COUNT_DEFAULT} | at most that many messages; also chooses messages
 cut | size | whole bodies | of messages as JSON: of each body that many bytes at most; then `size`
     is its length
+newest | flag | false | [search](#searching): from the newest message on; then `offset` is where to
+    begin before
+since | time | none | search: only what was produced then or later
+until | time | none | search: only what was produced before
+tag | filter | none | search: only messages whose tag a [filter](#filters) lets through
+key | key | none | search: only messages with this key
+header | searched text | none | search: only messages with this header, or as `name: text` with this
+    text in it
+text | searched text | none | search: only messages with this text in their body
+scan | scan count | 10,000 | search: at most that many messages are looked at
 """)
 _BY_ID = """
 msgid | id | none | instead of `offset`: the message's id, in a topic with

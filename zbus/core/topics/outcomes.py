@@ -135,3 +135,14 @@ class Peeked(Outcome):
     topic: Topic
     pieces: list[Slice]
     group: Group | None = None
+
+
+@attrs.frozen
+class Searched(Outcome):
+    """Messages of a partition that fit, in the order in which `scanned` messages were looked at;
+    `next` says where to go on, None that there is nothing more."""
+
+    partition: Partition
+    pieces: list[Slice]
+    scanned: int
+    next: int | None

@@ -255,8 +255,8 @@ COMMANDS: dict[str, Command] = {
     "read": Command(
         "Look at the log, without a group.", "log", (TOPIC, LOG), "consume", Groups.ALL,
         {200: Answer(
-            "With `count`, or an `accept` of JSON or HTML: messages. Else stored batches.",
-            ("partition", "first", "end", "count"),
+            "With `count`, an `accept` of JSON or HTML, or a search: messages. Else batches.",
+            ("partition", "first", "end", "count", "scanned", "next"),
             ("application/vnd.zbus.batches", *_CONTAINERS))},
         (_R.TOPIC_UNKNOWN, _R.OFFSET_UNKNOWN, _R.STOPPING, _R.DAMAGED, _R.FENCED),
         (*takes.OF_TOPIC, *takes.READ), reads=True),

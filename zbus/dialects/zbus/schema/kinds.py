@@ -19,6 +19,7 @@ from zbus.core.api import (
     LOSSES,
     PRIORITY_MAX,
     RATE_MAX,
+    SCAN_MAX,
     SCHEMA_COMPATIBILITIES,
     ZONE_BYTES_MAX,
 )
@@ -43,6 +44,7 @@ READ_BYTES_MAX = 16 << 20
 HEALTH_CHECKS = ("live", "ready", "all")
 STATS_INTERVAL_MS_MAX = 60_000
 LISTED_COUNT_MAX = 1_000
+SEARCHED_BYTES_MAX = 1_024
 GROUP_ORDERS = get_args(Order)
 TEN_YEARS_AHEAD = "ten years ahead"
 
@@ -159,6 +161,8 @@ KINDS: dict[str, Kind] = {
     "key": Text(KEY_BYTES_MAX),
     "filter": Text(FILTER_BYTES_MAX),
     "durability": Word(DURABILITIES),
+    "searched text": Text(SEARCHED_BYTES_MAX),
+    "scan count": Number(SCAN_MAX, minimum=1),
     "listed state": Word(tuple(STATES)),
     "listed count": Number(LISTED_COUNT_MAX, minimum=1),
     "health check": Word(HEALTH_CHECKS),
