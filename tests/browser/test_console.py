@@ -251,7 +251,10 @@ def test_messages_are_found(console: Console, broker: BrokerProcess) -> None:
     expect(rows).to_have_count(25)
     expect(rows.first.locator(".offset")).to_have_text("42")
     console.press("Older")
-    expect(rows.first.locator(".offset")).to_have_text("0")
+    expect(rows.first.locator(".offset")).to_have_text("17")
+    expect(rows.last.locator(".offset")).to_have_text("0")
+    console.press("Newer")
+    expect(rows.first.locator(".offset")).to_have_text("42")
     console.field("Offset").fill("7")
     console.press("Go")
     expect(page.locator(".log .open .offset")).to_have_text("7")
@@ -322,8 +325,7 @@ def test_dead_letters(console: Console, broker: BrokerProcess) -> None:
     expect(red).to_contain_text(f"open, of {dead} ever")
     redrive.first.click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("is put back into orders, and finished in dead.orders.")
-    expect(dialog).to_contain_text("Every group of orders is handed it again")
+    expect(dialog).to_contain_text("is delivered again, and finished in dead.orders.")
     console.press("Redrive")
     console.shows("1 of them were put back into orders.")
     expect(waiting).to_have_count(dead - 1)
@@ -345,6 +347,98 @@ def test_dead_letters(console: Console, broker: BrokerProcess) -> None:
     left = ask(broker, "peek", topic="dead.orders", count=9)
     assert [each["size"] for each in left] == [16], "the letter of the other group stays"
     ask(broker, "remove", topic="returns")
+
+
+def test_letters_go_back_to_their_group_alone(console: Console, broker: BrokerProcess) -> None:
+    """Those that were chosen, of one cause; another group of the topic is handed nothing."""
+    page = console.page
+    of: dict[str, Any] = {"topic": "trips", "consume_group": "cars"}
+    ask(broker, "declare", topic="dead.trips")
+    ask(broker, "declare", topic="trips", consume_group="log")
+    ask(broker, "declare", **of, ack=1, group_max_attempts=1, group_dead_letter="dead.trips")
+    for n in range(4):
+        ask(broker, "produce", topic="trips", body=b"trip %d" % n)
+        ask(broker, "consume", topic="trips", consume_group="log")
+        ask(broker, "consume", **of, on_loss="keep", lease=1 if n == 3 else 60_000)
+    ask(broker, "nack", **of, offset="0-2")
+    console.move("topics", "trips", "groups", "cars", "dead")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(4)
+    page.get_by_label("Because").select_option("it was given back")
+    expect(rows).to_have_count(3)
+    page.get_by_label("All 3 open").check()
+    rows.filter(has_text="trip 1").get_by_role("checkbox").uncheck()
+    assert console.violations() == []
+    console.press("Redrive 2 chosen")
+    page.get_by_label("Only cars").check()
+    assert console.violations() == []
+    console.press("Redrive")
+    console.shows("2 of them were given back to cars.")
+    expect(rows.filter(has_text="finished")).to_have_count(2)
+    assert ask(broker, "query", topic="trips")["messageDepth"] == 4, "nothing was put"
+    again = ask(broker, "consume", "accept: application/json", **of, batch=9, timeout=0)
+    assert [each["body"] for each in again] == ["trip 0", "trip 2"]
+    empty = broker.get("/trips/log?cmd=consume&timeout=0")
+    assert empty.status == 204
+    console.move("topics")
+    for topic in ("trips", "dead.trips"):
+        ask(broker, "remove", topic=topic)
+
+
+def test_a_search_over_partitions(console: Console, broker: BrokerProcess) -> None:
+    """By the newest first, and what it finds is downloaded with its whole bodies."""
+    page = console.page
+    ask(broker, "declare", topic="parts", partitions=4)
+    for n in range(60):
+        shop, body = ("north", "south")[n % 2], f"part {n} {'bolt' if n % 10 == 3 else 'nut'}"
+        where = {"topic": "parts", "partition": n * 7 % 4, "key": f"k{n % 5}"}
+        ask(broker, "produce", f"x-shop: {shop}", **where, body=body.encode() + b"." * 2_000)
+    ask(broker, "produce", topic="parts", partition=0, body=b"\xff bolt")
+    console.move("topics", "parts")
+    rows = page.locator(".log .row")
+    expect(rows).to_have_count(25)
+    expect(rows.nth(0)).to_contain_text("binary")
+    expect(rows.nth(1)).to_contain_text("part 59")
+    console.press("Older")
+    expect(rows.nth(0)).to_contain_text("part 35")
+    console.press("Newer")
+    expect(rows.nth(1)).to_contain_text("part 59")
+    page.get_by_label("Order").select_option("oldest")
+    expect(rows.nth(0)).to_contain_text("part 0")
+    console.press("Newer")
+    expect(rows.nth(0)).to_contain_text("part 25")
+    console.press("Older")
+    expect(rows.nth(0)).to_contain_text("part 0")
+    page.get_by_label("Order").select_option("newest")
+
+    console.press("Search")
+    assert console.violations() == []
+    console.field("Text in the body").fill("bolt")
+    console.press("Look for it")
+    console.shows("61 looked at, 7 found")
+    expect(rows).to_have_count(7)
+    expect(rows.nth(1)).to_contain_text("part 53 bolt")
+    with page.expect_download() as saved:
+        console.press("Download")
+    lines = saved.value.path().read_text(encoding="utf-8").splitlines()
+    assert saved.value.suggested_filename == "parts.ndjson"
+    found = [json.loads(line) for line in lines]
+    bodies = [f"part {n} bolt" + "." * 2_000 for n in range(3, 60, 10)]
+    assert [each.get("body") for each in found] == [*bodies, None]
+    assert found[-1]["body_base64"] == "/yBib2x0"
+    console.field("Header").fill("x-shop: north")
+    console.press("Look for it")
+    console.shows("No message fits.")
+    console.field("Header").fill("x-shop: south")
+    console.field("Key").fill("k3")
+    console.press("Look for it")
+    expect(rows).to_have_count(6)
+    console.field("Stored before").fill("2020-01-01T00:00:00")
+    console.press("Look for it")
+    console.shows("No message fits.")
+    assert console.page.evaluate(WIDER) == []
+    console.move("topics")
+    ask(broker, "remove", topic="parts")
 
 
 def test_a_group_is_made_moved_and_held(console: Console, broker: BrokerProcess) -> None:

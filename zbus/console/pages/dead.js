@@ -30,6 +30,8 @@ const REASONS = {
   attempts: "its attempts were used up",
 }
 
+const reasonOf = ({ headers }) => REASONS[headers.dead_reason] ?? headers.dead_reason ?? ""
+
 const decoded = text => {
   try {
     return decodeURIComponent(text ?? "")
@@ -110,28 +112,53 @@ function placesOf(rows) {
 
 function Letters({ topic, group, letter, groups, chosen, rows, older, error, again, read }) {
   const [dialog, open] = useDialog()
+  const [cause, setCause] = useState("")
+  const [marked, setMarked] = useState(new Set())
   const mayRedrive = chosen && may("consume", letter, chosen) && may("produce", topic)
-  const waiting = rows.filter(each => each.open)
-  const redrive = async these => {
+  const causes = [...new Set(rows.map(reasonOf))].toSorted()
+  const seen = cause ? rows.filter(each => reasonOf(each) === cause) : rows
+  const waiting = seen.filter(each => each.open)
+  const picked = waiting.filter(each => marked.has(each.id))
+  const mark = (ids, on) => setMarked(old => new Set(on ? [...old, ...ids] : [...old].filter(each => !ids.includes(each))))
+  const redrive = async (these, alone) => {
     let moved = 0
     let stayed = 0
     for (const [partition, offset] of placesOf(these)) {
-      const params = { topic: letter, consume_group: chosen, partition, offset }
+      const params = { topic: letter, consume_group: chosen, partition, offset, only_group: alone ? 1 : null }
       const { headers } = await change("redrive", params)
       moved += Number(headers.get("count"))
       stayed += Number(headers.get("stayed"))
     }
-    notify(`${count(moved)} of them were put back into ${topic}${stayed ? `; ${count(stayed)} could not be` : ""}.`)
+    const where = alone ? `given back to ${group}` : `put back into ${topic}`
+    const why = alone ? `${topic} has them no more, or ${group} has them already` : "they stay"
+    notify(`${count(moved)} of them were ${where}.${stayed ? ` ${count(stayed)} could not be: ${why}.` : ""}`)
     again()
   }
   const sure = (title, these) =>
     open(
-      close => html`<${FormDialog} title=${title} submit="Redrive" close=${close} call=${() => redrive(these)}>
-    <p>${plural(these.length, "message")} that died in the group <code>${group}</code> ${these.length === 1 ? "is" : "are"} put back into <code>${topic}</code>,
-    and finished in <code>${letter}</code>. <b>Every group of <code>${topic}</code> is handed ${these.length === 1 ? "it" : "them"} again</b>,
-    not only this one. Letters of other groups stay.</p><//>`,
+      close => html`<${FormDialog} title=${title} submit="Redrive" close=${close} call=${form => redrive(these, form.who === "group")}>
+    <p>${plural(these.length, "message")} that died in the group <code>${group}</code> ${these.length === 1 ? "is" : "are"} delivered again,
+    and finished in <code>${letter}</code>. Letters of other groups stay.</p>
+    <fieldset class="options"><legend>Deliver to</legend>
+      <label><input type="radio" name="who" value="every" checked/><span><b>Every group of <code>${topic}</code></b>
+        <small>Put back into the topic as a new message.</small></span></label>
+      <label><input type="radio" name="who" value="group"/><span><b>Only <code>${group}</code></b>
+        <small>It is handed the message again that is in the log of the topic. If the log has dropped it, the letter stays.</small></span></label>
+    </fieldset><//>`,
     )
   const columns = [
+    ...(mayRedrive
+      ? [
+          {
+            key: "mark",
+            label: "Choose",
+            class: "mark",
+            show: row =>
+              row.open &&
+              html`<input type="checkbox" aria-label=${`Choose ${row.id}`} checked=${marked.has(row.id)} onChange=${event => mark([row.id], event.target.checked)}/>`,
+          },
+        ]
+      : []),
     {
       key: "timestamp",
       label: "Died",
@@ -142,8 +169,7 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
       key: "reason",
       label: "Because",
       class: "whole",
-      of: row => row.headers.dead_reason ?? "",
-      show: row => REASONS[row.headers.dead_reason] ?? row.headers.dead_reason,
+      of: reasonOf,
     },
     { key: "attempts", label: "Attempts", number: true, of: row => Number(row.headers.dead_attempts) },
     { key: "was", label: "Was at", number: true, of: row => Number(row.headers.dead_offset) },
@@ -172,15 +198,32 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
         ]
       : []),
   ]
-  return html`<${Card} title="Dead letters" actions=${mayRedrive && waiting.length > 0 && html`<${Button} onClick=${() => sure("Redrive all", waiting)}>Redrive all<//>`}>
+  return html`<${Card} title="Dead letters" actions=${
+    mayRedrive &&
+    waiting.length > 0 &&
+    html`${picked.length > 0 && html`<${Button} kind="main" onClick=${() => sure("Redrive the chosen", picked)}>Redrive ${count(picked.length)} chosen<//>`}
+    <${Button} onClick=${() => sure("Redrive all", waiting)}>Redrive all<//>`
+  }>
     <p class="dim">They are in the topic <a href=${link("topics", letter)}>${letter}</a>. One that is handed out, was redriven or was
     acknowledged there is not open any more.${older > 0 && ` ${plural(older, "older message waits", "older messages wait")} there, of any group: this list has the newest.`}</p>
-    ${
+    <div class="bar">${
       groups.length > 1 &&
-      html`<div class="bar"><${Field} label="Open in group"><select value=${chosen} onChange=${event => read(event.target.value)}>
-      ${groups.map(each => html`<option key=${each} value=${each}>${each}</option>`)}</select><//></div>`
-    }
+      html`<${Field} label="Open in group"><select value=${chosen} onChange=${event => read(event.target.value)}>
+      ${groups.map(each => html`<option key=${each} value=${each}>${each}</option>`)}</select><//>`
+    }${
+      causes.length > 1 &&
+      html`<${Field} label="Because"><select value=${cause} onChange=${event => setCause(event.target.value)}>
+      <option value="">of anything</option>${causes.map(each => html`<option key=${each} value=${each}>${each}</option>`)}</select><//>`
+    }${
+      mayRedrive &&
+      waiting.length > 1 &&
+      html`<label class="check"><input type="checkbox" checked=${picked.length === waiting.length} onChange=${event =>
+        mark(
+          waiting.map(each => each.id),
+          event.target.checked,
+        )}/> All ${count(waiting.length)} open</label>`
+    }</div>
     <${Problem} error=${error}/>
-    <${Table} columns=${columns} rows=${rows} label="Dead letters" sort=${{ key: "timestamp", down: true }} empty="No message of this group has died lately."/>
+    <${Table} columns=${columns} rows=${seen} label="Dead letters" sort=${{ key: "timestamp", down: true }} empty="No message of this group has died lately."/>
     ${dialog}<//>`
 }
