@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 import trustme
 from playwright.sync_api import Browser, expect
 
-from tests.browser.console import DESKTOP, console_of
+from tests.browser.console import DESKTOP, PHONE, console_of
+from tests.browser.test_console import WIDER
 from tests.process.nats import NatsCluster, find_program
 from tests.process.test_nodes import SHARDS, Member, start_node
+from zbus import __version__
 
 pytestmark = pytest.mark.skipif(
     find_program() is None, reason="needs nats-server: the extra `replicated`"
@@ -41,6 +44,12 @@ def test_nodes_and_shards(browser: Browser, nodes: list[Member]) -> None:
         table = page.get_by_role("region", name="Shards").locator("tbody tr")
         expect(table).to_have_count(SHARDS)
         assert console.violations() == []
+        assert page.evaluate(WIDER) == []
+        console.shows("The cluster console, as node a knows it.")
+        nodes_table = page.get_by_role("region", name="Nodes").locator("tbody tr")
+        expect(nodes_table).to_have_count(2)
+        expect(nodes_table.nth(0)).to_contain_text(__version__)
+        expect(table.nth(0).locator("td").nth(3)).to_have_text(re.compile(r"^\d+(\.\d+)? (s|ms)$"))
         owner = table.nth(0).locator("td").nth(1).inner_text()
         other = {"a": "b", "b": "a"}[owner]
         console.press("Move")
@@ -51,3 +60,8 @@ def test_nodes_and_shards(browser: Browser, nodes: list[Member]) -> None:
         console.shows("Node b is gone.")
         expect(table.nth(0).locator("td").nth(1)).to_contain_text("a")
         assert console.violations() == []
+    with console_of(browser, first.port, viewport=PHONE, color_scheme="dark") as console:
+        console.open("nodes")
+        console.page.get_by_role("region", name="Shards").wait_for()
+        assert console.violations() == []
+        assert console.page.evaluate(WIDER) == [], "nothing is wider than the screen"

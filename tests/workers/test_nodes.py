@@ -163,6 +163,21 @@ def test_of_one_shard_a_standby_is_spare_for_all() -> None:
     assert cluster.warnings == []
 
 
+def test_since_when_an_owner_is_known() -> None:
+    """Through the processes of the machine, which pass on what they know."""
+    cluster = Cluster3()
+    cluster.now_ms += 5_000
+    cluster.hear_all()
+    cluster.hear(2, "b", "b3", shard=0)
+    cluster.now_ms += 700
+    cluster.hear_all()
+    cluster.hear(2, "b", "b3", shard=0)
+    assert [each.since_ms for each in cluster.nodes.document().shards] == [700, 5_700, 5_700]
+    known = msgspec.json.encode(cluster.membership.presence)
+    later = Membership(Bus(), Cluster("c", shards=3), lambda: cluster.now_ms, known)
+    assert [each.since_ms for each in Nodes(later, "a").document().shards] == [700, 5_700, 5_700]
+
+
 def test_a_shard_is_given_away_once() -> None:
     cluster = Cluster3()
     assert cluster.nodes.move(0, "c") is None

@@ -396,6 +396,7 @@ class ShardInfo(Document, frozen=True, kw_only=True):
     shard: Count
     node: Annotated[str, about("Its owner's node; absent: it has no owner just now.")] = ""
     epoch: Annotated[Count, about("Which owner it is, from 1.")] = 0
+    since_ms: Annotated[Count, about("For how long that node has known this owner.")] = 0
     sequence: Annotated[Count, about("Of the newest message in its stream that is confirmed.")] = 0
     late_ms: Annotated[
         Count, about("Since when the NATS servers have confirmed nothing to its owner.")

@@ -162,6 +162,7 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
     {
       key: "timestamp",
       label: "Died",
+      class: "when",
       of: row => row.timestamp,
       show: row => html`<span title=${moment(row.timestamp)}>${away(row.timestamp)}</span>`,
     },
@@ -173,7 +174,12 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
     },
     { key: "attempts", label: "Attempts", number: true, of: row => Number(row.headers.dead_attempts) },
     { key: "was", label: "Was at", number: true, of: row => Number(row.headers.dead_offset) },
-    { key: "name", label: "Id", of: row => row.name, show: row => html`<code>${row.name}</code>` },
+    {
+      key: "name",
+      label: "Id",
+      of: row => row.name,
+      show: row => html`<code class=${row.name.length < 10 ? "short" : ""}>${row.name}</code>`,
+    },
     {
       key: "body",
       label: "Body",
@@ -184,6 +190,7 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
     {
       key: "open",
       label: "State",
+      class: "when",
       of: row => (row.open ? 0 : 1),
       show: row => (row.open ? html`<${Badge} kind="bad">open<//>` : html`<span class="dim">finished</span>`),
     },

@@ -32,6 +32,7 @@ const NODES = [
   { key: "shards", label: "Shards", number: true, of: row => row.shards.length, show: row => row.shards.join(", ") || "none" },
   { key: "spares", label: "Spares", number: true, of: row => row.spares },
   { key: "address", label: "Clients reach it at", of: row => row.address, show: row => html`<code>${row.address}</code>` },
+  { key: "relay", label: "Nodes reach it at", of: row => row.relay ?? "", show: row => html`<code>${row.relay}</code>` },
   { key: "version", label: "Version", of: row => row.version ?? "" },
 ]
 
@@ -43,9 +44,16 @@ const SHARDS = [
     class: "name",
     of: row => row.node ?? "",
     show: row =>
-      html`${row.node ?? html`<${Badge} kind="bad">none<//>`}${row.moved && html` <${Badge}>moved by hand<//>`}${row.movingTo && html` <${Badge} kind="wait">to ${row.movingTo}<//>`}${row.lateMs > 0 && html` <${Badge} kind="bad">unconfirmed for ${span(row.lateMs)}<//>`}`,
+      html`${row.node ?? html`<${Badge} kind="bad">none<//>`}${row.opening && html` <${Badge} kind="warn">${row.opening} reads it<//>`}${row.moved && html` <${Badge}>moved by hand<//>`}${row.movingTo && html` <${Badge} kind="warn">moves to ${row.movingTo}<//>`}${row.lateMs > 0 && html` <${Badge} kind="bad">unconfirmed for ${span(row.lateMs)}<//>`}`,
   },
   { key: "epoch", label: "Epoch", number: true, of: row => row.epoch ?? 0 },
+  {
+    key: "since",
+    label: "For",
+    number: true,
+    of: row => row.sinceMs ?? 0,
+    show: row => (row.node ? span(row.sinceMs) : ""),
+  },
   { key: "sequence", label: "Confirmed", number: true, of: row => row.sequence ?? 0, show: row => count(row.sequence) },
 ]
 
@@ -73,7 +81,8 @@ export function Nodes() {
       <${Problem} error=${error}/>
       ${
         found &&
-        html`${found.warnings.map(text => html`<p class="problem" key=${text}>${text}</p>`)}
+        html`<p class="dim">The cluster <code>${found.cluster}</code>, as node <code>${found.asked}</code> knows it. A spare is a process that waits to claim a shard.</p>
+        ${found.warnings.map(text => html`<p class="problem" key=${text}>${text}</p>`)}
         <${Card}><${Table} columns=${NODES} rows=${found.nodes.map(each => ({ ...each, id: each.node }))} label="Nodes" sort=${{ key: "node", down: false }}/><//>
         <${Card}><${Table} columns=${shards} rows=${found.shards.map(each => ({ ...each, id: each.shard }))} label="Shards" sort=${{ key: "shard", down: false }}/><//>`
       }`

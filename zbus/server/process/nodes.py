@@ -74,9 +74,9 @@ class Nodes:
         )
 
     def _shard(self, number: int) -> ShardInfo:
-        membership = self._membership
+        membership, now_ms = self._membership, self._membership.now_ms()
         owner = membership.owner(number)
-        heir = membership.presence.heir(number, membership.now_ms())
+        heir = membership.presence.heir(number, now_ms)
         if number == self.shard:
             heir = self.heir
         if owner is None:
@@ -88,6 +88,7 @@ class Nodes:
             shard=number,
             node=owner.node,
             epoch=owner.epoch,
+            since_ms=now_ms - membership.presence.owned_ms.get(number, now_ms),
             sequence=owner.sequence,
             late_ms=owner.late_ms if owner.late_ms >= CERTAIN_MS else 0,
             moved=owner.moved,

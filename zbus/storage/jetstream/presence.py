@@ -105,6 +105,8 @@ class Presence(msgspec.Struct):
     nodes: dict[str, Node] = {}
     owners: dict[int, Heartbeat] = {}
     """The newest owner of each shard that was heard of."""
+    owned_ms: dict[int, int] = {}
+    """When each of these was heard first."""
     left: set[str] = set()
     """Random ids of those that said that they left, or whose end their parent has seen."""
     heirs: dict[int, tuple[str, int]] = {}
@@ -130,6 +132,7 @@ class Presence(msgspec.Struct):
             if heard.node in self.nodes:
                 self.nodes[heard.node].claimed_ms = now_ms
             self.heirs.pop(heard.shard, None)
+            self.owned_ms[heard.shard] = now_ms
         elif known.sequence > heard.sequence:
             heard = known
         else:  # a heartbeat may come late: what is over does not begin again
