@@ -26,13 +26,15 @@ const NODES = [
   {
     key: "state",
     label: "State",
+    class: "whole",
     of: row => (row.live ? row.sinceMs : -row.sinceMs),
-    show: row => html`<${Badge} kind=${row.live ? "good" : "bad"}>${row.live ? "live" : "gone"}<//> for ${span(row.sinceMs)}`,
+    show: row =>
+      html`<span><${Badge} kind=${row.live ? "good" : "bad"}>${row.live ? "live" : "gone"}<//> for ${span(row.sinceMs)}</span>`,
   },
   { key: "shards", label: "Shards", number: true, of: row => row.shards.length, show: row => row.shards.join(", ") || "none" },
   { key: "spares", label: "Spares", number: true, of: row => row.spares },
-  { key: "address", label: "Clients reach it at", of: row => row.address, show: row => html`<code>${row.address}</code>` },
-  { key: "relay", label: "Nodes reach it at", of: row => row.relay ?? "", show: row => html`<code>${row.relay}</code>` },
+  { key: "address", label: "Clients reach it at", class: "whole", of: row => row.address, show: row => html`<code>${row.address}</code>` },
+  { key: "relay", label: "Nodes reach it at", class: "whole", of: row => row.relay ?? "", show: row => html`<code>${row.relay}</code>` },
   { key: "version", label: "Version", of: row => row.version ?? "" },
 ]
 
@@ -44,7 +46,7 @@ const SHARDS = [
     class: "name",
     of: row => row.node ?? "",
     show: row =>
-      html`${row.node ?? html`<${Badge} kind="bad">none<//>`}${row.opening && html` <${Badge} kind="warn">${row.opening} reads it<//>`}${row.moved && html` <${Badge}>moved by hand<//>`}${row.movingTo && html` <${Badge} kind="warn">moves to ${row.movingTo}<//>`}${row.lateMs > 0 && html` <${Badge} kind="bad">unconfirmed for ${span(row.lateMs)}<//>`}`,
+      html`<span>${row.node ?? html`<${Badge} kind="bad">none<//>`}${row.opening && html` <${Badge} kind="warn">${row.opening} reads it<//>`}${row.moved && html` <${Badge}>moved by hand<//>`}${row.movingTo && html` <${Badge} kind="warn">moves to ${row.movingTo}<//>`}${row.lateMs > 0 && html` <${Badge} kind="bad">unconfirmed for ${span(row.lateMs)}<//>`}</span>`,
   },
   { key: "epoch", label: "Epoch", number: true, of: row => row.epoch ?? 0 },
   {
@@ -83,8 +85,8 @@ export function Nodes() {
         found &&
         html`<p class="dim">The cluster <code>${found.cluster}</code>, as node <code>${found.asked}</code> knows it. A spare is a process that waits to claim a shard.</p>
         ${found.warnings.map(text => html`<p class="problem" key=${text}>${text}</p>`)}
-        <${Card}><${Table} columns=${NODES} rows=${found.nodes.map(each => ({ ...each, id: each.node }))} label="Nodes" sort=${{ key: "node", down: false }}/><//>
-        <${Card}><${Table} columns=${shards} rows=${found.shards.map(each => ({ ...each, id: each.shard }))} label="Shards" sort=${{ key: "shard", down: false }}/><//>`
+        <${Card} title="Nodes"><${Table} columns=${NODES} rows=${found.nodes.map(each => ({ ...each, id: each.node }))} label="Nodes" sort=${{ key: "node", down: false }}/><//>
+        <${Card} title="Shards"><${Table} columns=${shards} rows=${found.shards.map(each => ({ ...each, id: each.shard }))} label="Shards" sort=${{ key: "shard", down: false }}/><//>`
       }`
     }
     ${dialog}`
