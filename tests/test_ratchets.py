@@ -25,6 +25,7 @@ PACKAGE_LINES = 99_780
 PACKAGE_LINES = 99_840
 PACKAGE_LINES = 99_850
 PACKAGE_LINES = 99_130
+PACKAGE_LINES = 99_480
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""

@@ -8,7 +8,7 @@ from io import BytesIO
 import click
 import pytest
 
-from zbus.cli.importing.files import csv_rows, ndjson_rows, sqs_rows
+from zbus.cli.importing.files import csv_rows, message_rows, ndjson_rows, sqs_rows
 from zbus.cli.importing.rows import BODY_BYTES_MAX, Fields, Row
 
 KEYED = Fields(key="k", timestamp="t", headers=(("colour", "c"),))
@@ -166,6 +166,45 @@ PRINTED = b"""{
 )
 def test_sqs(content: bytes, expected: list[tuple[object, ...]]) -> None:
     _compare(told(sqs_rows(BytesIO(content), SQS)), expected)
+
+
+STORED = Fields(key="key", tag="tag", id="id")
+READ = (
+    b'{"id":"0-7","topic":"T","partition":0,"offset":7,"timestamp":1795270469628,"tag":"a.b",'
+    b'"key":"k","headers":{"x-shop":"north","idempotency-key":"i","sender":"s","origin_url":"/T"},"body":"\\u00e4\\n"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"body":"x"}', [(1, b"x")]),
+        (b'{"id":"1","body":""}\n\n{"body":"y"}', [(1, b""), (3, b"y")]),
+        (b'{"body_base64":"/wA=","key":"k"}', [(1, b"\xff\x00", "k")]),
+        (
+            READ,
+            [(1, "ä\n".encode(), "k", {"x-shop": "north", "source-idempotency-key": "i"})],
+        ),
+        (b'{"body_base64":"/wA"}', [(1, "it is no message of a broker: ")]),
+        (b'{"body_base64":"/w A="}', [(1, "it is no message of a broker: ")]),
+        (b'{"body":3}', [(1, "it is no message of a broker: Expected `str`")]),
+        (b'{"body":"x","headers":{"a":1}}', [(1, "it is no message of a broker")]),
+        (
+            b'{"n":1}\n{"body":"x"}',
+            [(1, "it is no message of a broker: it has no body"), (2, b"x")],
+        ),
+        (b"[" * 100_000, [(1, "it is no message of a broker")]),
+        (b"\xff", [(1, "it is no message of a broker")]),
+        (LONG, [(1, "a line has at most")]),
+    ],
+)
+def test_messages(content: bytes, expected: list[tuple[object, ...]]) -> None:
+    rows = list(message_rows(BytesIO(content), STORED))
+    _compare(told(iter(rows)), expected)
+    if content is READ:
+        message = rows[0].message
+        assert message is not None
+        assert (message.id, message.tag) == ("0-7", "a.b")
 
 
 def test_a_place_says_whether_it_is_the_same_file() -> None:

@@ -147,6 +147,18 @@ def ndjson(file: IO[bytes], **options: Any) -> None:  # noqa: ANN401 - those of 
     _run(lambda _: files.ndjson_rows(file, fields), **options)
 
 
+@_source(key="key", tag="tag", id="id")
+@_FILE
+def messages(file: IO[bytes], **options: Any) -> None:  # noqa: ANN401
+    """Import messages of a broker: FILE (- is stdin) is what `read` gives as JSON lines, or what
+    the console downloads, into TOPIC.
+
+    They have the ids, keys, tags, headers and bodies that they had.
+    """
+    fields = _fields(options)
+    _run(lambda _: files.message_rows(file, fields), **options)
+
+
 @_source()
 @_FILE
 @click.option(

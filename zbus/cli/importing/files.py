@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from binascii import a2b_base64
 from collections.abc import Callable, Iterator
 from typing import IO
 
@@ -108,6 +109,47 @@ def ndjson_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
         return [json_message(line, fields)] if line.strip() else []
 
     return _rows(lines, read)
+
+
+# -- messages of a broker -------------------------------------------------------------------------
+
+
+class _Stored(msgspec.Struct):
+    """What is taken of a message in the container of JSON lines."""
+
+    headers: dict[str, str] = {}
+    body: str = ""
+    body_base64: str | None = None
+
+
+_stored = msgspec.json.Decoder(_Stored).decode
+
+
+def message_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
+    """Each line is a message as `read` gives it, with its labels, headers and body."""
+    lines = Lines(file)
+
+    def read() -> list[Message | BadRow | None]:
+        if not (line := next(lines).strip()):
+            return []
+        try:
+            found, members = _stored(line), _members(line)
+            body = found.body.encode()
+            if found.body_base64 is not None:
+                body = a2b_base64(found.body_base64, strict_mode=True)
+        except NOT_JSON as error:
+            raise BadRow(f"it is no message of a broker: {error}") from None
+        if not members.keys() & {"body", "body_base64"}:
+            raise BadRow("it is no message of a broker: it has no body")
+        own = {name: text for name, text in found.headers.items() if not _is_of_way(name)}
+        return [fields.message(_member_of(members), body, own, {})]
+
+    return _rows(lines, read)
+
+
+def _is_of_way(name: str) -> bool:
+    """The header says how the message came to the broker, which says that anew."""
+    return name in ("sender", "remote-addr") or name.startswith("origin_")
 
 
 # -- CSV ------------------------------------------------------------------------------------------
