@@ -99,6 +99,39 @@ def test_a_dead_letter_and_its_way_back(target: int, broker: BrokerProcess) -> N
     assert not [each for each in alarms if "does not exist" in each["text"]]
 
 
+@pytest.mark.parametrize("target", [0, 1])
+def test_a_letter_stays_if_its_group_is_in_another_process(
+    target: int, broker: BrokerProcess
+) -> None:
+    """Until it is put back for every group."""
+    source, dead = names(0, target)
+    ok(broker, f"/{dead}?cmd=declare&group=r&ack=true")
+    options = "group=g&ack=true&group_max_attempts=1&group_dead_letter"
+    ok(broker, f"/{source}?cmd=declare&{options}={dead}")
+    die(broker, source, b"x")
+    eventually(lambda: json.loads(ok(broker, f"/{dead}/r?cmd=peek").body) != [])
+    moved = ok(broker, f"/{dead}?cmd=redrive&group=r&only_group=true")
+    there = target == 0
+    assert (moved.headers["count"], moved.headers["stayed"]) == (
+        ("1", "0") if there else ("0", "1")
+    )
+    if not there:
+        assert ok(broker, f"/{dead}?cmd=redrive&group=r").headers["count"] == "1"
+    again = ok(broker, f"/{source}/g?cmd=consume&timeout=20000")
+    assert (again.body, again.headers["offset"]) == (b"x", "0" if there else "1")
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_a_search_is_passed_on(target: int, broker: BrokerProcess) -> None:
+    _, topic = names(0, target)
+    ok(broker, f"/{topic}?cmd=declare")
+    for n in range(5):
+        ok(broker, f"/{topic}?key=k{n % 2}", b"part %d" % n)
+    found = ok(broker, f"/{topic}?cmd=read&newest=1&key=k0&scan=3")
+    assert [each["offset"] for each in json.loads(found.body)] == [4, 2]
+    assert (found.headers["scanned"], found.headers["next"]) == ("3", "2")
+
+
 @OTHERS
 def test_redriven_elsewhere(target: int, broker: BrokerProcess) -> None:
     dead, other = names(0, target)

@@ -130,7 +130,7 @@ function Letters({ topic, group, letter, groups, chosen, rows, older, error, aga
       stayed += Number(headers.get("stayed"))
     }
     const where = alone ? `given back to ${group}` : `put back into ${topic}`
-    const why = alone ? `${topic} has them no more, or ${group} has them already` : "they stay"
+    const why = alone ? `${topic} has them no more or is in another process, or ${group} has them already` : "they stay"
     notify(`${count(moved)} of them were ${where}.${stayed ? ` ${count(stayed)} could not be: ${why}.` : ""}`)
     again()
   }

@@ -76,7 +76,7 @@ function Progress({ state, busy }) {
   const found = `${count(rows.length)} found`
   const done = !busy && !left.length
   return html`<progress max=${Math.max(1, all)} value=${done ? Math.max(1, all) : scanned} aria-label="Messages that were looked at"></progress>
-    <span class="dim" role="status">${
+    <span class="dim" role="status" aria-live=${busy ? "off" : "polite"}>${
       busy || left.length
         ? `${count(scanned)} of ${count(all)} looked at, ${found}`
         : `${count(scanned)} looked at, ${found}`
