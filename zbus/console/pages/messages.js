@@ -31,7 +31,7 @@ function Log({ topic, info, depth }) {
   const follows = view.newest && !view.from && open === null && partitions.length <= FOLLOWED
   useEffect(() => void (follows && depth !== undefined && setSeen(depth)), [depth, follows])
   const [shown, error, again] = useAsked(
-    async () => ({ ...(await pageOf(topic, partitions, view, PAGE)), depth: seen }),
+    () => pageOf(topic, partitions, view, PAGE),
     [topic, partitions, view, seen],
   )
   const move = (next, chosen = null, note = null) => (setView(next), setOpen(chosen), setFound(note))
@@ -62,9 +62,9 @@ function Log({ topic, info, depth }) {
       shown &&
       html`
       <div class="bar pager">
-        <span class="dim">${told(shown, partitions)}</span>
+        <span class="dim">${told(shown, partitions)}${atStart && depth > seen && `; ${count(depth - seen)} newer`}</span>
         <span class="grow"></span>
-        <${Button} onClick=${() => (atStart ? again() : move({ newest: true }))}>Newest<//>
+        <${Button} onClick=${() => (setSeen(depth), atStart ? again() : move({ newest: true }))}>Newest<//>
         <${Button} onClick=${older} disabled=${view.newest ? !shown.more : !view.from && !view.since}>Older<//>
         <${Button} onClick=${newer} disabled=${view.newest ? !view.from : !shown.more}>Newer<//>
         <${Button} onClick=${() => attempt(null, () => download(topic, shown.rows))} disabled=${!shown.rows.length}>Download<//>
