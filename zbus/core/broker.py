@@ -41,6 +41,7 @@ from zbus.core.topics.calls import Calls
 from zbus.core.topics.changes import Changes
 from zbus.core.topics.outcomes import DONE, EmptyReason, Routed
 from zbus.core.topics.topic import Fetch, Group, Partition, Pull, Session, Topic
+from zbus.core.upkeep.compaction import Compaction
 from zbus.core.upkeep.fencing import Fencing
 from zbus.core.upkeep.invariants import check_topics
 from zbus.core.upkeep.retention import Retention
@@ -94,6 +95,7 @@ class Broker:
         self._runs = runs = dispatch.runs
         self._tick = runs.tick
         self._retention = Retention(storage, runs, timers)
+        self._compaction = Compaction(runs, self._retention, timers, ids.__next__)
         self._puts = puts = Puts(runs, timers, limits)
         self._completions = Completions(self.topics, runs, puts, timers)
         self.elsewhere = self._completions.elsewhere
@@ -144,6 +146,7 @@ class Broker:
         self.peek = reads.peek
         self.browse, self.read = partial(reads.browse, storage), partial(reads.read, storage)
         self.search = Searcher(self.timers).search
+        self.get = self._compaction.get
         # Topics, groups and sessions.
         self.dead_letter_problem = partial(retries.dead_letter_problem, self.topics)
         self._departures = departures = Departures(
@@ -270,6 +273,7 @@ class Broker:
         self._completions.found.append(partition)
         self._puts.recognition.remind(partition)
         self._dispatch.expiry.arm(partition)
+        self._compaction.note(partition)
         for one in (partition, partition.topic.partitions[0]):
             if one.topic_changed or not self._storage.holds(one):
                 self._tick.touch(one)
@@ -285,6 +289,7 @@ class Broker:
                     self._dispatch.pulls.end(pull, EmptyReason.STOPPING)
                 self._standbys.end_all(group, EmptyReason.STOPPING)
             self._runs.following.end(topic, ENDED_STOPPING)
+            self._compaction.end(topic, ENDED_STOPPING)
         self._calls.stop()
         self.changes.notify_at_once(self.now_ms)
 
@@ -331,6 +336,7 @@ class Broker:
         self._puts.recognition.drop(topic)
         self._dispatch.expiry.drop(topic)
         self._retention.forget(topic)
+        self._compaction.end(topic, gone)
         self._fencing.forget(topic)
         self._storage.remove(topic, lambda: ticket.settle(DONE))
 

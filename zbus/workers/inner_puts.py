@@ -318,8 +318,9 @@ class InnerPlanner:
             answer.refuse(topic_unknown(wish.topic))
         if not wish.rows and wish.origin:
             answer.refuse(broker.dead_letter_problem(wish.origin, wish.topic))
-        if not wish.rows and not wish.origin and topic is not None and topic.check is not None:
-            text = "has a schema and is in another process: what was staged was not checked"
+        if not wish.rows and not wish.origin and topic is not None and topic.judges_puts:
+            text = "has a schema or is compact, and is in another process: what was staged was not"
+            text += " checked"
             answer.refuse(BrokerError(Refusal.UNFIT, f"{topic.name} {text}"))
         if topic is None or answer.problems[0] is not None or not wish.rows:
             answer.send()

@@ -51,6 +51,7 @@ class Hooks:
     keep_ring: Callable[[Partition], None]  # retention: a partition in memory was written
     check_later: Callable[[Partition], None]  # retention: some of it may have become expendable
     fence: Callable[[Partition, BrokerError], None]  # fencing: it cannot be served
+    durable: Callable[[Partition], None]  # compaction: more of a compact topic is written
 
 
 class Tick:
@@ -379,6 +380,8 @@ class Tick:
                     self.hooks.visible(partition)
                 if confirms:
                     partition.topic.born = True
+                if partition.topic.options.compact or partition.newest is not None:
+                    self.hooks.durable(partition)
             except Exception as error:
                 self.faults.quarantine(partition, error)
             if puts:

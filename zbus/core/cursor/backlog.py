@@ -418,8 +418,9 @@ class Backlog:
         if kept != (self.fates is not None):
             self.fates = Dispositions() if kept else None
 
-    def fall_off(self, first: int) -> int:
-        """Offsets below `first` are no more. Returns how many of them were not finished."""
+    def fall_off(self, first: int, counted: bool = True) -> int:
+        """Offsets below `first` are no more. Returns how many of them were not finished. They count
+        as lost, unless newer messages took their place."""
         if self.floor() >= first:
             return 0
         below = [o for part in (self.ready.places, self.leased) for o in part if o < first]
@@ -432,8 +433,9 @@ class Backlog:
             lost += first - self.cursor - (len(self.ahead) - len(left))
             self.ahead = left
             self.cursor = first
-        self.skipped += lost
-        self.unreported += lost
+        if counted:
+            self.skipped += lost
+            self.unreported += lost
         self._touch_order()
         return lost
 

@@ -23,6 +23,9 @@ from zbus.core.model.schema import Schema
 from zbus.core.model.webhook import Push
 from zbus.core.timing.delays import NOTHING, Columns
 
+TOMBSTONE_MS: Final = 86_400_000
+"""A day: who reads a compact topic as often as that learns of every key that is no more."""
+
 
 class EntryState(enum.IntEnum):
     """Where an offset is, when the cursor alone does not tell. Stored: never renumber."""
@@ -153,6 +156,9 @@ class TopicOptions:
         False  # a message has what its producer chose to say, and nothing of how it came
     )
     schema: Schema | None = None  # what a body has to fit that a client puts
+    # The newest message of each key stays for ever, older ones go (`zbus.core.upkeep.compaction`).
+    compact: bool = False
+    tombstone_ms: int = TOMBSTONE_MS  # how long a message without a body stays that is the newest
     # Where the partitions ended each time that there were more (`zbus.core.topics.growth`). None in
     # what is declared: their order does not matter.
     grown: tuple[tuple[int, ...], ...] | None = ()

@@ -23,6 +23,7 @@ from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal, followed_no_more, topic_unknown
 from zbus.core.model.subscriber import Subscribers
 from zbus.core.timing.timers import Timers
+from zbus.core.topics.newest import first_stored_ms
 from zbus.core.topics.topic import Partition, Session, Topic
 
 PORTION_COUNT = 1_000
@@ -143,7 +144,10 @@ class FanOut:
         if audience is None:
             audience = watch.audiences[key] = Subscription(watch, filter, form, partitions)
         follower.begin(places)
-        cohort = follower.cohort = CaughtUpGroup(audience, places)
+        firsts = [partition.first for partition in partitions]
+        # Who begins with the oldest there is wants the copies that were made by now, too.
+        oldest = any(map(int.__le__, places, firsts))
+        cohort = follower.cohort = CaughtUpGroup(audience, places, self.now_ms if oldest else 0)
         cohort.members[follower] = None
         if follower.session.stalled:
             audience.parked[cohort] = None
@@ -326,6 +330,7 @@ class FanOut:
             for follower in cohort.members:
                 follower.cohort = live
             live.members.update(cohort.members)
+            live.complete_ms = max(live.complete_ms, cohort.complete_ms)
         elif live is None and audience.at_end(cohort):
             del audience.behind[cohort]
             audience.live = cohort
@@ -353,7 +358,7 @@ class FanOut:
 
     def _park(self, cohort: CaughtUpGroup, follower: Subscriber) -> None:
         audience = cohort.audience
-        alone = CaughtUpGroup(audience, cohort.position.copy())
+        alone = CaughtUpGroup(audience, cohort.position.copy(), cohort.complete_ms)
         alone.late.extend(cohort.late)
         alone.members[follower] = None
         follower.cohort = alone
@@ -391,6 +396,7 @@ class FanOut:
         if place < partition.first:
             gap = min(partition.first, end) - place
             place = position[at] = place + gap
+            cohort.complete_ms = now_ms
             encoded.append(form.encode_gap(gap, position))
         looked_max = max(1, PORTION_COUNT // len(audience.partitions))
         stop = min(end, place + looked_max)
@@ -406,7 +412,9 @@ class FanOut:
             self._work_left -= 1
             if chunk.due is not None and chunk.due[row] > now_ms:
                 self.delay(audience.watch, partition.index, place - 1, chunk.due[row])
-            elif chunk.expires is not None and 0 < chunk.expires[row] <= now_ms:
+            elif (chunk.expires is not None and 0 < chunk.expires[row] <= now_ms) or (
+                topic.options.compact and _is_known(chunk, row, cohort.complete_ms)
+            ):
                 pass
             elif match is None or match(chunk.tag_of(row)):
                 data = form.encode(topic, partition.index, chunk, row, position)
@@ -474,3 +482,8 @@ class FanOut:
             self._enqueue(cohort)
         elif cohort is audience.live:
             self.wake(audience.watch)
+
+
+def _is_known(chunk: Chunk, at: int, complete_ms: int) -> bool:
+    """It is a copy of a message that was sent before (`zbus.core.upkeep.compaction`)."""
+    return chunk.time_of(at) > complete_ms and first_stored_ms(chunk.headers[at]) > 0

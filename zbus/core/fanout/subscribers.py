@@ -69,10 +69,21 @@ class Subscriber(Ticket):
 class CaughtUpGroup:
     """Subscribers at the same place."""
 
-    __slots__ = ("audience", "fetched", "fetching", "late", "members", "position", "queued")
+    __slots__ = (
+        "audience",
+        "complete_ms",
+        "fetched",
+        "fetching",
+        "late",
+        "members",
+        "position",
+        "queued",
+    )
 
-    def __init__(self, audience: Subscription, position: list[int]) -> None:
+    def __init__(self, audience: Subscription, position: list[int], complete_ms: int = 0) -> None:
         self.audience = audience
+        # Of what was copied since then in a compact topic, the originals were sent or not wanted.
+        self.complete_ms = complete_ms
         self.position = position  # the next offset, by partition followed
         # Due by now, and not sent yet: index in `position`, and offset.
         self.late: deque[tuple[int, int]] = deque()

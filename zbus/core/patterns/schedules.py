@@ -102,7 +102,9 @@ class Schedules:
     def put(self, ticket: Ticket, target: Topic, row: Row) -> None:
         """Store a schedule: one message with the lines and the first time that it is due; settles
         with Stored, or with Duplicate if there is one of that id."""
-        problem = self._puts.misfit(target, (row[2],))  # its occurrences are not checked again
+        problem = self._puts.misfit(
+            target, row[2:3], row[4:5]
+        )  # its occurrences are not checked again
         topic = problem or self._topic(target)
         if isinstance(topic, BrokerError):
             ticket.settle(topic)

@@ -305,7 +305,7 @@ def _fill_backlog(group: Group, key: str, partition: Partition, here: Replay | N
         if not index:
             partition.options_changed[group] = None
     # Segments may be gone of which nothing was written down.
-    backlog.fall_off(partition.first)
+    backlog.fall_off(partition.first, counted=not partition.topic.options.compact)
     backlog.keep_fates(group.topic.options.settled_ms > 0)
     group.backlogs[index] = backlog
 

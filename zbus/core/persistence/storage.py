@@ -219,7 +219,10 @@ class Storage:
         if (
             state.segment_bytes >= self._roll_at(partition, state)
             or state.state_bytes > alone_max
-            or (partition.topic.retains and retention.is_large(partition, partition.end))
+            or (
+                (partition.topic.retains or partition.newest is not None)
+                and retention.is_large(partition, partition.end)
+            )
         ):
             self._roll(partition, now_ms)
         return True

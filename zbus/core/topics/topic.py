@@ -32,6 +32,7 @@ from zbus.core.model.ticket import Ticket
 from zbus.core.model.webhook import PushState
 from zbus.core.timing.delays import Delays
 from zbus.core.topics.calls import Call, Routed
+from zbus.core.topics.newest import NewestOffsets
 from zbus.core.topics.open_completions import OpenCompletions
 from zbus.core.topics.parked_pulls import Line, ParkedPulls
 from zbus.core.topics.stored import StoredLog
@@ -391,6 +392,7 @@ class Partition:
         "lane",
         "last",
         "log",
+        "newest",
         "options_changed",
         "originals",
         "purged_to",
@@ -445,6 +447,7 @@ class Partition:
         # where this partition begins by it.
         self.purges: dict[int, int] = {}
         self.stored = StoredLog()
+        self.newest: NewestOffsets | None = None  # of each key, in a compact topic
 
     @property
     def written(self) -> int:
@@ -557,11 +560,16 @@ class Topic:
                 partition.keep_ids(ActiveIds() if options.dedupe_live else None)
         self.check: Check | None = check_of(options.schema)  # of what clients put
         # A put is not just stored.
-        self.has_put_hooks = options.calls or options.remembers_ids or self.check is not None
+        self.has_put_hooks = options.calls or options.remembers_ids or self.judges_puts
         # A service may need to know who asks.
         self.minimal_headers = options.minimal_headers and not options.calls
         self.retains = options.retains
         self.competing = options.competing
+
+    @property
+    def judges_puts(self) -> bool:
+        """Whether it stores what a client puts depends on the message."""
+        return self.check is not None or self.options.compact
 
     @property
     def undecided(self) -> bool:

@@ -93,8 +93,9 @@ class Retention:
     def advance(self, partition: Partition, first: int) -> None:
         """Messages below `first` are no more: groups that have not finished them fall off."""
         for group in partition.topic.groups.values():
-            if group.backlogs[partition.index].fall_off(first):
-                group.unreported = True
+            backlog = group.backlogs[partition.index]
+            if backlog.fall_off(first, counted=not group.topic.options.compact):
+                group.unreported = group.unreported or backlog.unreported > 0
                 self._runs.changed(group, partition)  # its window may have opened
 
     def make_room(self, chunk: Chunk) -> bool:
@@ -126,12 +127,15 @@ class Retention:
         first = trim_before(partition, now_ms)
         forgets = first > max(partition.first, partition.purged_to)
         if forgets:
-            # As with a purge, what is forgotten is removed when it is durable that it is.
-            partition.purged_to = first
-            self.advance(partition, first)
-            self._tick.confirm(partition, _Trim(self, self._storage, partition))
+            self.forget_before(partition, first)
         self._check_again(partition, now_ms)
         return ripe or forgets or refused is not None
+
+    def forget_before(self, partition: Partition, first: int) -> None:
+        """As with a purge, what is forgotten is removed when it is durable that it is."""
+        partition.purged_to = first
+        self.advance(partition, first)
+        self._tick.confirm(partition, _Trim(self, self._storage, partition))
 
     def _check_again(self, partition: Partition, now_ms: int) -> None:
         """Time passes without anything being written."""

@@ -177,6 +177,8 @@ class Declarations:
         elif options.calls != topic.options.calls and any(map(_holds, topic.partitions)):
             text = "a topic that holds messages is not made one of services, nor back: empty it"
             return BrokerError(Refusal.ILLEGAL, text)
+        if (text := _compact_problem(topic, options)) is not None:
+            return BrokerError(Refusal.ILLEGAL, f"compact: {text}")
         if (problem := _schema_problem(topic, options)) is not None:
             return problem
         if topic is not None and not options.lease and topic.options.lease:
@@ -340,6 +342,24 @@ def _growth_problem(topic: Topic, options: TopicOptions) -> str | None:
             f"the topic has grown {growth.LINES_MAX} times, and holds messages from before each:"
             " partitions_order=none forgets what their order was"
         )
+    return None
+
+
+def _compact_problem(topic: Topic | None, options: TopicOptions) -> str | None:
+    """Why the topic cannot keep the newest message of each key for ever."""
+    if not options.compact:
+        return None
+    if options.calls:
+        return "calls are not kept"
+    if options.durability == "memory":
+        return "a topic in memory forgets its oldest messages: durability must be os or disk"
+    if options.retains:
+        return "the newest message of a key stays for ever: take back the retention"
+    if options.remembers_ids:
+        return "ids are not looked at: take back dedupe_ms and dedupe_live, use idempotency keys"
+    grows = topic is not None and options.partitions > len(topic.partitions)
+    if grows or (topic is not None and topic.options.grown):
+        return "a topic has one number of partitions for ever, or a key would be in two of them"
     return None
 
 

@@ -34,6 +34,7 @@ from zbus.core.model.limits import Limits
 from zbus.core.model.rate_limit import RateLimit, so_many
 from zbus.core.model.ticket import Parts, Ticket
 from zbus.core.timing.timers import Timers
+from zbus.core.topics.newest import without_line
 from zbus.core.topics.outcomes import Duplicate
 from zbus.core.topics.topic import Group, Partition, Topic
 
@@ -96,7 +97,7 @@ class Puts:
         if (
             options is not PLAIN
             or (len(row) > _ONCE and row[_ONCE])
-            or (partition.topic.has_put_hooks and (row[0] or partition.topic.check is not None))
+            or (partition.topic.has_put_hooks and (row[0] or partition.topic.judges_puts))
             or self._limited
             or self.refusing is not None
             or len(row[2]) > self._message_bytes_max
@@ -148,7 +149,10 @@ class Puts:
             return
         new = chunk if found is None else found.new
         if new.bodies and options.checked:  # a repetition is none of the schema's business
-            problem = self.misfit(partition.topic, chunk.bodies)
+            problem = self.misfit(partition.topic, chunk.bodies, chunk.keys)
+            if problem is None and partition.topic.options.compact:
+                problem = _compact_problem(partition, chunk, options)
+                chunk.headers = list(map(without_line, chunk.headers))
             if problem is not None:
                 ticket.settle(problem)
                 return
@@ -161,7 +165,7 @@ class Puts:
             return
         first, due = partition.end, new.due
         self._tick.stage(partition, part, new)
-        if partition.topic.check is not None:
+        if partition.topic.judges_puts:
             partition.last = None  # the next one is checked, too: nothing goes along
         if found is not None:  # not before it is there: what is recognised is acknowledged
             self.recognition.record(partition, found, first)
@@ -187,9 +191,19 @@ class Puts:
         text = f"a message body has at most {self._message_bytes_max} bytes"
         return BrokerError(Refusal.TOO_LARGE, text)
 
-    def misfit(self, topic: Topic, bodies: Sequence[bytes]) -> BrokerError | None:
-        """Why a client may not put these into a topic: one does not fit its schema."""
-        return None if topic.check is None else topic.check.problem_of(bodies)
+    def misfit(
+        self, topic: Topic, bodies: Sequence[bytes], keys: Sequence[bytes] | None
+    ) -> BrokerError | None:
+        """Why a client may not put these into a topic: one does not fit its schema, or has no key
+        in a compact topic."""
+        if topic.options.compact and not (keys and all(keys)):
+            text = f"{topic.name} is compact, which keeps the newest message of each key: give key"
+            return BrokerError(Refusal.ILLEGAL, text)
+        if topic.check is None:
+            return None
+        if topic.options.compact:
+            bodies = [body for body in bodies if body]  # without a body it is a tombstone
+        return topic.check.problem_of(bodies)
 
     def _batch_problem(self, topic: Topic, chunk: Chunk) -> BrokerError | None:
         bodies, count_max = chunk.bodies, self._limits.batch_messages_max
@@ -276,6 +290,18 @@ class Puts:
             runs.schedule(group, index)
         for offset, due_ms in later.items():
             runs.passed(partition, offset, due_ms)
+
+
+def _compact_problem(partition: Partition, chunk: Chunk, options: PutOptions) -> BrokerError | None:
+    """Why the newest message of a key would not be the last one put, or not be found."""
+    topic, text = partition.topic, ""
+    if chunk.due is not None:
+        text = "takes no delayed messages: the newest message of a key is the one put last"
+    elif options.place is PutPlace.FRONT:
+        text = "takes no messages in front: the messages of a key are delivered in order"
+    elif any(topic.partition_for(key) is not partition for key in chunk.keys or ()):
+        text = "has each key in the partition of the key: give no other partition"
+    return BrokerError(Refusal.ILLEGAL, f"{topic.name} is compact and {text}") if text else None
 
 
 def _catch_up(group: Group, partition: Partition, now_ms: int, count_max: int) -> None:
