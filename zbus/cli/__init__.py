@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 
 
 PLACES = {
-    **dict.fromkeys(("produce", "consume", "call"), "messages.commands"),
+    **dict.fromkeys(("produce", "consume", "get", "call"), "messages.commands"),
     **dict.fromkeys(("ack", "nack", "extend"), "messages.commands"),
     **dict.fromkeys(("list", "declare", "seek", "query", "remove", "empty"), "topics"),
     **dict.fromkeys(("pause", "resume"), "topics"),
@@ -59,7 +59,7 @@ FUNCTIONS = {"list": "list_names", "import": "import_"}
 
 OTHERS_WORDS = {
     **dict.fromkeys(("publish", "send", "put", "add", "enqueue"), "produce"),
-    **dict.fromkeys(("subscribe", "get", "receive", "dequeue"), "consume"),
+    **dict.fromkeys(("subscribe", "receive", "dequeue"), "consume"),
     **dict.fromkeys(("topics", "queues", "groups", "ls", "list_queues", "status"), "list --long"),
     **dict.fromkeys(("create", "create-topic", "create-queue", "bind"), "declare"),
     **dict.fromkeys(("describe", "show", "info", "stats"), "query"),

@@ -45,6 +45,7 @@ class Client(Common[AsyncConsumer, AsyncWatcher]):
     nack = awaited(commands.nack)
     extend = awaited(commands.extend)
     read = awaited(commands.read)
+    get = awaited(commands.get)
     delete = awaited(commands.delete)
     cancel = awaited(commands.cancel)
     fire = awaited(commands.fire)

@@ -47,6 +47,7 @@ class BlockingClient(Common[Consumer, Watcher]):
     nack = blocking(commands.nack)
     extend = blocking(commands.extend)
     read = blocking(commands.read)
+    get = blocking(commands.get)
     delete = blocking(commands.delete)
     cancel = blocking(commands.cancel)
     fire = blocking(commands.fire)

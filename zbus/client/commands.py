@@ -67,6 +67,7 @@ __all__ = [
     "encode_offsets",
     "extend",
     "fire",
+    "get",
     "nack",
     "pause",
     "peek",
@@ -343,6 +344,17 @@ def read(
     """
     lines = start(b"read", topic) + optional(partition=partition, offset=offset, count=count)
     return Request(b"%baccept: %b\r\n" % (lines, CONTAINER), parse_deliveries, timeout_s=timeout_s)
+
+
+def get(topic: str, key: str, *, timeout_s: float | None = None) -> Request[Delivery]:
+    """The newest message of a key, of a topic that was declared with `compact`.
+
+    All that was acknowledged before is known. After a start of the broker it may wait until the
+    broker has read the topic. Raises NotFound if there is no message of the key, or the newest has
+    no body; Overloaded if the broker still reads the topic after 10 s; BadRequest if the topic is
+    not compact.
+    """
+    return Request(start(b"get", topic) + line(b"key", key), Delivery, timeout_s=timeout_s)
 
 
 # -- calls ----------------------------------------------------------------------------------------

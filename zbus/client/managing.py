@@ -96,6 +96,8 @@ def declare(
     partition) drop old messages, `retention_done` what all groups have finished. `dedupe_ms`: how
     long ids are remembered; `settled_ms`: how long what became of messages; 0: no such limit, or
     not at all. `dedupe_live`: an id is taken until its message is finished in every group.
+    `compact` keeps the newest message of each key for ever and drops older ones; one without a body
+    stays for `compact_tombstone_ms`.
     `sender_headers` stores with each message how it came. `schema`: the JSON Schema that bodies
     have to fit, as a document or its text; "none" takes it back. What a new version of it has to
     keep is said by `schema_compatibility`: "backward" (the default), "forward", "full" or "none".

@@ -69,6 +69,10 @@ export interface Declared {
   dedupeMs?: number
   dedupeLive?: boolean
   settledMs?: number
+  /** The newest message of each key stays for ever, older ones go: `request("get", { topic, key })`. */
+  compact?: boolean
+  /** How long the newest message of a key stays that has no body: a day, if nothing else is said. */
+  compactTombstoneMs?: number
   rpc?: boolean
   senderHeaders?: boolean
   /** The JSON Schema that bodies have to fit; "none": any body. */

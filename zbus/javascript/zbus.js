@@ -88,7 +88,7 @@ function encodeBody(body) {
 /** `leaseMs` is `lease` of the broker; `retentionMs` is one of the few that end with `-ms` there. */
 function wireName(name) {
   const words = name.replace(/[A-Z]/g, letter => "-" + letter.toLowerCase())
-  return /^(retention|dedupe|settled)-ms$/.test(words) ? words : words.replace(/-ms$/, "")
+  return /^(retention|dedupe|settled|compact-tombstone)-ms$/.test(words) ? words : words.replace(/-ms$/, "")
 }
 
 const PUT = "idempotencyKey expectedOffset tag key partition front delayMs deliverAtMs ttlMs priority maxAttempts id cron cronZone"

@@ -175,6 +175,12 @@ class TopicInfo(Document, frozen=True, kw_only=True):
     ack: Annotated[
         bool, about("Of groups that do not say it themselves; so are the next three.")
     ] = False
+    compact: Annotated[
+        bool, about("The newest message of each key stays for ever, and older ones go.")
+    ] = False
+    compact_tombstone_ms: Annotated[
+        Count | None, about("How long one without a body stays; absent: it is not compact.")
+    ] = None
     groups: list[GroupInfo] = written(list, "consumeGroupList")
     consumer_count: Annotated[Count, about("Connections that read one of its groups.")] = written(
         int

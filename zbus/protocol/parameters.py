@@ -258,6 +258,10 @@ topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clie
     all. Bit 1 counts at creation only
 sender_headers | flag | false, or as it is; true for topics of services | store with each message
     [how it came](#how-a-message-came)
+compact | flag | false, or as it is | keep the [newest message of each key](#compact) for ever and
+    drop older ones
+compact_tombstone_ms | duration | 86400000 (a day), or as it is | how long the newest message of a
+    key is [kept](#compact) if it has no body
 schema | text | none, or as it is | the [JSON Schema](#schemas) that bodies have to fit; `body`: it
     is the body of this request; `none`: there is none any more
 schema_compatibility | compatibility | `backward`, or as it is | what a new version of the schema
@@ -366,6 +370,8 @@ class Declared(Grouped, total=False):
     dedupe_live: bool | None
     settled_ms: int | None
     rpc: bool | None
+    compact: bool | None
+    compact_tombstone_ms: int | None
     sender_headers: bool | None
     schema: Schema | None
     schema_compatibility: Compatibility | None
@@ -426,6 +432,7 @@ header | searched text | none | search: only messages with this header, or as `n
 text | searched text | none | search: only messages with this text in their body
 scan | scan count | 10,000 | search: at most that many messages are looked at
 """)
+GET = _parameters("key | key | required | the key")
 _BY_ID = """
 msgid | id | none | instead of `offset`: the message's id, in a topic with
     [`dedupe_ms` or `dedupe_live`](#putting-once). In a query `id` says the same

@@ -1,5 +1,5 @@
-"""`zbus produce`, `consume`, `ack`, `nack`, `extend` and `call`: messages in and out, and settled;
-questions answered."""
+"""`zbus produce`, `consume`, `get`, `ack`, `nack`, `extend` and `call`: messages in and out, and
+settled; questions answered."""
 
 from __future__ import annotations
 
@@ -226,6 +226,20 @@ def consume(
         target.close()
     if not taken:
         raise Nothing(f"nothing in {topic} within {timeout_ms} ms")
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("key")
+@click.option("-v", "--verbose", is_flag=True, help="Print the message's headers, too.")
+@json_option
+@url_option
+def get(topic: str, key: str, verbose: bool, as_json: bool, url: str) -> None:
+    """Print the newest message of KEY, of a TOPIC that was declared with --compact."""
+    with opened(url) as bus:
+        message = bus.get(topic, key)
+    show_as = show.as_json if as_json else show.as_verbose if verbose else show.as_line
+    click.echo(show_as(message), nl=False)
 
 
 def _leases(bus: client.BlockingClient, topic: str, group: str | None) -> bool:

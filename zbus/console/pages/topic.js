@@ -144,6 +144,7 @@ const SAID = {
   retentionBytes: ["Keeps, of each partition", bytes],
   retentionCount: ["Keeps, messages of each partition", count],
   retentionDone: ["Forgets what all groups have finished", yes],
+  compact: ["Keeps the newest message of each key", yes],
   dedupeMs: ["Remembers ids for", span],
   dedupeLive: ["An id is taken while its message lives", yes],
   settledMs: ["Knows what became of messages for", span],

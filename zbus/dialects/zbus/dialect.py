@@ -15,9 +15,9 @@ from zbus.dialects.zbus.documents import metrics
 from zbus.dialects.zbus.documents import stats_stream as stats_module
 from zbus.dialects.zbus.documents import trackers as track
 from zbus.dialects.zbus.documents.history import Recorder
+from zbus.dialects.zbus.inspect import get, read, redrive, why
 from zbus.dialects.zbus.inspect import message_admin as single
 from zbus.dialects.zbus.inspect import peek as listed
-from zbus.dialects.zbus.inspect import read, redrive, why
 from zbus.dialects.zbus.messages import consume, events, leases, produce, routes
 from zbus.dialects.zbus.messages import transactions as staged
 from zbus.dialects.zbus.messages.cron import TIMES
@@ -108,6 +108,7 @@ COMMANDS: dict[bytes, Prepare] = {
     b"pause": manage.Pause,
     b"resume": manage.Pause,
     b"read": read.Read,
+    b"get": get.Get,
     b"heartbeat": at_once(manage.heartbeat, quiet=True),
     b"ping": at_once(manage.ping),
     b"version": at_once(manage.version),

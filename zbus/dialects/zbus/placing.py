@@ -47,6 +47,7 @@ _LEAVES_NOTHING: Final = frozenset(
         b"read",
         b"why",
         b"history",
+        b"get",
     )
 )
 """Of a client: when it is answered, its connection is as it was before."""

@@ -116,6 +116,8 @@ def topic_info(topic: Topic, settings: ZbusSettings, grant: Grant | None = None)
     return TopicInfo(
         ack=bool(options.lease),
         groups=infos,
+        compact=options.compact,
+        compact_tombstone_ms=options.tombstone_ms if options.compact else None,
         consumer_count=sum([info.consumer_count for info in infos]),
         created_ms=options.created_ms,
         dedupe_live=options.dedupe_live,

@@ -260,6 +260,14 @@ COMMANDS: dict[str, Command] = {
             ("application/vnd.zbus.batches", *_CONTAINERS))},
         (_R.TOPIC_UNKNOWN, _R.OFFSET_UNKNOWN, _R.STOPPING, _R.DAMAGED, _R.FENCED),
         (*takes.OF_TOPIC, *takes.READ), reads=True),
+    "get": Command(
+        "The newest message of a key, of a compact topic.", "log", (TOPIC,), "consume", Groups.ALL,
+        {200: Answer("The message, with its header lines.",
+                     ("topic", "offset", "origin_id", "partition", "timestamp", "tag", "key",
+                      "first-stored", "sender"), ("*/*",)),
+         404: Answer("There is no such topic or key, or its newest message has no body.")},
+        (_R.TOPIC_UNKNOWN, _R.OFFSET_UNKNOWN, _R.TOO_MANY, _R.OVERLOADED, _R.STOPPING, _R.FENCED,
+         _R.DAMAGED), (*takes.OF_TOPIC, *takes.GET), reads=True),
     "query": Command(
         "What the group, the topic or (without one) the server is like now.",
         "topics", (SERVER, TOPIC, GROUP), "query", Groups.UNKNOWN,

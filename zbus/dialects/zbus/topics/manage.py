@@ -92,8 +92,9 @@ class Declare:
         there = 0 if topic is None else len(topic.partitions)
         count = self.topic_changes.get("partitions") or there or 1
         peer.work -= _MAKING_WORK * max(0, count - there)
-        if there and count != there and name.lower().startswith(_OF_ONE_PARTITION):
-            text = "a topic of the broker's own keeps the number of its partitions"
+        own = name.lower().startswith(_OF_ONE_PARTITION)
+        if own and ((there and count != there) or self.topic_changes.get("compact")):
+            text = "a topic of the broker's own keeps its partitions, and all its messages"
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))
             return
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
@@ -149,11 +150,12 @@ class Declare:
             durability = "memory"  # no request waits for the answer to a call from before a restart
         if durability == "memory":
             mask |= masks.MEMORY
+        kept = self.topic_changes.get("compact")  # for ever, unless this request says otherwise
         options = TopicOptions(
             self.params.topic,
             durability="memory" if mask & masks.MEMORY else durability or settings.durability,
-            retention_ms=settings.retention_ms,
-            retention_bytes=settings.retention_bytes,
+            retention_ms=0 if kept else settings.retention_ms,
+            retention_bytes=0 if kept else settings.retention_bytes,
         )
         options = masks.with_topic_mask(options, mask)
         return attrs.evolve(options, minimal_headers=not options.calls)
