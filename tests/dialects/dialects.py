@@ -80,6 +80,9 @@ def adf_path(action: str) -> Callable[[str], str]:
 UNFIT = 'the body does not fit the schema of the topic: /n: "1" is not of type "integer"'
 """What a put of `{"n":"1"}` is told where `n` is an integer."""
 
+NO_KEY = "T is compact, which keeps the newest message of each key: give key"
+"""What a put without a key is told in a compact topic T."""
+
 
 def read_adf(reply: Reply) -> Reply:
     """Its results all come with status 200."""
@@ -95,6 +98,7 @@ def read_adf(reply: Reply) -> Reply:
 ADF_STATUS = {
     "ok": 200,
     UNFIT + ".": 422,
+    NO_KEY + ".": 400,
     "body too long.": 413,
     "forbidden.": 403,
     "server busy.": 503,

@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.dialogue import Client, World, cmd, http, ok
 from tests.dialects.dialects import (
     DIALECTS,
+    NO_KEY,
     UNFIT,
     DialectCase,
     every_dialect,
@@ -103,6 +104,24 @@ SAID_OF_UNFIT = {
     "adf": (422, b""),
     "camellia": (200, b'{"code":400,"msg":"' + UNFIT.encode()),
     "mqcloud": (500, UNFIT.encode()),  # of its envelope; that of HTTP is 200
+}
+
+
+@every_dialect
+def test_a_message_without_a_key_in_a_compact_topic(dialect: DialectCase) -> None:
+    world = World()
+    client = declared(world, "compact: true")
+    found = dialect.ask(client, dialect.put("T", b"x"))
+    status, text = SAID_OF_NO_KEY.get(dialect.name, (400, NO_KEY.encode()))
+    assert found.status == status
+    assert text in found.body
+    assert stored(world) == 0
+
+
+SAID_OF_NO_KEY = {
+    "adf": (400, b""),
+    "camellia": (200, b'{"code":400,"msg":"' + NO_KEY.encode()),
+    "mqcloud": (500, NO_KEY.encode()),
 }
 
 

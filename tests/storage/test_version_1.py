@@ -19,7 +19,7 @@ from tests.storage import damage, version_1
 from tests.storage.damage import VERSION_1
 from tests.storage.support import Loop
 from zbus.cli import main
-from zbus.core.cursor.state import StateChange
+from zbus.core.cursor.state import TOMBSTONE_MS, StateChange
 from zbus.core.dedup.window import DedupWindow, key_name
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.message import Message
@@ -91,12 +91,14 @@ LATER = {
     "minimal_headers",
     "notes",
     "unclaimed",
+    "compact",
     "dedupe_live",
     "attempts_kept",
     "retain",
     "push",
     "schema",
     "grown",
+    "tombstone_ms",
 }
 """Options that there were not yet."""
 
@@ -108,7 +110,7 @@ def options(known: dict[str, Any]) -> dict[str, Any]:
         "calls": "rpc",
         "temporary": "delete_on_exit",
     }
-    assert all(known.get(name) in (None, 0, "", "keep", ()) for name in LATER)
+    assert all(known.get(name) in (None, 0, "", "keep", (), TOMBSTONE_MS) for name in LATER)
     plain = {names.get(name, name): known[name] for name in known if name not in LATER}
     return {**plain, "mask": json.loads(plain["mask"] or b"0")}
 

@@ -258,7 +258,7 @@ topic_mask | mask | 0, or as it is | the words as [bits](#masks), for stock clie
     all. Bit 1 counts at creation only
 sender_headers | flag | false, or as it is; true for topics of services | store with each message
     [how it came](#how-a-message-came)
-compact | flag | false, or as it is | keep the [newest message of each key](#compact) for ever and
+compact | switch | false, or as it is | keep the [newest message of each key](#compact) for ever and
     drop older ones
 compact_tombstone_ms | duration | 86400000 (a day), or as it is | how long the newest message of a
     key is [kept](#compact) if it has no body

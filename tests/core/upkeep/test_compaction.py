@@ -413,13 +413,6 @@ def test_a_compact_topic_takes_no_dead_letters() -> None:
     assert "compact" in refusal(probe).text
 
 
-def test_the_line_of_a_copy_is_not_taken_from_a_client() -> None:
-    box = compact_box()
-    put(box, "k", "v-", headers=b"a: b\r\nfirst-stored: 3\r\n")
-    box.settle()
-    assert stored(box) == [("k", "v", False)]
-
-
 # -- looking up --------------------------------------------------------------------------------
 
 

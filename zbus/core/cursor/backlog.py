@@ -419,8 +419,7 @@ class Backlog:
             self.fates = Dispositions() if kept else None
 
     def fall_off(self, first: int, counted: bool = True) -> int:
-        """Offsets below `first` are no more. Returns how many of them were not finished. They count
-        as lost, unless newer messages took their place."""
+        """Offsets below `first` are no more; how many were not finished, `counted` as lost."""
         if self.floor() >= first:
             return 0
         below = [o for part in (self.ready.places, self.leased) for o in part if o < first]
@@ -434,8 +433,7 @@ class Backlog:
             self.ahead = left
             self.cursor = first
         if counted:
-            self.skipped += lost
-            self.unreported += lost
+            self.skipped, self.unreported = self.skipped + lost, self.unreported + lost
         self._touch_order()
         return lost
 

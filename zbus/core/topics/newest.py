@@ -24,7 +24,7 @@ OFFSET_MAX: Final = (1 << 44) - 2
 
 FIRST_STORED: Final = b"first-stored: "
 """How the header line of a copy begins that the broker made when it compacted a log: then comes
-when its original was stored, epoch ms. Of a put the broker does not take over such a line."""
+when its original was stored, epoch ms. It is no line of a client."""
 
 _DIGITS_MAX: Final = 15
 _MARK_BITS: Final = 20
@@ -151,14 +151,6 @@ def first_stored_ms(headers: bytes) -> int:
         return 0
     for line in headers.split(b"\r\n"):
         if line.startswith(FIRST_STORED):
-            digits = line[len(FIRST_STORED) :]  # in a former topic they may be a client's
+            digits = line[len(FIRST_STORED) :]  # an older program may have stored a client's
             return int(digits) if digits.isdigit() and len(digits) <= _DIGITS_MAX else 0
     return 0
-
-
-def without_line(headers: bytes) -> bytes:
-    """Header lines without what only the broker says."""
-    if FIRST_STORED not in headers:
-        return headers
-    lines = headers.split(b"\r\n")
-    return b"\r\n".join([line for line in lines if not line.startswith(FIRST_STORED)])

@@ -34,7 +34,6 @@ from zbus.core.model.limits import Limits
 from zbus.core.model.rate_limit import RateLimit, so_many
 from zbus.core.model.ticket import Parts, Ticket
 from zbus.core.timing.timers import Timers
-from zbus.core.topics.newest import without_line
 from zbus.core.topics.outcomes import Duplicate
 from zbus.core.topics.topic import Group, Partition, Topic
 
@@ -152,7 +151,6 @@ class Puts:
             problem = self.misfit(partition.topic, chunk.bodies, chunk.keys)
             if problem is None and partition.topic.options.compact:
                 problem = _compact_problem(partition, chunk, options)
-                chunk.headers = list(map(without_line, chunk.headers))
             if problem is not None:
                 ticket.settle(problem)
                 return

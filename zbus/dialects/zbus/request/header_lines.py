@@ -54,8 +54,8 @@ Python's http.client 100."""
 WRITTEN = frozenset(
     (
         b"content-lost cron cron_id cron_time cron_zone dead_attempts dead_group dead_offset"
-        b" dead_partition dead_reason dead_topic delay host idempotency-key origin_method"
-        b" origin_status origin_url priority remote-addr sender"
+        b" dead_partition dead_reason dead_topic delay first-stored host idempotency-key"
+        b" origin_method origin_status origin_url priority remote-addr sender"
     ).split()
 )
 """Lines that the broker writes among those of a message."""

@@ -71,9 +71,10 @@ def topic_changes(params: Params, partitions_max: int) -> dict[str, Any]:
         "retention_count": params.number(b"retention_count"),
         "dedupe_ms": params.duration(b"dedupe_ms"),
         "settled_ms": params.duration(b"settled_ms"),
+        "compact": params.switch(b"compact"),
         "tombstone_ms": params.duration(b"compact_tombstone_ms"),
     }
-    for name in ("retention_done", "dedupe_live", "compact"):
+    for name in ("retention_done", "dedupe_live"):
         if name.encode() in params.fields:
             changes[name] = params.flag(name.encode())
     if b"sender_headers" in params.fields:
