@@ -27,7 +27,9 @@ COMMAND_NAMES = sorted({*COMMANDS, "no_such_command"})
 SINGLE = ("delete", "cancel", "fire", "reschedule")
 
 NEEDS_OPERATION = {
-    **dict.fromkeys(("consume", "unconsume", "nack", "extend", "redrive", "read"), "consume"),
+    **dict.fromkeys(
+        ("consume", "unconsume", "nack", "extend", "redrive", "read", "get"), "consume"
+    ),
     **dict.fromkeys(("pause", "resume"), "declare"),
     **dict.fromkeys((*SINGLE, "peek", "why"), "consume"),
     **{name: name for name in OPERATIONS if name != "consume"},
@@ -118,7 +120,7 @@ def allowed(case: Case | None, command: str, topic: str, group: str) -> bool:
     if topic not in case.sees:
         return False
     seen = case.sees[topic]
-    if command == "read" or (command in ON_ALL_GROUPS and not group):
+    if command in ("read", "get") or (command in ON_ALL_GROUPS and not group):
         return seen == EVERYTHING
     return command not in ON_A_GROUP or (group or topic) in seen or seen == EVERYTHING
 

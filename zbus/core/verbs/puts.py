@@ -297,7 +297,9 @@ def _compact_problem(partition: Partition, chunk: Chunk, options: PutOptions) ->
         text = "takes no delayed messages: the newest message of a key is the one put last"
     elif options.place is PutPlace.FRONT:
         text = "takes no messages in front: the messages of a key are delivered in order"
-    elif any(topic.partition_for(key) is not partition for key in chunk.keys or ()):
+    elif len(topic.partitions) > 1 and any(
+        topic.partition_for(key) is not partition for key in chunk.keys or ()
+    ):
         text = "has each key in the partition of the key: give no other partition"
     return BrokerError(Refusal.ILLEGAL, f"{topic.name} is compact and {text}") if text else None
 

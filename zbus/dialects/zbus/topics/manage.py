@@ -92,9 +92,14 @@ class Declare:
         there = 0 if topic is None else len(topic.partitions)
         count = self.topic_changes.get("partitions") or there or 1
         peer.work -= _MAKING_WORK * max(0, count - there)
-        own = name.lower().startswith(_OF_ONE_PARTITION)
-        if own and ((there and count != there) or self.topic_changes.get("compact")):
-            text = "a topic of the broker's own keeps its partitions, and all its messages"
+        text = ""
+        if not name.lower().startswith(_OF_ONE_PARTITION):
+            pass
+        elif there and count != there:
+            text = "a topic of the broker's own keeps the number of its partitions"
+        elif self.topic_changes.get("compact"):
+            text = "a topic of the broker's own keeps messages without keys: it is not compact"
+        if text:
             ticket.settle(BrokerError(Refusal.ILLEGAL, text))
             return
         # What is true of a topic is true of all its groups, so it is for those who may all of them.
