@@ -134,16 +134,16 @@ BATCH = (
             http("/T?key=a&delay=5s", body=b"x", method="POST"),
             (
                 400,
-                "400: Bad Format, T is compact and takes no delayed messages: the newest message of"
-                " a key is the one put last",
+                "400: Bad Format, T is compact and takes no delayed messages: the newest of a key"
+                " is the one put last",
             ),
         ),
         (
             http("/T?key=a&front=true", body=b"x", method="POST"),
             (
                 400,
-                "400: Bad Format, T is compact and takes no messages in front: the messages of a"
-                " key are delivered in order",
+                "400: Bad Format, T is compact and takes no messages in front: those of a key are"
+                " delivered in order",
             ),
         ),
         (

@@ -21,7 +21,7 @@ from zbus.core.upkeep.compaction import PAUSE_MS
 from zbus.core.verbs.declare import GroupWish
 from zbus.testing.disk import Disk, Operation
 
-OPTIONS = TopicOptions("t", compact=True, tombstone_ms=300)
+OPTIONS = TopicOptions("t", compact=True, compact_tombstone_ms=300)
 GROUPS = {
     "reads": GroupOptions(lease=True),
     "never": GroupOptions(lease=True),

@@ -98,7 +98,7 @@ LATER = {
     "push",
     "schema",
     "grown",
-    "tombstone_ms",
+    "compact_tombstone_ms",
 }
 """Options that there were not yet."""
 

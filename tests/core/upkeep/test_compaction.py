@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.core.support import Box, CrashJournal, Probe, again, refusal
+from tests.core.support import Box, CrashJournal, Probe, SlowJournal, again, cool, refusal
 from zbus.core.cursor.state import TOMBSTONE_MS, GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
 from zbus.core.model.errors import BrokerError, Refusal
@@ -122,6 +122,49 @@ def test_the_newest_of_each_key_stays_and_older_ones_go() -> None:
     assert all(get(box, f"k{n % 10}") == f"v{n}" for n in range(990, 1_000))
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_no_copy_comes_behind_a_newer_value_that_is_on_its_way_to_the_disk(turns: int) -> None:
+    box = compact_box()
+    put(box, "rare", "old-")
+    put_many(box, keys=5, count=300)
+    journal = box.journal
+    assert isinstance(journal, CrashJournal)
+    for _ in range(turns):
+        box.turn(PAUSE_MS)
+        journal.release()
+    put(box, "rare", "new-")
+    for _ in range(20):
+        box.turn(PAUSE_MS)  # nothing is synced
+    pass_by(box)
+    assert box.partition().first > 0
+    assert get(box, "rare") == "new"
+
+
+def test_a_newer_value_that_is_refused_drops_no_older_one() -> None:
+    """It is put while the older one is being read, and then the disk is full."""
+    journal = SlowJournal(late=False, portion_bytes=1 << 20)
+    box = Box(journal, segment_bytes_max=SEGMENT_BYTES)
+    box.declare(COMPACT)
+    put(box, "rare", "old-")
+    put_many(box, keys=5, count=300)
+    journal.late = True
+    for _ in range(40):
+        cool(box)
+        if box.broker._compaction._passes and journal.waiting:
+            break
+        box.settle(PAUSE_MS)
+    assert journal.waiting, "what is to be copied is being read"
+    refused = put(box, "rare", "new-")
+    journal.answer()
+    journal.full = True
+    box.turn()
+    assert refusal(refused).refusal is Refusal.FULL
+    journal.full = journal.late = False
+    pass_by(box)
+    assert box.partition().first > 0
+    assert get(box, "rare") == "old"
+
+
 def test_a_key_that_rests_is_copied_again_and_again() -> None:
     box = compact_box()
     put(box, "old", "first-")
@@ -216,7 +259,7 @@ def test_a_tombstone_goes_when_its_time_is_over() -> None:
 
 
 def test_no_older_value_comes_back_behind_a_tombstone() -> None:
-    box = compact_box(attrs.evolve(COMPACT, tombstone_ms=1))
+    box = compact_box(attrs.evolve(COMPACT, compact_tombstone_ms=1))
     put_many(box, keys=40, count=200)
     put(box, "k3", "")
     box.settle(10)
@@ -262,6 +305,26 @@ def test_a_group_at_the_end_is_not_given_copies(lease: bool) -> None:
     assert take(again(box, SEGMENT_BYTES)) == []
 
 
+def test_a_copy_and_what_it_means_to_groups_are_one_write() -> None:
+    """Whatever is written of a turn after a crash, a group that had the original is not given the
+    copy."""
+    box = compact_box(g=GroupOptions())
+    put(box, "rare", "r-")
+    put_many(box, keys=5, count=300)
+    assert len(take(box)) == 301
+    end = box.partition().end
+    for _ in range(100):
+        box.turn(PAUSE_MS)
+        if box.partition().end > end:
+            break
+        assert isinstance(box.journal, CrashJournal)
+        box.journal.release()
+    box.broker._tick.commit()
+    after = again(box, SEGMENT_BYTES)
+    assert after.partition().end > end, "the copy is stored"
+    assert take(after) == []
+
+
 def test_a_group_that_begins_later_sees_the_state_and_then_the_changes() -> None:
     box = compact_box()
     put(box, "rare", "r-")
@@ -288,9 +351,11 @@ def test_a_slow_group_sees_the_newest_of_each_key_once() -> None:
     assert box.group().skipped_count() == 0, "what newer messages replaced is not lost"
 
 
-def test_what_is_leased_holds_its_segment_back() -> None:
+@pytest.mark.parametrize("key", ["rare", "k0"])
+def test_what_is_leased_holds_its_segment_back(key: str) -> None:
+    """Also if it is not the newest any more: its consumer may still give it back."""
     box = compact_box(g=GroupOptions(lease=True, lease_ms=60_000, attempts_max=0))
-    put(box, "rare", "r-")
+    put(box, key, "r-")
     box.settle()
     assert box.pull().bodies == []  # it comes with the turn
     box.settle()
@@ -301,7 +366,7 @@ def test_what_is_leased_holds_its_segment_back() -> None:
     box.settle()
     pass_by(box, 20_000)
     assert box.partition().first > 800
-    assert ("rare", "r") not in take(box)
+    assert (key, "r") not in take(box)
 
 
 def test_what_waits_for_another_attempt_is_moved_with_its_count() -> None:

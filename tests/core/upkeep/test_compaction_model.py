@@ -17,7 +17,7 @@ from zbus.core.topics.outcomes import Peeked
 from zbus.core.upkeep.compaction import PAUSE_MS
 from zbus.storage.port import Lane
 
-OPTIONS = TopicOptions("T", compact=True, tombstone_ms=10**12)
+OPTIONS = TopicOptions("T", compact=True, compact_tombstone_ms=10**12)
 GROUPS = {
     "plain": GroupOptions(),
     "leases": GroupOptions(lease=True, lease_ms=400),

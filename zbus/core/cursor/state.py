@@ -158,7 +158,9 @@ class TopicOptions:
     schema: Schema | None = None  # what a body has to fit that a client puts
     # The newest message of each key stays for ever, older ones go (`zbus.core.upkeep.compaction`).
     compact: bool = False
-    tombstone_ms: int = TOMBSTONE_MS  # how long a message without a body stays that is the newest
+    compact_tombstone_ms: int = (
+        TOMBSTONE_MS  # how long a message without a body stays that is the newest
+    )
     # Where the partitions ended each time that there were more (`zbus.core.topics.growth`). None in
     # what is declared: their order does not matter.
     grown: tuple[tuple[int, ...], ...] | None = ()

@@ -104,9 +104,11 @@ def dead_letter_problem(
     target = topics.get(dead_letter.lower())
     if target is None and dead_letter.lower() != name.lower():
         return dead_letter_unknown(dead_letter)
-    if target is not None and (target.options.calls or target.options.compact):
-        kind = "a topic of services" if target.options.calls else "compact, and keeps one of a key"
-        text = f"dead letters: {target.name} is {kind}"
+    if target is not None and target.options.calls:
+        text = f"dead letters: {target.name} is a topic of services"
+        return BrokerError(Refusal.ILLEGAL, text)
+    if target is not None and target.options.compact:
+        text = f"dead letters: {target.name} is compact, and would keep one of each key"
         return BrokerError(Refusal.ILLEGAL, text)
     if not _lead_to(topics, dead_letter.lower(), name.lower()):
         return None

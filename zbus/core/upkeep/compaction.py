@@ -92,14 +92,14 @@ class Move(NamedTuple):
 class _Pass:
     """Through one segment, as often as there is something to copy in it."""
 
-    __slots__ = ("at", "busy", "copied", "end", "offsets", "shard")
+    __slots__ = ("again", "at", "busy", "end", "offsets", "shard")
 
     def __init__(self, end: int) -> None:
         self.end = end  # the offset before which the segment ends
         self.shard = 0  # of the table, the one to look through next
         self.offsets = array("Q")  # what is to stay, as far as that is known
         self.at = 0  # the next of them
-        self.copied = 0
+        self.again = False  # something was copied, or is not known yet: look once more
         self.busy = False  # it waits for a read or a write
 
 
@@ -296,8 +296,8 @@ class Compaction:
         if work.at < len(work.offsets):
             self._copy(partition, newest, work)
             return 0
-        if work.copied:
-            self._passes[partition] = _Pass(work.end)  # and look again
+        if work.again:
+            self._passes[partition] = _Pass(work.end)
             return PAUSE_MS
         if _retained(partition, work.end) or _leased(partition, work.end):
             return WAIT_MS
@@ -347,7 +347,8 @@ class Compaction:
         while free < len(found) and not any(found[free][0] in one for one in leased):
             free += 1
         work.at += free
-        now_ms, tombstone_ms = self._tick.now_ms, partition.topic.options.tombstone_ms
+        now_ms = self._tick.now_ms
+        tombstone_ms = partition.topic.options.compact_tombstone_ms
         stay = [
             (offset, message)
             for offset, message in found[:free]
@@ -355,6 +356,8 @@ class Compaction:
             and newest.find(message.key, offset) == offset
             and not _may_go(message, now_ms, tombstone_ms)
         ]
+        # A put that is on its way may be refused yet: then the older value has to stay.
+        work.again = work.again or bool(stay) or any(m.key in newer for _, m in found[:free])
         pause_ms = PAUSE_MS if free == len(found) else WAIT_MS
         if not stay:
             return pause_ms
@@ -362,7 +365,6 @@ class Compaction:
         copies = Chunk.of([_copy_of(message) for _, message in stay])
         ticket = Calling(partial(self._moved, partition, work, moves))
         work.busy = True
-        work.copied += len(moves)
         self._tick.stage(partition, ticket, copies)
         for group in partition.topic.groups.values():
             if _finish_copies(group.backlogs[partition.index], moves):

@@ -294,14 +294,14 @@ def _compact_problem(partition: Partition, chunk: Chunk, options: PutOptions) ->
     """Why the newest message of a key would not be the last one put, or not be found."""
     topic, text = partition.topic, ""
     if chunk.due is not None:
-        text = "takes no delayed messages: the newest message of a key is the one put last"
+        text = "is compact and takes no delayed messages: the newest of a key is the one put last"
     elif options.place is PutPlace.FRONT:
-        text = "takes no messages in front: the messages of a key are delivered in order"
+        text = "is compact and takes no messages in front: those of a key are delivered in order"
     elif len(topic.partitions) > 1 and any(
         topic.partition_for(key) is not partition for key in chunk.keys or ()
     ):
-        text = "has each key in the partition of the key: give no other partition"
-    return BrokerError(Refusal.ILLEGAL, f"{topic.name} is compact and {text}") if text else None
+        text = "is compact and has each key in the partition of the key: give no other partition"
+    return BrokerError(Refusal.ILLEGAL, f"{topic.name} {text}") if text else None
 
 
 def _catch_up(group: Group, partition: Partition, now_ms: int, count_max: int) -> None:

@@ -72,7 +72,7 @@ def topic_changes(params: Params, partitions_max: int) -> dict[str, Any]:
         "dedupe_ms": params.duration(b"dedupe_ms"),
         "settled_ms": params.duration(b"settled_ms"),
         "compact": params.switch(b"compact"),
-        "tombstone_ms": params.duration(b"compact_tombstone_ms"),
+        "compact_tombstone_ms": params.duration(b"compact_tombstone_ms"),
     }
     for name in ("retention_done", "dedupe_live"):
         if name.encode() in params.fields:
