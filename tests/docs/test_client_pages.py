@@ -29,6 +29,7 @@ EXAMPLES = [
         HOWTO / "python-client.md",
         HOWTO / "python-frameworks.md",
         HOWTO / "order-per-key.md",
+        HOWTO / "last-value-per-key.md",
         HOWTO / "priorities.md",
         HOWTO / "cloudevents.md",
         HOWTO / "transactions.md",
@@ -50,7 +51,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(EXAMPLES) == 27
+    assert len(EXAMPLES) == 29
 
 
 @pytest.mark.parametrize(

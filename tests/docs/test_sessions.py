@@ -76,6 +76,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "consume-transform-produce",
         "idempotent-produce",
         "import",
+        "last-value-per-key",
         "monitor",
         "order-per-key",
         "priorities",
