@@ -273,7 +273,8 @@ class Broker:
         self._completions.found.append(partition)
         self._puts.recognition.remind(partition)
         self._dispatch.expiry.arm(partition)
-        self._compaction.note(partition)
+        if partition.topic.options.compact:
+            self._compaction.note(partition)
         for one in (partition, partition.topic.partitions[0]):
             if one.topic_changed or not self._storage.holds(one):
                 self._tick.touch(one)

@@ -96,7 +96,8 @@ def is_large(partition: Partition, end: int) -> bool:
     count = end - state.segments[-1].base
     if count <= 0 or _is_small(partition):
         return False
-    if partition.newest is not None and count >= partition.newest.count:
+    newest = partition.newest
+    if newest is not None and newest.end >= partition.visible and count >= newest.count:
         return True  # as many as stay: so there is an ended segment, of which most may go
     return bool(
         (options.retention_bytes and state.segment_bytes * _SHARE >= options.retention_bytes)

@@ -479,8 +479,9 @@ def _move_waiting(runs: RunQueue, group: Group, partition: Partition, moves: lis
         life = backlog.life(offset)
         if life is MessageState.LEASED or backlog.life(copy) is not MessageState.READY:
             continue  # it was handed out meanwhile, and the copy will be: twice is allowed
-        if not _has_room(backlog):
-            continue
+        reached = offset < backlog.cursor or offset in backlog.ahead
+        if not (reached or group.readers) or not _has_room(backlog):
+            continue  # the original goes before the group comes to it
         changed = True
         if life is MessageState.DONE:
             backlog.finish(copy)
