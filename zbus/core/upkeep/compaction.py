@@ -53,8 +53,10 @@ PAUSE_MS: Final = 10
 WAIT_MS: Final = 1_000
 """Before what stands in the way is looked at again: a lease, a group that retains, a full disk."""
 
-INDEXED: Final = Size(bytes_max=128 << 10, count_max=500)
-"""Messages that the table takes up in one go: 4 us each, and reading them back takes as long."""
+INDEXED: Final = Size(bytes_max=64 << 10, count_max=250)
+REBUILD_PAUSE_MS: Final = 2
+"""Messages that the table takes up in one go: 4 us each, and reading them back takes as long. The
+pause after a portion that was read back is short: more may be put meanwhile."""
 
 COPIED_MAX: Final = 64
 COPIED_BYTES_MAX: Final = 64 << 10
@@ -210,7 +212,7 @@ class Compaction:
         pause_ms = WAIT_MS  # the disk is odd: nothing is copied, and a `get` waits in vain
         if isinstance(found, Chunk) and found.first <= newest.end < found.end:
             _index(partition, newest, found, INDEXED.count_max)
-            pause_ms = PAUSE_MS
+            pause_ms = REBUILD_PAUSE_MS
         elif newest.end < partition.first:
             pause_ms = 0  # forgotten meanwhile
         self._later(partition, pause_ms)
