@@ -26,6 +26,7 @@ PACKAGE_LINES = 99_840
 PACKAGE_LINES = 99_850
 PACKAGE_LINES = 99_130
 PACKAGE_LINES = 99_480
+PACKAGE_LINES = 99_830
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -57,6 +58,7 @@ FIELDS: dict[str, int] = {
     "protocol.documents.Stats": 26,
     "protocol.documents.TopicInfo": 29,
     "protocol.documents.Why": 21,
+    "protocol.parameters.Declared": 16,
     "semq.endpoint.links.Link": 16,
     "semq.endpoint.outbox.Row": 20,
     "server.loop.loop.Loop": 24,

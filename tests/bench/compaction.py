@@ -16,6 +16,7 @@ import os
 import signal
 import statistics
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ BRISK_EVERY_S: Final = 0.005
 SETTLED_S: Final = 5
 SETTLE_S_MAX: Final = 600
 TYPE: Final = b"content-type: application/vnd.zbus.messages\r\n"
+PAUSE: Final = threading.Event()
+"""Is never set."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -108,7 +111,7 @@ class Load:
             self.late_ms.append(1_000 * (done_s - sent_s))
             if done_s >= until_s:
                 return
-            time.sleep(min(BRISK_EVERY_S, max(0.0, until_s - done_s)))
+            PAUSE.wait(min(BRISK_EVERY_S, max(0.0, until_s - done_s)))
 
     def kill(self) -> None:
         self.cpu_before_s += cpu_s(self.broker.process.pid)
@@ -121,7 +124,7 @@ class Load:
         begun_s = smaller_s = time.monotonic()
         least = disk_bytes(self.folder)
         while time.monotonic() - smaller_s < SETTLED_S:
-            time.sleep(0.5)
+            PAUSE.wait(0.5)
             if (now := disk_bytes(self.folder)) < least:
                 least, smaller_s = now, time.monotonic()
             if time.monotonic() - begun_s > SETTLE_S_MAX:
