@@ -140,8 +140,8 @@ def test_no_copy_comes_behind_a_newer_value_that_is_on_its_way_to_the_disk(turns
     assert get(box, "rare") == "new"
 
 
-def test_a_newer_value_that_is_refused_drops_no_older_one() -> None:
-    """It is put while the older one is being read, and then the disk is full."""
+def while_reading() -> tuple[Box, SlowJournal]:
+    """What is to be copied is being read: the value `old` of `rare`."""
     journal = SlowJournal(late=False, portion_bytes=1 << 20)
     box = Box(journal, segment_bytes_max=SEGMENT_BYTES)
     box.declare(COMPACT)
@@ -151,9 +151,14 @@ def test_a_newer_value_that_is_refused_drops_no_older_one() -> None:
     for _ in range(40):
         cool(box)
         if box.broker._compaction._passes and journal.waiting:
-            break
+            return box, journal
         box.settle(PAUSE_MS)
-    assert journal.waiting, "what is to be copied is being read"
+    raise AssertionError("nothing is read")
+
+
+def test_a_newer_value_that_is_refused_drops_no_older_one() -> None:
+    """It is put while the older one is being read, and then the disk is full."""
+    box, journal = while_reading()
     refused = put(box, "rare", "new-")
     journal.answer()
     journal.full = True
@@ -284,6 +289,20 @@ def test_what_expires_is_not_copied() -> None:
     pass_by(box)
     assert get(box, "k5") == "long"
     assert {key for key, _, _ in stored(box)} == {"k0", "k5"}
+
+
+def test_nothing_comes_back_into_a_topic_that_is_emptied() -> None:
+    box, journal = while_reading()
+    box.broker.purge_topic(Probe(), box.topic())
+    journal.answer()
+    journal.late = False
+    pass_by(box, 3_000)
+    assert get(box, "rare") is None
+    assert stored(box) == []
+    assert not box.broker._compaction._passes
+    put_many(box, keys=5, count=300)
+    pass_by(box, 3_000)
+    assert get(box, "k4") == "v299"
 
 
 # -- groups and subscribers --------------------------------------------------------------------

@@ -281,11 +281,14 @@ class Compaction:
         """A portion of what is to be done, and after which pause to go on, in ms; 0 = there is
         nothing to do, or what is under way says it. The table is up to date."""
         work = self._passes.get(partition)
+        if partition.purged_to > partition.first or (work and work.end <= partition.first):
+            # What a pass was about is about to go, or the topic is being emptied: then no copy may
+            # come behind that.
+            self._passes.pop(partition, None)
+            return 10 * PAUSE_MS
         if work is None:
             if not self._has_work(partition, newest):
                 return 0
-            if partition.purged_to > partition.first:
-                return 10 * PAUSE_MS  # what the last pass was about is about to go
             end = _pass_end(partition, newest)
             if _retained(partition, end):
                 return WAIT_MS
@@ -304,8 +307,7 @@ class Compaction:
         if _retained(partition, work.end) or _leased(partition, work.end):
             return WAIT_MS
         del self._passes[partition]
-        if work.end > max(partition.first, partition.purged_to):
-            self._retention.forget_before(partition, work.end)
+        self._retention.forget_before(partition, work.end)
         return PAUSE_MS
 
     def _copy(self, partition: Partition, newest: NewestOffsets, work: _Pass) -> None:
@@ -342,7 +344,7 @@ class Compaction:
     ) -> int:
         """Stage copies of what of these is still the newest; when to go on, in ms."""
         newer = _newer_keys(partition, newest)
-        if newer is None:
+        if newer is None or partition.purged_to > partition.first:
             return PAUSE_MS
         leased = [g.backlogs[partition.index].leased for g in partition.topic.groups.values()]
         free = 0
