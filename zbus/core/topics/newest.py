@@ -26,6 +26,9 @@ FIRST_STORED: Final = b"first-stored: "
 """How the header line of a copy begins that the broker made when it compacted a log: then comes
 when its original was stored, epoch ms. It is no line of a client."""
 
+_COPYING: Final = 20
+"""To put an entry into another table takes so many times as long as to look at one."""
+
 _DIGITS_MAX: Final = 15
 _MARK_BITS: Final = 20
 _MARK: Final = (1 << _MARK_BITS) - 1
@@ -108,18 +111,20 @@ class NewestOffsets:
             shard.places[slot] = mark  # the slot stays taken, with no offset
 
     def below(self, at: int, first: int, stop: int) -> tuple[list[int], int]:
-        """The offsets from `first` to before `stop` in shard `at`, and the slots looked at. What is
-        below `first` is forgotten."""
+        """The offsets from `first` to before `stop` in shard `at`, and what work that was, in slots
+        looked at. What is below `first` is forgotten."""
         shard = self._shards[at]
         if shard is None:
             return [], 1
         lowest, highest = first + 1 << _MARK_BITS, stop + 1 << _MARK_BITS
         found = [place for place in shard.places if place and place < highest]
         kept = [(place >> _MARK_BITS) - 1 for place in found if place >= lowest]
+        work = len(shard.places)
         if len(kept) < len(found):
             left = shard.used - len(found) + len(kept)
             self._replace(at, shard.without(first, max(SLOTS_MIN, left * 2)))
-        return kept, len(shard.places)
+            work += left * _COPYING
+        return kept, work
 
     def bytes_used(self) -> int:
         """What the arrays take of memory."""

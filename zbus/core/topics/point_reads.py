@@ -23,7 +23,10 @@ Each: TypeAlias = "Callable[[Partition, Chunk, int], bool]"
 """Called with chunk and row of each message that is there; whether to go on."""
 
 _NEIGHBOURS: Final = Size(bytes_max=64 << 10, count_max=256)
-"""Read back at once where the next place follows this one."""
+"""Read back at once where the next place is near this one."""
+
+_NEAR: Final = 16
+"""Messages. To find a batch takes as long as to unpack some dozens of its messages."""
 
 
 class PointReads:
@@ -74,7 +77,8 @@ class PointReads:
     def _fetch(self, partition: Partition, offset: int) -> bool:
         """Have it read back; whether it came at once."""
         epoch, at = partition.epoch, self._at
-        follows = at + 1 < len(self._places) and self._places[at + 1] == (partition, offset + 1)
+        home, next_offset = self._places[at + 1] if at + 1 < len(self._places) else (None, 0)
+        near = home is partition and 0 < next_offset - offset <= _NEAR
         came = False
 
         def found(chunk: Found) -> None:
@@ -90,5 +94,5 @@ class PointReads:
             if not self._going:
                 self._go_on()
 
-        partition.fetch(offset, _NEIGHBOURS if follows else ONE, found)
+        partition.fetch(offset, _NEIGHBOURS if near else ONE, found)
         return came

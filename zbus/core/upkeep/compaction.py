@@ -65,6 +65,9 @@ COPIED_BYTES_MAX: Final = 64 << 10
 SLOTS_MAX: Final = 20_000
 """Of the table that are looked through in one go."""
 
+SPAN: Final = 1 << 14
+"""Offsets whose messages are copied in order; the order of spans is that of the log, too."""
+
 UNINDEXED_MAX: Final = 4_096
 """Messages on their way to the disk whose keys are looked through for each portion."""
 
@@ -94,12 +97,14 @@ class Move(NamedTuple):
 class _Pass:
     """Through one segment, as often as there is something to copy in it."""
 
-    __slots__ = ("again", "at", "busy", "end", "offsets", "shard")
+    __slots__ = ("again", "at", "busy", "end", "found", "offsets", "shard")
 
     def __init__(self, end: int) -> None:
         self.end = end  # the offset before which the segment ends
         self.shard = 0  # of the table, the one to look through next
-        self.offsets = array("Q")  # what is to stay, as far as that is known
+        # What is to stay, by `SPAN`s of the log: to sort a million offsets takes too long.
+        self.found: dict[int, array[int]] = {}
+        self.offsets: list[int] = []  # of the span that is copied now
         self.at = 0  # the next of them
         self.again = False  # something was copied, or is not known yet: look once more
         self.busy = False  # it waits for a read or a write
@@ -298,6 +303,8 @@ class Compaction:
         if work.shard < SHARDS:
             _look_through(partition, newest, work)
             return PAUSE_MS
+        if work.at == len(work.offsets) and work.found:
+            work.offsets, work.at = sorted(work.found.pop(min(work.found))), 0
         if work.at < len(work.offsets):
             self._copy(partition, newest, work)
             return 0
@@ -412,11 +419,10 @@ def _look_through(partition: Partition, newest: NewestOffsets, work: _Pass) -> N
     left = SLOTS_MAX
     while left > 0 and work.shard < SHARDS:
         found, slots = newest.below(work.shard, partition.first, work.end)
-        work.offsets.extend(found)
+        for offset in found:
+            work.found.setdefault(offset // SPAN, array("Q")).append(offset)
         work.shard += 1
         left -= slots
-    if work.shard == SHARDS:
-        work.offsets = array("Q", sorted(work.offsets))
 
 
 def _pass_end(partition: Partition, newest: NewestOffsets) -> int:
