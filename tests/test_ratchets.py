@@ -20,13 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 98_960
-PACKAGE_LINES = 99_780
-PACKAGE_LINES = 99_840
-PACKAGE_LINES = 99_850
-PACKAGE_LINES = 99_130
-PACKAGE_LINES = 99_480
-PACKAGE_LINES = 99_830
+PACKAGE_LINES = 101_360
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -53,9 +47,6 @@ FIELDS: dict[str, int] = {
     "edge.connection.Connection": 31,
     "protocol.documents.GroupInfo": 35,
     "protocol.documents.Stats": 27,
-    "protocol.documents.TopicInfo": 27,
-    "protocol.documents.GroupInfo": 34,
-    "protocol.documents.Stats": 26,
     "protocol.documents.TopicInfo": 29,
     "protocol.documents.Why": 21,
     "protocol.parameters.Declared": 16,

@@ -446,8 +446,8 @@ def test_a_search_over_partitions(console: Console, broker: BrokerProcess) -> No
     assert console.page.evaluate(WIDER) == []
     for field in ("Header", "Key", "Stored before"):
         console.field(field).fill("")
-    lines, kind = b"bolt\n" * 1_500, "content-type: application/x-ndjson"
-    ask(broker, "produce", kind, topic="parts", partition=1, body=lines)
+    bolts, kind = b"bolt\n" * 1_500, "content-type: application/x-ndjson"
+    ask(broker, "produce", kind, topic="parts", partition=1, body=bolts)
     console.press("Look for it")
     console.shows("looked at, 1,000 found")
     expect(rows).to_have_count(50)

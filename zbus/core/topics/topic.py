@@ -454,11 +454,6 @@ class Partition:
         """The offset after the last message that is not only staged."""
         return self.end if self.staged is None else self.staged.first
 
-    @property
-    def bytes_put(self) -> int:
-        """Of messages as they are stored, since the broker read or made its log."""
-        return self.stored.message_bytes
-
     def fetch(self, offset: int, portion: Size, done: Callable[[Found], None]) -> None:
         """Read what is stored from an offset on; it may come late."""
         self.topic.fetch(self, offset, portion, done)

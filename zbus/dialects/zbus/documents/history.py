@@ -152,7 +152,7 @@ class Recorder:
         put = size = end = 0
         for partition in topic.partitions:
             put += partition.visible
-            size += partition.bytes_put
+            size += partition.stored.message_bytes
             end += partition.end
         out = acked = backlog = 0
         for group in topic.groups.values():
