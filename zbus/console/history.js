@@ -78,13 +78,13 @@ function noteOf(told, allowed) {
     : ""
 }
 
-/** A step is drawn at its end; that of now, which is not over, at the present. */
+/** A step is drawn at its end; that of now, which is not over, just before the present, which this page has seen. */
 function joined(told, seen) {
   const names = Object.keys(seen).filter(name => name !== "t")
   const past = told ? [...new Set([...names, ...Object.keys(told).filter(name => Array.isArray(told[name]))])] : names
-  let length = told ? Math.max(...past.map(name => (told[name] ?? []).findLastIndex(value => value !== null) + 1), 0) : 0
+  const length = told ? Math.max(...past.map(name => (told[name] ?? []).findLastIndex(value => value !== null) + 1), 0) : 0
   const now = seen.t.at(-1) ?? Date.now()
-  const times = Array.from({ length }, (_, n) => Math.min(told.start + (n + 1) * told.stepMs, now))
+  const times = Array.from({ length }, (_, n) => Math.min(told.start + (n + 1) * told.stepMs, now - 1))
   const last = times.at(-1) ?? 0
   const from = seen.t.findIndex(time => time > last)
   const rest = from < 0 ? [] : seen.t.slice(from)
