@@ -180,6 +180,56 @@ def test_over_a_restart_there_is_a_gap() -> None:
     assert later.dialect.holds()["rates"]() > 0
 
 
+def test_a_broker_that_ends_before_it_has_looked_forgets_nothing() -> None:
+    world, client = declared("T", "T/g")
+    steps(world, 3, lambda: put(client, "T", b"1"))
+    recorder = world.dialect.history
+    assert recorder is not None
+    saved = recorder.save()()
+    for looks in (False, True):
+        later = World(world.journal, now_ms=world.now_ms)
+        again = later.dialect.history
+        assert again is not None
+        again.load(saved)
+        if looks:
+            again.look()
+        saved = again.save()()
+    last = World(world.journal, now_ms=world.now_ms)
+    again = last.dialect.history
+    assert again is not None
+    again.load(saved)
+    steps(last)
+    assert history(last.connect(), "topic=T")["in"] == history(client, "topic=T")["in"] + [0.0]
+
+
+def test_many_topics_are_looked_at_little_by_little() -> None:
+    """With all of their groups; and what is removed meanwhile is not missed."""
+    world, client = declared(*[f"T{n}/g?partitions=2" for n in range(150)], "Last/g")
+    recorder = world.dialect.history
+    assert recorder is not None
+    steps(world, 2)
+    put(client, "T149", b"x")
+
+    def ready() -> int:
+        found = history(client, "topic=T149&consume_group=g")["ready"]
+        return [each for each in found if each is not None][-1]  # that of now may not be known
+
+    world.now_ms += 10_000
+    world.broker.begin(world.now_ms)
+    recorder.look()
+    assert ready() == 0, "its turn is to come"
+    world.advance(8_000)
+    assert ready() == 1
+    world.advance(2_000)
+    recorder.look()
+    for number in range(150):
+        ok(client, http(f"/T{number}?cmd=remove"))
+    ok(client, http("/Last?cmd=remove"))
+    world.advance(8_000)
+    recorder.look()
+    assert [each for each in history(client)["backlog"] if each is not None][-1] == 0
+
+
 def test_what_was_saved_under_a_clock_that_is_ahead_is_left_out() -> None:
     world, client = declared("T")
     steps(world, 3, lambda: put(client, "T", b"1"))

@@ -33,8 +33,9 @@ from zbus.protocol.documents import History, Span
 SERIES_MAX: Final = 1_000
 """Topics and groups with a series: 10 MB in all."""
 
-TOPICS_PER_SLICE: Final = 100
-"""Topics that are looked at in one go: a millisecond of the loop."""
+SLICE_WORK: Final = 200
+"""What is looked at in one go: a topic and each group of it, in each partition. That is 100 topics
+with a group each, or somewhat less than a millisecond of the loop."""
 
 _ROUND_MS: Final = 8_000
 _PAUSE_MS_MIN: Final = 80
@@ -94,7 +95,8 @@ class Recorder:
         self._slices = broker.timers.timer(self._look_at_some)
         self._known: dict[Watchable, _Watched] = {}
         self._seen: dict[Watchable, _Watched] = {}  # in this round
-        self._left: list[Topic] = []  # that this round has still to look at
+        self._left: list[Topic] = []  # that this round has still to look at, the next one last
+        self._topics = 0  # of this round
         self._step = 0  # that this round is for; 0 = there was no round yet
         self._passed = 0  # steps since the round before; 0 = there was none
         self._whole = _new_series(None)
@@ -117,11 +119,14 @@ class Recorder:
             self._look_at_some()
 
     def _look_at_some(self, _: None = None) -> None:
-        for topic in self._left[:TOPICS_PER_SLICE]:
-            self._look(topic)
-        del self._left[:TOPICS_PER_SLICE]
+        work, left = 0, len(self._left)
+        while self._left and work < SLICE_WORK:
+            topic = self._left.pop()
+            work += (1 + len(topic.groups)) * len(topic.partitions)
+            if self._broker.topic(topic.name) is topic:  # it may have been removed meanwhile
+                self._look(topic)
         if self._left:
-            pause_ms = _ROUND_MS * TOPICS_PER_SLICE // len(self._broker.topics)
+            pause_ms = _ROUND_MS * (left - len(self._left)) // self._topics
             self._slices.set(None, self._broker.now_ms + max(_PAUSE_MS_MIN, pause_ms))
         else:
             self._end()
@@ -133,7 +138,8 @@ class Recorder:
             self._whole = _new_series(None)
         self._passed = step - self._step if self._step else 0
         self._step = step
-        self._left = list(self._broker.topics.values())
+        self._left = [*self._broker.topics.values()][::-1]
+        self._topics = len(self._left)
         self._sum = [0] * WIDTH
         self._busiest = self._idlest = None
 
@@ -250,10 +256,11 @@ class Recorder:
         """A call that gives what is to be kept over a restart. Another thread may make it, since
         each ring is copied at one moment."""
         found = [("", "", 0.0, self._whole)]
-        for key, watched in self._known.items():
+        for key, watched in (self._known | self._seen).items():
             if watched.series is not None:
                 found.append((*_names_of(key), watched.weight, watched.series))
-        return partial(_encoded, self._broker.now_ms, found)
+        # What was loaded and not looked at yet is kept as it is.
+        return partial(_encoded, self._broker.now_ms, found, [*self._loaded.values()])
 
     def load(self, data: bytes) -> None:
         """What an earlier broker has saved. Raises ValueError if it is not that."""
@@ -283,14 +290,16 @@ class Recorder:
         return watched
 
 
-def _encoded(now_ms: int, found: list[tuple[str, str, float, Series]]) -> bytes:
+def _encoded(
+    now_ms: int, found: list[tuple[str, str, float, Series]], loaded: list[_KeptSeries]
+) -> bytes:
     """One by one, so that the thread of the loop waits for none of them for long."""
     encode = msgspec.msgpack.encode
     series = [
         msgspec.Raw(encode(_KeptSeries(topic, group, weight, each.save())))
         for topic, group, weight, each in found
     ]
-    return encode((_SHAPE, now_ms, series))
+    return encode((_SHAPE, now_ms, [*series, *loaded]))
 
 
 def _columns_of(key: Watchable | None) -> tuple[str, ...]:
