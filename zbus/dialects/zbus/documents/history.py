@@ -192,9 +192,9 @@ class Recorder:
                 watched.counts = (0, 0)
         self._seen[key] = watched
         before, watched.counts = watched.counts, (counts[0], counts[1])
-        passed = self._passed
-        if before is None or not passed:
+        if before is None:
             return watched, None
+        passed = self._passed
         first, second = counts[0] - before[0], counts[1] - before[1]
         if passed > 1:
             first, second = round(first / passed), round(second / passed)
