@@ -73,6 +73,7 @@ def test_the_pages_that_show_a_shell_are_these() -> None:
         "coming-from-kafka",
         "coming-from-rabbitmq",
         "coming-from-sqs",
+        "console",
         "consume-transform-produce",
         "idempotent-produce",
         "import",
