@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.core.support import Probe, PullProbe, Reader, ranges, wishing
-from tests.limits import fewer
+from tests.limits import WHOLE, fewer
 from tests.simulation.desk import Desk
 from zbus.core.cursor.state import GroupOptions, TopicOptions
 from zbus.core.model.chunk import make_row
@@ -28,6 +28,8 @@ GROUPS = {
     "retains": GroupOptions(lease=True, retain=True),
 }
 KEYS, COUNT = 12, 160
+SHARE = 0.1 if WHOLE else 0.03
+"""Of the calls to the disk at which a crash is tried."""
 
 Values = dict[bytes, bytes]
 """The newest of each key; of a tombstone it is empty."""
@@ -151,7 +153,7 @@ def test_no_newest_value_is_lost(seed: int) -> None:
     def cut(operation: Operation) -> None:
         if operation.name in ("open", "write", "sync", "sync_directory", "remove", "truncate"):
             disk.faults = None
-            if chance.random() < 0.1:
+            if chance.random() < SHARE:
                 left = disk.crash(chance) if chance.random() < 0.7 else disk.kill()
                 states.append((left, dict(values)))
             disk.faults = cut
