@@ -283,7 +283,7 @@ def test_dead_messages_are_worth_a_word_until_their_letters_are_dealt_with() -> 
     _, client = declared("Dead", "T", f"T/a?{dying}", f"T/b?{dying}")
     dies(client, "T/a", b"1")
     dies(client, "T/a", b"2")
-    said = "Group a of topic T has given up 2 messages after too many attempts; "
+    said = "Group a of topic T has dead-lettered 2 messages after too many attempts; "
     assert warned(client) == [said + "2 messages wait in Dead."]
     ok(client, http("/Dead?cmd=redrive&offset=0"))
     assert warned(client) == [said + "1 message waits in Dead."]
@@ -312,7 +312,7 @@ def test_a_dead_letter_topic_that_is_missing_is_worth_a_word() -> None:
     ok(client, http("/Dead?cmd=declare"))
     seconds(world, 2)
     assert warned(client) == [
-        "Group a of topic T has given up 1 message after too many attempts; "
+        "Group a of topic T has dead-lettered 1 message after too many attempts; "
         "1 message waits in Dead."
     ]
 
@@ -320,7 +320,7 @@ def test_a_dead_letter_topic_that_is_missing_is_worth_a_word() -> None:
 def test_dead_messages_that_are_dropped_are_worth_a_word_for_an_hour() -> None:
     world, client = declared("T", "T/g?group_mask=64&group_max_attempts=1")
     dies(client, "T/g", b"1")
-    said = "Group g of topic T has given up 1 message after too many attempts."
+    said = "Group g of topic T has dead-lettered 1 message after too many attempts."
     seconds(world)
     assert warned(client) == [said]
     seconds(world, 3_500)

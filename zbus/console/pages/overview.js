@@ -70,7 +70,7 @@ function Moving({ topics, history }) {
 
 /** What many warnings of a kind have in common; `groups` and `topics` are words that count them. */
 const ALIKE = {
-  dead: "have given up messages",
+  dead: "have dead-lettered messages",
   idle: "have messages to read, and have not read for a minute or longer",
   paused: "are paused, and messages wait",
   stuck: "have as many messages leased as their windows allow, and acknowledge none",

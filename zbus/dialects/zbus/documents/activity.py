@@ -22,7 +22,7 @@ class Pace:
 
     passed: int  # messages behind it, at the last look
     since_ms: int  # since when that has not changed, as far as is known
-    dead: int = 0  # messages that it had given up, at the last look
+    dead: int = 0  # messages that it had dead-lettered, at the last look
     died_ms: int = 0  # when that was seen to grow; before that, when the group was made
     moved: bool = False  # a look saw it change: before that, it may have stood still for longer
 

@@ -48,7 +48,7 @@ def dead_warnings(group: Group, dead: int, died_ms: int, broker: Broker) -> list
     if lacks_dead_letter(group, broker):
         text = f"{_who(group)} puts what it gives up into {target}, {LACKING}: it stays leased."
         return [Warned("dead", text, 1 << 60, group.topic.name, group.name)]
-    text = f"{_who(group)} has given up {_messages(dead)} after too many attempts"
+    text = f"{_who(group)} has dead-lettered {_messages(dead)} after too many attempts"
     letters = 0
     if dead and target and not broker.elsewhere.has(target):
         letters = _open_letters(broker.topics.get(target.lower()))
