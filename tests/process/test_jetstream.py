@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import zbus.client
 from tests.limits import WAIT_S
+from tests.process.broker import BrokerProcess
 from tests.process.nats import NatsCluster, find_program
 from zbus.config import load
 from zbus.server.doctor import engine
@@ -192,3 +195,30 @@ def test_doctor_names_a_server_that_does_not_answer() -> None:
     (finding,) = engine(config, 1)
     assert (finding.check, finding.level) == ("server", "problem")
     assert "127.0.0.1:1: " in finding.text
+
+
+@pytest.mark.check
+def test_a_compact_topic(cluster: NatsCluster, tmp_path: Path) -> None:
+    """Old messages go, and the newest of each key are there for another broker after a kill."""
+    options = ("--engine", cluster.engine(next(NAMES)))
+    values = {f"k{key}": "" for key in range(200)}
+    with BrokerProcess(tmp_path / "one", *options) as broker:
+        with zbus.client.connect(f"http://127.0.0.1:{broker.port}") as bus:
+            bus.declare("table", "g", ack=True, compact=True)
+            deadline_s = time.monotonic() + WAIT_S
+            while not (stored := bus.read("table", count=1)) or stored[0].offset < 2_000:
+                assert time.monotonic() < deadline_s
+                values = {key: f"{time.monotonic()} {'x' * 200}" for key in values}
+                for key, value in values.items():
+                    bus.produce("table", value, key=key)
+        broker.kill()
+    with (
+        BrokerProcess(tmp_path / "two", *options) as broker,
+        zbus.client.connect(f"http://127.0.0.1:{broker.port}") as bus,
+    ):
+        assert {key: bus.get("table", key).text for key in values} == values
+        given: dict[str, str] = {}
+        while messages := bus.pull("table", "g", batch=500, wait_ms=200):
+            given |= {message.key: message.text for message in messages}
+            bus.ack("table", "g", [message.offset for message in messages])
+        assert given == values
