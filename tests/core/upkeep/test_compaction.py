@@ -512,6 +512,17 @@ def test_a_get_waits_for_the_table_after_a_start() -> None:
     assert isinstance(probe.answers[-1], Peeked)
 
 
+def test_a_get_of_a_small_topic_takes_no_time_after_a_start() -> None:
+    box = compact_box()
+    put_many(box, 5, 10)
+    box = again(box, SEGMENT_BYTES)
+    probe = Probe()
+    box.broker.get(probe, box.partition(), b"k4")
+    box.settle()
+    box.settle()
+    assert isinstance(probe.answers[-1], Peeked)
+
+
 def test_a_get_waits_no_longer_than_it_may() -> None:
     box = compact_box()
     put_many(box, keys=200, count=300)

@@ -218,6 +218,8 @@ class Compaction:
         if isinstance(found, Chunk) and found.first <= newest.end < found.end:
             _index(partition, newest, found, INDEXED.count_max)
             pause_ms = REBUILD_PAUSE_MS
+            if newest.end == partition.visible:
+                self._answer_gets(partition, newest)
         elif newest.end < partition.first:
             pause_ms = 0  # forgotten meanwhile
         self._later(partition, pause_ms)
@@ -238,6 +240,7 @@ class Compaction:
         else:
             gets.append(get := _Get(partition, key, ticket))
             self._deadlines.set(get, self._tick.now_ms + GET_MS_MAX)
+            self._later(partition, 0)  # a small topic is read in one go
 
     def _give_up(self, get: _Get) -> None:
         self._gets[get.partition].remove(get)
