@@ -30,6 +30,7 @@ ONE_SERVER: Final = "its session expects one server in trackers; test_failover.p
 LINES: Final = "it counts lines of the log, and each process writes them"
 DURABILITY: Final = "it names another durability"
 EDGES: Final = "what waits is counted where the client is connected, and another node may be asked"
+APART: Final = "each process takes the file over by itself, and the next request may be at another"
 KILLS: Final = "`make crash-nodes` kills nodes under load"
 
 SKIPPED: Final = {
@@ -43,8 +44,10 @@ SKIPPED: Final = {
     "test_access.py::test_open_to_others_on_purpose": LISTENS,
     "test_access.py::test_a_changed_file_is_noticed": LINES,
     "test_access.py::test_new_tables_under_load": LINES,
+    "test_access.py::test_sighup_takes_the_file_over": APART,
     "test_abandoned_pulls.py::test_an_interrupted_wait_loses_nothing": UNORDERED,
     "test_events.py::test_one_that_takes_nothing_is_cut_off_and_goes_on": UNTAKEN,
+    "test_history.py": several_workers.DIRECTORY,
     "test_inner_puts.py": several_workers.SAYS,
     "test_life.py::test_data_directory_in_use": several_workers.DIRECTORY,
     "test_life.py::test_file_descriptors_run_out": several_workers.DIRECTORY,
