@@ -9,22 +9,28 @@ Tests: `tests/core/delivery/test_dispatch.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from zbus.core.commit.tick import Tick
 from zbus.core.fanout.follow import FanOut
+from zbus.core.model.errors import BrokerError
+from zbus.core.model.ticket import Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.topic import Group, Partition
 
 Dead: TypeAlias = "Callable[[Group, int, int, str], None]"
 """Called with group, partition and offset of a message that is dead, and why."""
 
+Reopening: TypeAlias = "Callable[[Ticket, Group, Mapping[int, range]], Ticket | BrokerError]"
+"""Called before a group is handed messages again that it may have finished, by partition: gives the
+ticket by which that is to be confirmed, or why it cannot be done now."""
+
 
 class RunQueue:
     """`wake` is called with a group and a partition in which leases or delays have ended."""
 
-    __slots__ = ("active", "dead", "following", "tick", "wakes")
+    __slots__ = ("active", "dead", "following", "reopening", "tick", "wakes")
 
     def __init__(
         self,
@@ -38,6 +44,7 @@ class RunQueue:
         self.active: list[Group] = []
         self.wakes = timers.timer(wake, lambda place: place[0])
         self.dead: Dead = give_up  # of groups with a dead-letter topic
+        self.reopening: Reopening = lambda ticket, group, offsets: ticket
 
     def activate(self, group: Group) -> None:
         """It may have work, and is served in this turn."""

@@ -21,6 +21,11 @@ letter of that message is finished. It is one record with its completion, so bot
 neither. It is true in memory at once, so there is no way back: if the disk has no room for it, the
 deliveries are settling until it has.
 
+A group may be handed a message again that a completion has finished: by an operator, or as it is
+put back (`reopening`). A start that found the completion would take the message from the group. So
+that is answered when the completion is closed durably, and that is done when the group's own log
+has it durably that the message is ready: after a crash in between, it was not answered.
+
 If another process of the server has the log that would decide (`zbus.core.topics.elsewhere`), the
 deliveries decide instead, as nothing is written in two processes at once. They are settling until
 the put is answered, and done after that. What is repeated after a crash in between is put under the
@@ -29,7 +34,7 @@ same key, so it is stored once: a key names the deliveries, and what is put for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -42,12 +47,12 @@ from zbus.core.dedup.window import OWN_KEY, fingerprint
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.dispositions import Disposition
-from zbus.core.model.errors import BrokerError, Outcome, Refusal, topic_unknown
+from zbus.core.model.errors import BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.message_state import MessageState
-from zbus.core.model.ticket import Calling, Silent, Ticket
+from zbus.core.model.ticket import Calling, Parts, Silent, Ticket
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
-from zbus.core.topics.open_completions import OpenCompletions
+from zbus.core.topics.open_completions import Deliveries, OpenCompletions
 from zbus.core.topics.outcomes import DONE
 from zbus.core.topics.topic import Group, Partition, Topic
 from zbus.core.verbs.puts import COPIED, PLAIN, PutOptions, Puts
@@ -111,6 +116,7 @@ class Completions:
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
         self.changes = timers.timer(_Change.ask, lambda change: change.partition)
+        runs.reopening = self.reopening
         self.found: list[Partition] = []  # were read, at the start or again
         self._open: list[_Open] = []  # when something was read last
 
@@ -148,7 +154,7 @@ class Completions:
             rows, sent = _keyed(chunk, source), _Sent(self, ticket, source)
             self.elsewhere.port.put(source.partition, partition.name, rows, sent)
             return
-        held = _Held(self, ticket, partition, sources)
+        held = _Held(self, ticket, partition, sources, partition.completions)
         end = partition.end
         self._puts.put_all(partition, held, chunk, options)
         if partition.end == end or not held.open:
@@ -168,6 +174,47 @@ class Completions:
         completion = _completion(known.next_number, 0, source)
         known.add(completion)
         _Change(self, partition, ticket, source, completion).ask()
+
+    def reopening(
+        self, ticket: Ticket, group: Group, offsets: Mapping[int, range]
+    ) -> Ticket | BrokerError:
+        """A group is handed these again, by partition, with a change that the caller makes now and
+        confirms with the ticket given: that settles this one when no completion undoes it."""
+        found = self._naming(group, offsets)
+        for partition, completions in found.items():
+            if partition.fenced is not None:
+                return partition.fenced
+            for source in map(self._source, completions):
+                inside = offsets[source.partition.index] if source is not None else ()
+                if source is not None and any(o not in inside for o in source.open()):
+                    text = f"of group {group.name} more is being settled with it: retry"
+                    return BrokerError(Refusal.CONFLICT, text)
+        for partition, completions in found.items():
+            for completion in completions:
+                self._timer.discard((partition, completion))
+        return _Reopened(self, ticket, found) if found else ticket
+
+    def _naming(
+        self, group: Group, offsets: Mapping[int, range]
+    ) -> dict[Partition, list[Completion]]:
+        """Completions of these that are open; none, where they are closed and it is not durable."""
+        topic, found = group.topic, dict[Partition, list[Completion]]()
+        place = topic.name, topic.options.created_ms, group.name, group.options.created_ms
+        names = {Deliveries(*place, index): within for index, within in offsets.items()}
+        for known, partition in [
+            (one.completions, one) for other in self._topics.values() for one in other.partitions
+        ]:
+            if known is None:
+                continue
+            open_ = [
+                completion
+                for completion in known.open.values()
+                if (within := names.get(Deliveries.of(completion))) is not None
+                and any(a < within.stop and within.start < b for a, b in completion.ranges)
+            ]
+            if open_ or not known.closing.isdisjoint(names):
+                found[partition] = open_
+        return found
 
     def _problem(self, sources: Sequence[Source]) -> BrokerError | None:
         for source in sources:
@@ -369,12 +416,19 @@ def _completion(number: int, end: int, source: Source) -> Completion:
 class _Held(Ticket):
     """The put of such messages: it decides."""
 
-    __slots__ = ("_all", "_partition", "_sources", "_ticket", "completions")
+    __slots__ = ("_all", "_count", "_known", "_partition", "_sources", "_ticket", "completions")
 
     def __init__(
-        self, all_: Completions, ticket: Ticket, partition: Partition, sources: Sequence[Source]
+        self,
+        all_: Completions,
+        ticket: Ticket,
+        partition: Partition,
+        sources: Sequence[Source],
+        known: OpenCompletions | None,
     ) -> None:
         super().__init__()
+        self._known = known
+        self._count = 0 if known is None else known.count  # what is closed is written with it
         self._all = all_
         self._ticket = ticket
         self._partition = partition
@@ -385,6 +439,8 @@ class _Held(Ticket):
         if isinstance(outcome, BrokerError):
             self._all.release(self._sources)
         else:
+            if self._known is not None and self.completions:  # it was not there before
+                self._known.durable(self._count)
             self._all.settle(self._partition, self._sources, self.completions)
         ticket = self._ticket
         ticket.offset = self.offset
@@ -446,6 +502,40 @@ class _Sent(Silent):
             self._ticket.settle(outcome)
         else:
             self._all.settle_sent(self._ticket, self._source)
+
+
+class _Reopened(Silent):
+    """Messages were given back to a group that completions had finished."""
+
+    __slots__ = ("_all", "_found", "_ticket")
+
+    def __init__(
+        self, all_: Completions, ticket: Ticket, found: dict[Partition, list[Completion]]
+    ) -> None:
+        super().__init__()
+        self._all = all_
+        self._ticket = ticket
+        self._found = [(one, one.epoch, completions) for one, completions in found.items()]
+
+    def answer(self, outcome: Outcome) -> None:
+        all_, ticket = self._all, self._ticket
+        if isinstance(outcome, BrokerError):
+            for partition, _, completions in self._found:
+                for completion in completions:
+                    all_._later(partition, completion)
+            if ticket.open:
+                ticket.settle(outcome)
+            return
+        parts = Parts(ticket, outcome, len(self._found))
+        for partition, epoch, completions in self._found:
+            if partition.removed:
+                parts.ended(outcome)
+            elif partition.epoch != epoch:  # what it says is completed once more
+                parts.ended(partition.fenced or fenced(*partition.lane, "it was read again"))
+            else:
+                for completion in completions:
+                    all_._close(partition, completion)
+                all_._tick.confirm(partition, parts.part())
 
 
 class _Done(Silent):

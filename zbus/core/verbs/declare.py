@@ -136,10 +136,16 @@ class Declarations:
                 return
             options, wish = wished(current)
             problem = self._problem(current, options, wish)
+            group = None if wish is None else current.group(wish.name)
+            known: Ticket | BrokerError = ticket
+            if problem is None and group is not None and wish is not None and wish.start.moves:
+                known = self._seeking.reopening(ticket, group, places)
             if problem is not None:
                 ticket.settle(problem)
+            elif isinstance(known, BrokerError):
+                ticket.settle(known)
             else:
-                self._apply(ticket, current, options, wish, places)
+                self._apply(known, current, options, wish, places)
 
         if wish is None or not wish.placed(topic):
             self._apply(ticket, topic, options, wish, None)

@@ -122,10 +122,12 @@ def again(runs: RunQueue, ticket: Ticket, group: Group, partition: Partition, of
         ticket.settle(problem)
     elif offset in backlog.leased:
         ticket.settle(BrokerError(Refusal.ILLEGAL, f"offset {offset} is leased"))
+    elif isinstance(known := runs.reopening(ticket, group, {partition.index: at[0]}), BrokerError):
+        ticket.settle(known)
     else:
         backlog.again(offset)
         runs.moved(group, partition)
-        runs.tick.confirm(partition, ticket, Changed(1))
+        runs.tick.confirm(partition, known, Changed(1))
 
 
 class _Delayed:

@@ -8,6 +8,7 @@ what it had delayed, and reads on from the new place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import maxsize
 from typing import Final
 
 import attrs
@@ -93,14 +94,21 @@ class Seeker:
                 ticket.settle(places)
             elif (why := fenced(topic)) is not None:
                 ticket.settle(why)
+            elif isinstance(known := self.reopening(ticket, group, places), BrokerError):
+                ticket.settle(known)
             else:
                 now_ms = self._runs.tick.now_ms
                 self.move(group, places)
                 group.updated_ms = now_ms
                 self._changes.note(now_ms)
-                self._runs.tick.confirm_all(topic, ticket, Declared(topic, group))
+                self._runs.tick.confirm_all(topic, known, Declared(topic, group))
 
         self.find(topic, start, apply)
+
+    def reopening(self, ticket: Ticket, group: Group, places: list[int]) -> Ticket | BrokerError:
+        """To be asked before a move: how to confirm it."""
+        moved = {index: range(maxsize) for index, place in enumerate(places) if place >= 0}
+        return self._runs.reopening(ticket, group, moved)
 
     def move(self, group: Group, places: list[int]) -> None:
         """Put a group that exists somewhere else."""
