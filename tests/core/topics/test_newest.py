@@ -9,6 +9,7 @@ import pytest
 from zbus.core.topics.newest import (
     FIRST_STORED,
     SHARDS,
+    Mortals,
     NewestOffsets,
     first_stored_ms,
 )
@@ -75,3 +76,24 @@ def test_what_has_no_key_is_its_own_newest() -> None:
 )
 def test_the_line_of_a_copy(headers: bytes, stored_ms: int) -> None:
     assert first_stored_ms(headers) == stored_ms
+
+
+def test_times_of_messages_are_few() -> None:
+    """However many there are and whenever each goes: days far away, minutes today."""
+    mortals = Mortals()
+    for number in range(50_000):
+        mortals.note(10**12 + number * 60_000, 10**12)
+    assert len(mortals._minutes) < 3_000
+    first_ms = mortals.next_ms
+    assert 10**12 < first_ms <= 10**12 + 60_000
+    mortals.look(first_ms - 1, 0, 10)
+    assert mortals.count == 0
+    mortals.look(first_ms, 0, 10)
+    assert mortals.count == 1
+    mortals.look(10**13, 9, 20)
+    assert mortals.count == 50_000
+    assert mortals.next_ms == 0
+    mortals.look(10**13, 10, 20)
+    assert mortals.count == 49_999
+    mortals.look(10**13, 20, 20)
+    assert mortals.count == 0

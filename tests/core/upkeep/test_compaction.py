@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.core.commit.test_state_full import NoRoom
 from tests.core.support import Box, CrashJournal, Probe, SlowJournal, again, cool, refusal
 from zbus.core.cursor.state import TOMBSTONE_MS, GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
@@ -263,6 +264,57 @@ def test_a_tombstone_goes_when_its_time_is_over() -> None:
     assert get(box, "k3") == "back"
 
 
+@pytest.mark.parametrize("how", ["removed", "expired"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_keys_that_come_once_and_go_take_no_room_for_ever(how: str, restarted: bool) -> None:
+    """As sessions do: there are never twice as many messages as keys."""
+    box = compact_box(attrs.evolve(COMPACT, compact_tombstone_ms=60_000))
+    put(box, "rests", "value-")
+    over_ms = box.now_ms + 60_000 if how == "expired" else 0
+    for number in range(200):
+        put(box, f"k{number}", "v-" + 40 * "x", expires_ms=over_ms)
+        if how == "removed":
+            put(box, f"k{number}", "")
+        if number % 10 == 9:
+            box.settle()
+    pass_by(box)
+    partition = box.partition()
+    assert partition.first == 0
+    if restarted:
+        box = again(box, SEGMENT_BYTES)
+        assert get(box, "rests") == "value"
+        partition = box.partition()
+    box.settle(119_000)
+    pass_by(box)
+    assert partition.end - partition.first < 100
+    assert get(box, "rests") == "value"
+    assert (box.broker.next_due() or 1 << 60) > box.now_ms + WAIT_MS, "it is at rest"
+
+
+def test_tombstones_that_had_newer_values_cost_one_round() -> None:
+    """Their time is over, and nothing goes for it: all that there is is copied once."""
+    box = compact_box(attrs.evolve(COMPACT, compact_tombstone_ms=60_000))
+    for number in range(400):
+        put(box, f"k{number % 40}", "" if number < 360 else "v-")
+        if number % 10 == 9:
+            box.settle()
+    pass_by(box)
+    end = box.partition().end
+    box.settle(119_000)
+    pass_by(box)
+    assert box.partition().end <= end + 80
+    assert (box.broker.next_due() or 1 << 60) > box.now_ms + WAIT_MS
+    assert all(get(box, f"k{number}") == "v" for number in range(40))
+    box.settle(59_000)
+    put_many(box, keys=40, count=400)
+    pass_by(box)
+    end, first = box.partition().end, box.partition().first
+    assert end - first < 200
+    put_many(box, keys=40, count=2, begin=400)
+    pass_by(box)
+    assert box.partition().first == first, "it is done when there is twice as much as stays"
+
+
 def test_no_older_value_comes_back_behind_a_tombstone() -> None:
     box = compact_box(attrs.evolve(COMPACT, compact_tombstone_ms=1))
     put_many(box, keys=40, count=200)
@@ -274,6 +326,27 @@ def test_no_older_value_comes_back_behind_a_tombstone() -> None:
         assert get(box, "k3") is None
         again_box = again(box, SEGMENT_BYTES)
         assert get(again_box, "k3") is None
+
+
+def test_a_purge_on_a_full_disk_is_not_the_end_of_it() -> None:
+    """It leaves ended segments behind of which nothing is there any more."""
+    journal = NoRoom()
+    box = Box(journal, segment_bytes_max=SEGMENT_BYTES)
+    box.declare(COMPACT)
+    put_many(box, keys=200, count=200)
+    box.broker.purge_topic(Probe(), box.topic())
+    box.broker.finish()
+    journal.shut = True
+    box.broker.begin(box.now_ms)
+    box.settle()
+    journal.shut = False
+    partition = box.partition()
+    assert len(partition.stored.segments) > 2
+    assert partition.first == 200
+    put_many(box, keys=10, count=1_000)
+    pass_by(box)
+    assert partition.first > 1_000
+    assert all(get(box, f"k{n % 10}") == f"v{n}" for n in range(990, 1_000))
 
 
 def test_what_expires_is_not_copied() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections import deque
 from hashlib import blake2b
 from typing import Final
 
@@ -28,6 +29,10 @@ when its original was stored, epoch ms. It is no line of a client."""
 
 _COPYING: Final = 20
 """To put an entry into another table takes so many times as long as to look at one."""
+
+_MINUTE_MS: Final = 60_000
+_DAY: Final = 1_440
+"""In minutes."""
 
 _DIGITS_MAX: Final = 15
 _MARK_BITS: Final = 20
@@ -67,17 +72,52 @@ class _Shard:
         return copy
 
 
+class Mortals:
+    """How many messages may go by now though they were the newest of their keys: they have expired,
+    or are tombstones whose time is over. Some of them had newer ones, which is not known: so they
+    count until the log begins where it ended as their time was over."""
+
+    __slots__ = ("_minutes", "_over", "count", "next_ms")
+
+    def __init__(self) -> None:
+        self._minutes: dict[int, int] = {}  # when their time is over -> how many
+        self._over: deque[tuple[int, int]] = deque()  # where the log ended then, and how many
+        self.next_ms = 0  # when the time of the next ones is over; 0 = never
+        self.count = 0
+
+    def note(self, due_ms: int, now_ms: int) -> None:
+        """There is one, until then."""
+        minute = due_ms // _MINUTE_MS + 1
+        if minute - now_ms // _MINUTE_MS > 2 * _DAY:
+            minute += -minute % _DAY  # far away: whole days, or there were many
+        self._minutes[minute] = self._minutes.get(minute, 0) + 1
+        if not self.next_ms or minute * _MINUTE_MS < self.next_ms:
+            self.next_ms = minute * _MINUTE_MS
+
+    def look(self, now_ms: int, first: int, end: int) -> None:
+        """It is that late, and the log goes from `first` to `end`."""
+        while self._over and self._over[0][0] <= first:
+            self.count -= self._over.popleft()[1]
+        if 0 < self.next_ms <= now_ms:
+            past = [minute for minute in self._minutes if minute * _MINUTE_MS <= now_ms]
+            found = sum([self._minutes.pop(minute) for minute in past])
+            self._over.append((end, found))
+            self.count += found
+            self.next_ms = min(self._minutes, default=0) * _MINUTE_MS
+
+
 class NewestOffsets:
     """The table, and how far it is: it has the messages below `end`, which is the reader's to set.
     `secret` are at most 64 bytes."""
 
-    __slots__ = ("_secret", "_shards", "count", "end")
+    __slots__ = ("_secret", "_shards", "count", "end", "mortals")
 
     def __init__(self, secret: bytes, first: int) -> None:
         self._secret = secret[:64]
         self._shards: list[_Shard | None] = [None] * SHARDS
         self.count = 0  # keys, those included that are below the first offset and not looked at yet
         self.end = first
+        self.mortals = Mortals()
 
     def note(self, key: bytes, offset: int, first: int = 0) -> None:
         """The newest message of this key is there. An older one changes nothing."""

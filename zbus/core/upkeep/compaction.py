@@ -76,7 +76,8 @@ AHEAD_MAX: Final = 100_000
 it is given the copies, though it had the originals: they have the line that says so."""
 
 SPARE: Final = 2
-"""Something is done when there are that many times as many messages as keys."""
+"""Something is done when there are that many times as many messages as keys whose newest message
+is to stay."""
 
 GET_MS_MAX: Final = 10_000
 GETS_MAX: Final = 1_000
@@ -154,8 +155,8 @@ class Compaction:
             self._later(partition, PAUSE_MS)
         elif newest.end == partition.visible:
             self._answer_gets(partition, newest)
-            if partition not in self._steps and self._has_work(partition, newest):
-                self._later(partition, PAUSE_MS)
+            if not self._is_soon(partition):
+                self._rest(partition, newest)
 
     def end(self, topic: Topic, why: BrokerError) -> None:
         """The topic is gone, or the broker stops."""
@@ -174,6 +175,18 @@ class Compaction:
         if partition not in self._steps or self._steps.due_of(partition) > due_ms:
             self._steps.set(partition, due_ms)
 
+    def _rest(self, partition: Partition, newest: NewestOffsets) -> None:
+        """Until there is work, or may be because the time of messages is over."""
+        if self._has_work(partition, newest):
+            self._later(partition, PAUSE_MS)
+        elif newest.mortals.next_ms:
+            self._later(partition, newest.mortals.next_ms - self._tick.now_ms)
+
+    def _is_soon(self, partition: Partition) -> bool:
+        """Its next step is not just that the time of some messages is over."""
+        soon_ms = self._tick.now_ms + WAIT_MS
+        return partition in self._steps and self._steps.due_of(partition) <= soon_ms
+
     def _step(self, partition: Partition) -> None:
         newest = partition.newest
         if partition.removed or partition.fenced is not None or newest is None:
@@ -185,6 +198,8 @@ class Compaction:
             pause_ms = self._clean(partition, newest)
             if pause_ms:
                 self._later(partition, pause_ms)
+            elif partition not in self._passes:
+                self._rest(partition, newest)
 
     # -- the table ------------------------------------------------------------------------
 
@@ -196,7 +211,7 @@ class Compaction:
             chunk = partition.log.find(newest.end)
             if chunk is None:
                 return False
-            left -= _index(partition, newest, chunk, left)
+            left -= _index(partition, newest, chunk, left, self._tick.now_ms)
         if newest.end < partition.visible:
             self._later(partition, 0)
         return True
@@ -216,7 +231,7 @@ class Compaction:
             return
         pause_ms = WAIT_MS  # the disk is odd: nothing is copied, and a `get` waits in vain
         if isinstance(found, Chunk) and found.first <= newest.end < found.end:
-            _index(partition, newest, found, INDEXED.count_max)
+            _index(partition, newest, found, INDEXED.count_max, self._tick.now_ms)
             pause_ms = REBUILD_PAUSE_MS
             if newest.end == partition.visible:
                 self._answer_gets(partition, newest)
@@ -282,8 +297,12 @@ class Compaction:
     def _has_work(self, partition: Partition, newest: NewestOffsets) -> bool:
         if partition in self._passes:
             return True
-        ended = partition.stored.segments.holding(partition.visible)
-        return ended > 0 and partition.end - partition.first > SPARE * newest.count
+        newest.mortals.look(self._tick.now_ms, partition.first, partition.end)
+        stay = max(0, newest.count - newest.mortals.count)
+        # A purge that found no room for a checkpoint leaves segments before the first message.
+        segments, first = partition.stored.segments, partition.first
+        ended = segments.holding(partition.visible) > segments.holding(first)
+        return ended and partition.end - first > SPARE * stay
 
     def _clean(self, partition: Partition, newest: NewestOffsets) -> int:
         """A portion of what is to be done, and after which pause to go on, in ms; 0 = there is
@@ -405,7 +424,9 @@ class Compaction:
         self._later(partition, PAUSE_MS)
 
 
-def _index(partition: Partition, newest: NewestOffsets, chunk: Chunk, count_max: int) -> int:
+def _index(
+    partition: Partition, newest: NewestOffsets, chunk: Chunk, count_max: int, now_ms: int
+) -> int:
     """Take up some messages of a chunk that has the next one; how many."""
     begin = newest.end - chunk.first
     stop = min(len(chunk), begin + count_max, partition.visible - chunk.first)
@@ -413,6 +434,11 @@ def _index(partition: Partition, newest: NewestOffsets, chunk: Chunk, count_max:
     first, note = partition.first, newest.note
     for offset, key in zip(range(newest.end, chunk.first + stop), keys, strict=False):
         note(key, offset, first)
+    if chunk.expires is not None or b"" in chunk.bodies[begin:stop]:
+        tombstone_ms = partition.topic.options.compact_tombstone_ms
+        for at in range(begin, stop):
+            if until_ms := _goes_ms(chunk.message(at), tombstone_ms):
+                newest.mortals.note(until_ms, now_ms)
     newest.end = max(newest.end, chunk.first + stop)
     return stop - begin
 
@@ -431,8 +457,9 @@ def _look_through(partition: Partition, newest: NewestOffsets, work: _Pass) -> N
 def _pass_end(partition: Partition, newest: NewestOffsets) -> int:
     """Where the pass ends: with the first segment, or with more that are short."""
     segments = partition.stored.segments
-    most = min(partition.visible, segments[0].base + max(newest.count, 1))
-    return segments[max(1, segments.holding(most))].base
+    oldest = segments.holding(partition.first)
+    most = min(partition.visible, segments[oldest].base + max(newest.count, 1))
+    return segments[max(oldest + 1, segments.holding(most))].base
 
 
 def _newer_keys(partition: Partition, newest: NewestOffsets) -> set[bytes] | None:
@@ -453,13 +480,16 @@ def _newer_keys(partition: Partition, newest: NewestOffsets) -> set[bytes] | Non
 
 def _may_go(message: Message, now_ms: int, tombstone_ms: int) -> bool:
     """Though it is the newest of its key."""
-    if 0 < message.expires_ms <= now_ms:
-        return True
-    return bool(message.key and not message.body) and _stored_ms(message) + tombstone_ms <= now_ms
+    return 0 < _goes_ms(message, tombstone_ms) <= now_ms
 
 
-def _stored_ms(message: Message) -> int:
-    return first_stored_ms(message.headers) or message.produced_ms
+def _goes_ms(message: Message, tombstone_ms: int) -> int:
+    """From when on; 0 = never."""
+    expires_ms = message.expires_ms
+    if not message.key or message.body:
+        return expires_ms
+    over_ms = (first_stored_ms(message.headers) or message.produced_ms) + tombstone_ms
+    return min(expires_ms, over_ms) if expires_ms else over_ms
 
 
 def _copy_of(message: Message) -> Message:
