@@ -139,6 +139,14 @@ BATCH = (
             ),
         ),
         (
+            http("/T?cmd=txn_stage&txn=app&key=a&delay=5s", body=b"x", method="POST"),
+            (
+                400,
+                "400: Bad Format, T is compact and takes no delayed messages: the newest of a key"
+                " is the one put last",
+            ),
+        ),
+        (
             http("/T?key=a&front=true", body=b"x", method="POST"),
             (
                 400,

@@ -151,6 +151,20 @@ def test_nowhere_at_all() -> None:
     assert moved(probe) == (0, 2)
 
 
+def test_an_old_value_does_not_become_the_newest_of_a_compact_topic() -> None:
+    """Its letter stays."""
+    box = prepared(b"In", b"Other")
+    box.declare(TopicOptions("In", durability="disk", compact=True))
+    newer = make_row(b"", b"", b"newer", key=b"key")
+    box.broker.put(box.partition("In"), Probe(), newer)
+    box.settle()
+    probe = redrive(box)
+    box.settle()
+    assert moved(probe) == (1, 1)
+    assert box.take(topic="In") == [b"newer"]
+    assert box.take(topic="Dead") == [b"0"]
+
+
 def test_many_take_several_turns() -> None:
     box = prepared(*[b"In"] * (2 * PORTION + 1))
     probe = redrive(box, count=10_000)

@@ -570,6 +570,21 @@ def test_a_compact_topic_takes_no_dead_letters() -> None:
     assert "compact" in refusal(probe).text
 
 
+def test_what_takes_dead_letters_is_not_made_compact() -> None:
+    box = compact_box()
+    box.declare("Dead")
+    options = GroupOptions(lease=True, attempts_max=1, dead_letter="dead")
+    box.declare("U", "g", options)
+    box.settle()
+    for _ in range(2):
+        probe = box.declare(TopicOptions("Dead", compact=True))
+        box.settle()
+        assert "dead letters of group g of U" in refusal(probe).text
+        if box.broker.topic("Dead") is not None:
+            box.broker.remove_topic(Probe(), box.topic("Dead"))
+            box.settle()
+
+
 # -- looking up --------------------------------------------------------------------------------
 
 

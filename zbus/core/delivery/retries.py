@@ -116,6 +116,16 @@ def dead_letter_problem(
     return BrokerError(Refusal.ILLEGAL, text)
 
 
+def sends_letters(topics: Mapping[str, Topic], name: str) -> str | None:
+    """Which group sends its dead messages to the topic of that name."""
+    for topic in topics.values():
+        for group in topic.groups.values():
+            if group.options.dead_letter.lower() == name.lower():
+                text = f"{name} has the dead letters of group {group.name} of {topic.name}"
+                return f"{text}, and would keep one of each key"
+    return None
+
+
 def _lead_to(topics: Mapping[str, Topic], start: str, goal: str) -> bool:
     """Dead letters of the one topic get to the other; names in lower case."""
     seen, waiting = {start}, [start]

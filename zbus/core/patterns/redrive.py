@@ -5,6 +5,8 @@ in the same step (`zbus.core.patterns.completions`). Such a lease is no attempt.
 go back, because the topic is gone or is not for the caller, are ready again when the others are
 done. This many are moved in a turn, and no more: the rest goes on with the next one.
 
+Nor do they go to a compact topic: put last, an old value would be the newest of its key.
+
 Or they go back to the group alone in which they died: it is handed the message again that is in the
 log of its topic still, so nothing is put, and no other group notices. That change of the group
 decides. Whether it is that message is compared, since a topic may be another by now, and a producer
@@ -271,7 +273,9 @@ class _Job:
                 runs.tick.confirm(partition, held)
             return
         topic = self._target(origin_of(chunk.headers[at]))
-        if topic is None or (isinstance(topic, Topic) and topic.options.calls):
+        options = topic.options if isinstance(topic, Topic) else None
+        # Put last, an old value would be the newest of its key.
+        if topic is None or (options is not None and (options.calls or options.compact)):
             self._keep(partition, offset)
             return
         headers, key = without_lines(chunk.headers[at]), chunk.key_of(at)

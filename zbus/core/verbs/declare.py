@@ -185,6 +185,10 @@ class Declarations:
             return BrokerError(Refusal.ILLEGAL, text)
         if (text := _compact_problem(topic, options)) is not None:
             return BrokerError(Refusal.ILLEGAL, f"compact: {text}")
+        if options.compact and (topic is None or not topic.options.compact):
+            text = retries.sends_letters(self._topics, options.name)
+            if text is not None:
+                return BrokerError(Refusal.ILLEGAL, f"compact: {text}")
         if (problem := _schema_problem(topic, options)) is not None:
             return problem
         if topic is not None and not options.lease and topic.options.lease:

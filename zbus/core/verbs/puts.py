@@ -148,7 +148,7 @@ class Puts:
             return
         new = chunk if found is None else found.new
         if new.bodies and options.checked:  # a repetition is none of the schema's business
-            problem = self.misfit(partition.topic, chunk.bodies, chunk.keys)
+            problem = self.misfit(partition.topic, chunk.bodies, chunk.keys, chunk.due)
             if problem is None and partition.topic.options.compact:
                 problem = _compact_problem(partition, chunk, options)
             if problem is not None:
@@ -190,13 +190,20 @@ class Puts:
         return BrokerError(Refusal.TOO_LARGE, text)
 
     def misfit(
-        self, topic: Topic, bodies: Sequence[bytes], keys: Sequence[bytes] | None
+        self,
+        topic: Topic,
+        bodies: Sequence[bytes],
+        keys: Sequence[bytes] | None,
+        due: Sequence[int] | None = None,
     ) -> BrokerError | None:
         """Why a client may not put these into a topic: one does not fit its schema, or has no key
-        in a compact topic."""
+        in a compact topic, or is delayed there."""
         if topic.options.compact and not (keys and all(keys)):
             text = f"{topic.name} is compact, which keeps the newest message of each key: give key"
             return BrokerError(Refusal.ILLEGAL, text)
+        if topic.options.compact and due is not None:
+            text = "takes no delayed messages: the newest of a key is the one put last"
+            return BrokerError(Refusal.ILLEGAL, f"{topic.name} is compact and {text}")
         if topic.check is None:
             return None
         if topic.options.compact:
@@ -293,9 +300,7 @@ class Puts:
 def _compact_problem(partition: Partition, chunk: Chunk, options: PutOptions) -> BrokerError | None:
     """Why the newest message of a key would not be the last one put, or not be found."""
     topic, text = partition.topic, ""
-    if chunk.due is not None:
-        text = "is compact and takes no delayed messages: the newest of a key is the one put last"
-    elif options.place is PutPlace.FRONT:
+    if options.place is PutPlace.FRONT:
         text = "is compact and takes no messages in front: those of a key are delivered in order"
     elif len(topic.partitions) > 1 and any(
         topic.partition_for(key) is not partition for key in chunk.keys or ()

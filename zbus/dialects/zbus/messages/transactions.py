@@ -76,7 +76,9 @@ class TxnStage(Produce):
         """What is decided later is checked now: a commit refuses nothing for its body."""
         broker = self.dialect.broker
         target = broker.topics.get(self.target_key)
-        problem = None if target is None else broker.misfit(target, chunk.bodies, chunk.keys)
+        problem = None
+        if target is not None:
+            problem = broker.misfit(target, chunk.bodies, chunk.keys, chunk.due)
         if problem is None:
             super()._put(partition, ticket, chunk)
         else:
