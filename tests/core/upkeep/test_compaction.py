@@ -9,14 +9,16 @@ import pytest
 
 from tests.core.commit.test_state_full import NoRoom
 from tests.core.support import Box, CrashJournal, Probe, SlowJournal, again, cool, refusal
+from tests.core.upkeep.test_fencing import LateBox
 from zbus.core.cursor.state import TOMBSTONE_MS, GroupOptions, TopicOptions
 from zbus.core.model.chunk import Chunk
-from zbus.core.model.errors import BrokerError, Refusal
+from zbus.core.model.errors import BrokerError, Refusal, fenced
 from zbus.core.model.message import Message
 from zbus.core.topics.newest import first_stored_ms
 from zbus.core.topics.outcomes import Peeked
 from zbus.core.upkeep.compaction import GET_MS_MAX, PAUSE_MS, WAIT_MS
 from zbus.core.verbs.puts import FRONT, PLAIN, PutOptions
+from zbus.storage.port import Lane, ReadDone
 
 COMPACT = TopicOptions("T", compact=True)
 SEGMENT_BYTES = 3_000
@@ -609,6 +611,58 @@ def test_a_get_of_a_small_topic_takes_no_time_after_a_start() -> None:
     box.settle()
     box.settle()
     assert isinstance(probe.answers[-1], Peeked)
+
+
+def test_a_get_is_not_answered_from_a_partition_that_is_to_be_read_again() -> None:
+    """What was on its way to the disk before that is durable."""
+    box = LateBox()
+    box.declare(TopicOptions("T", durability="disk", compact=True))
+    box.settle()
+    partition = box.partition()
+    messages = [Message(b"", key=b"k%d" % number, body=b"v") for number in range(600)]
+    box.broker.put_all(partition, Probe(), Chunk.of(messages))
+    box.turn()
+    box.late.run()
+    box.run_posted()
+    put(box, "on its way", "v")
+    box.turn()
+    assert partition.newest is not None
+    partition.newest.end = 250  # it is not that far
+    waits = Probe()
+    box.broker.get(waits, partition, b"k5")
+    assert waits.open
+    box.broker._tick.hooks.fence(partition, fenced(*partition.lane, "a mistake"))
+    put(box, "refused", "v")
+    box.turn()
+    while partition.fenced is not None:
+        box.late.step(("T", 0))
+        box.run_posted()
+        box.turn()
+        assert waits.open or isinstance(waits.answers[0], Peeked)
+    pass_by(box, 1_000)
+    assert isinstance(waits.answers[0], Peeked)
+
+
+class Holed(CrashJournal):
+    """What is read back begins behind a hole."""
+
+    hole = 0
+    reads = 0
+
+    def read(self, lane: Lane, offset: int, bytes_max: int, done: ReadDone) -> None:
+        self.reads += 1
+        super().read(lane, max(offset, self.hole), bytes_max, done)
+
+
+def test_a_get_of_what_is_not_on_the_disk_ends() -> None:
+    journal = Holed()
+    box = Box(journal)
+    box.declare(COMPACT)
+    put_many(box, keys=100, count=100)
+    cool(box)
+    journal.hole = 90
+    assert get(box, "k5") is None
+    assert journal.reads < 10
 
 
 def test_a_get_waits_no_longer_than_it_may() -> None:

@@ -147,6 +147,8 @@ class Compaction:
             partition.newest = None
             self._forget(partition, _not_compact(partition.topic))
             return
+        if partition.fenced is not None:
+            return  # what was on its way before that is durable: it has to be read again
         newest = partition.newest
         if newest is None:
             newest = partition.newest = NewestOffsets(self._new_id(), partition.first)
@@ -276,7 +278,9 @@ class Compaction:
 
         def done(found: tuple[Chunk, int] | BrokerError) -> None:
             if isinstance(found, BrokerError):
-                if found.refusal is Refusal.OFFSET_UNKNOWN and partition.newest is newest:
+                moved = newest.find(key) != offset or offset < partition.first
+                unknown = found.refusal is Refusal.OFFSET_UNKNOWN
+                if unknown and moved and partition.newest is newest:
                     self.get(ticket, partition, key)  # it was moved while it was read
                 else:
                     ticket.settle(found)
