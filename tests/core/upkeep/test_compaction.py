@@ -463,6 +463,31 @@ def test_what_is_leased_holds_its_segment_back(key: str) -> None:
     assert (key, "r") not in take(box)
 
 
+@pytest.mark.parametrize("waits", ["front", "place", "delayed"])
+def test_what_is_wanted_again_while_its_copy_is_written_is_delivered(waits: str) -> None:
+    """The copy was finished, as the original was then."""
+    box = compact_box(attrs.evolve(COMPACT, durability="disk"), g=GroupOptions(lease=True))
+    put(box, "rare", "old-")
+    for begin in (0, 200):
+        put_many(box, keys=5, count=200, begin=begin)
+        take(box)
+    journal, partition = box.journal, box.partition()
+    assert isinstance(journal, CrashJournal)
+    while not any(work.busy for work in box.broker._compaction._passes.values()):
+        journal.release()
+        box.turn(PAUSE_MS)
+    assert partition.visible < partition.end
+    box.broker.again(Probe(), box.group(), partition, 0)
+    if waits == "place":
+        box.group().backlogs[0].put_back(0)
+    if waits == "delayed":
+        box.group().backlogs[0].delay(0, box.now_ms + 60_000)
+    pass_by(box)
+    assert partition.first > 0
+    box.settle(60_000)
+    assert take(box) == [("rare", "old")]
+
+
 def test_what_waits_for_another_attempt_is_moved_with_its_count() -> None:
     box = compact_box(g=GroupOptions(lease=True, attempts_max=9))
     put(box, "rare", "r-")

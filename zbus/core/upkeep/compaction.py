@@ -524,9 +524,12 @@ def _move_waiting(runs: RunQueue, group: Group, partition: Partition, moves: lis
     backlog, changed = group.backlogs[partition.index], False
     for offset, copy in moves:
         life = backlog.life(offset)
+        reached = offset < backlog.cursor or offset in backlog.ahead
+        again = life is not MessageState.DONE and reached
+        if again and life is not MessageState.LEASED and backlog.life(copy) is MessageState.DONE:
+            backlog.again(copy)  # the original was finished, and is wanted again by now
         if life is MessageState.LEASED or backlog.life(copy) is not MessageState.READY:
             continue  # it was handed out meanwhile, and the copy will be: twice is allowed
-        reached = offset < backlog.cursor or offset in backlog.ahead
         if not (reached or group.readers) or not _has_room(backlog):
             continue  # the original goes before the group comes to it
         changed = True
