@@ -338,6 +338,7 @@ class Broker:
         self._dispatch.expiry.drop(topic)
         self._retention.forget(topic)
         self._compaction.end(topic, gone)
+        self._completions.forget(topic)
         self._fencing.forget(topic)
         self._storage.remove(topic, lambda: ticket.settle(DONE))
 

@@ -17,6 +17,7 @@ from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.errors import Refusal
 from zbus.core.model.message import Message
 from zbus.core.model.message_state import MessageState
+from zbus.core.patterns.completions import Source
 from zbus.core.patterns.redrive import PORTION
 from zbus.core.topics.outcomes import Moved
 from zbus.core.topics.topic import Topic
@@ -470,6 +471,37 @@ def test_a_crash_leaves_each_with_the_group_or_dead(synced: int, others: bool) -
         assert not (answered and dead)
         assert set(after.take("h", topic="In")) <= {b"new"}
         assert again(after).topic("In").partitions[0].completions is None
+
+
+@pytest.mark.parametrize("synced", range(8))
+@pytest.mark.parametrize("before", range(6))
+def test_a_crash_leaves_what_had_another_end_since_with_the_group(before: int, synced: int) -> None:
+    """It came back and was settled by a result; then another group redrives the letter."""
+    box = given_up(b"0")
+    box.declare(TopicOptions("Dead", durability="disk"), "other", GroupOptions(lease=True))
+    box.declare(TopicOptions("Out", durability="disk"))
+    box.settle()
+    assert moved(hand_back(box)) == (1, 0)
+    assert box.take("g", topic="In") == [b"0"]
+    box.settle(10)
+    assert isinstance(box.journal, CrashJournal)
+    source = Source(box.group("g", "In"), box.partition("In"), ranges([0]))
+    result = Chunk.of([Message(b"r", body=b"r")])
+    box.broker._completions.put(box.partition("Out"), Probe(), result, [source])
+    for _ in range(before):
+        box.journal.release(1)
+        box.turn(10)
+    probe = Probe()
+    box.broker.redrive(probe, box.group("other", "Dead"), box.broker.topic, 9, only_group=True)
+    for _ in range(synced):
+        box.turn(10)
+        box.journal.release(1)
+    if probe.open or moved(probe) == (0, 1):
+        assert synced < 5 or not probe.open
+        return
+    for after in crashes(box):
+        after.settle(1_000_000)
+        assert after.take("g", topic="In") == [b"0"]
 
 
 class NoRoomThere(NoRoom):

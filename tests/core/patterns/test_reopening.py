@@ -104,6 +104,23 @@ def test_a_death_takes_no_message_that_came_back(before: int, verb: Verb, partit
     assert box.topic("Dead").depth() == 1
 
 
+@pytest.mark.parametrize("verb", [operator, seek])
+@pytest.mark.parametrize("before", range(7))
+def test_what_a_start_finds_open_takes_nothing_after_another_crash(before: int, verb: Verb) -> None:
+    box = dying()
+    box.turn(10_000)
+    steps(box, before)
+    for after in crashes(box):
+        after.turn()
+        probe = verb(after)
+        for _ in range(6):
+            after.turn(10)
+            for last in crashes(after) if fine(probe) else ():
+                last.settle(AGAIN_MS)
+                assert last.take("g", topic="In") == [b"0"]
+            steps(after, 1)
+
+
 @pytest.mark.parametrize("before", range(6))
 @pytest.mark.parametrize("verb", [seek, declare])
 def test_a_result_takes_no_delivery_that_is_read_again(before: int, verb: Verb) -> None:

@@ -119,6 +119,7 @@ class Completions:
         runs.reopening = self.reopening
         self.found: list[Partition] = []  # were read, at the start or again
         self._open: list[_Open] = []  # when something was read last
+        self._deciding: dict[Partition, None] = {}  # these may have some that are not closed
 
     def put(
         self,
@@ -159,7 +160,7 @@ class Completions:
         self._puts.put_all(partition, held, chunk, options)
         if partition.end == end or not held.open:
             return  # it is refused, or was stored before: nothing has to be remembered
-        known = partition.completions = partition.completions or OpenCompletions()
+        known = self._known(partition)
         for one in sources:
             completion = _completion(known.next_number, partition.end, one)
             known.add(completion)
@@ -170,17 +171,27 @@ class Completions:
         has made in this turn. Settles with Done when the change is durable; with why not if it is
         not, and then the deliveries are leased as before."""
         self._hold(source)
-        known = partition.completions = partition.completions or OpenCompletions()
+        known = self._known(partition)
         completion = _completion(known.next_number, 0, source)
         known.add(completion)
         _Change(self, partition, ticket, source, completion).ask()
+
+    def _known(self, partition: Partition) -> OpenCompletions:
+        self._deciding[partition] = None
+        partition.completions = partition.completions or OpenCompletions()
+        return partition.completions
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is gone."""
+        for partition in topic.partitions:
+            self._deciding.pop(partition, None)
 
     def reopening(
         self, ticket: Ticket, group: Group, offsets: Mapping[int, range]
     ) -> Ticket | BrokerError:
         """A group is handed these again, by partition, with a change that the caller makes now and
         confirms with the ticket given: that settles this one when no completion undoes it."""
-        found = self._naming(group, offsets)
+        found = self.naming(group, offsets)
         for partition, completions in found.items():
             if partition.fenced is not None:
                 return partition.fenced
@@ -194,23 +205,26 @@ class Completions:
                 self._timer.discard((partition, completion))
         return _Reopened(self, ticket, found) if found else ticket
 
-    def _naming(
+    def naming(
         self, group: Group, offsets: Mapping[int, range]
     ) -> dict[Partition, list[Completion]]:
         """Completions of these that are open; none, where they are closed and it is not durable."""
-        topic, found = group.topic, dict[Partition, list[Completion]]()
-        place = topic.name, topic.options.created_ms, group.name, group.options.created_ms
-        names = {Deliveries(*place, index): within for index, within in offsets.items()}
-        for known, partition in [
-            (one.completions, one) for other in self._topics.values() for one in other.partitions
-        ]:
-            if known is None:
+        found = dict[Partition, list[Completion]]()
+        topic, topic_ms = group.topic.name, group.topic.options.created_ms
+        name, group_ms = group.name, group.options.created_ms
+        names = {Deliveries(topic, topic_ms, name, group_ms, index) for index in offsets}
+        for partition in list(self._deciding):
+            known = partition.completions
+            if known is None or not (known.open or known.closing):
+                del self._deciding[partition]
                 continue
             open_ = [
-                completion
-                for completion in known.open.values()
-                if (within := names.get(Deliveries.of(completion))) is not None
-                and any(a < within.stop and within.start < b for a, b in completion.ranges)
+                one
+                for one in known.open.values()
+                if one.group == name
+                and one.partition in offsets
+                and Deliveries.of(one) in names
+                and _overlap(one, offsets[one.partition])
             ]
             if open_ or not known.closing.isdisjoint(names):
                 found[partition] = open_
@@ -269,6 +283,8 @@ class Completions:
         found, self.found = self.found, []
         for partition in found:
             known = partition.completions
+            if known is not None:
+                self._deciding[partition] = None
             for completion in list(known.open.values()) if known is not None else ():
                 self._redo((partition, completion))
         freed = self._let_go(found)
@@ -370,6 +386,10 @@ class Completions:
     def _later(self, partition: Partition, completion: Completion | None) -> None:
         if completion is not None:
             self._timer.set((partition, completion), self._tick.now_ms + AGAIN_MS)
+
+
+def _overlap(completion: Completion, offsets: range) -> bool:
+    return any(a < offsets.stop and offsets.start < b for a, b in completion.ranges)
 
 
 def _still_held(source: Source) -> Source:

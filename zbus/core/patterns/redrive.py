@@ -10,28 +10,30 @@ Nor do they go to a compact topic: put last, an old value would be the newest of
 Or they go back to the group alone in which they died: it is handed the message again that is in the
 log of its topic still, so nothing is put, and no other group notices. That change of the group
 decides. Whether it is that message is compared, since a topic may be another by now, and a producer
-may have written the lines. And it is not done before the death is closed, durably: a start would
-complete it again, and take the message from the group.
+may have written the lines. And it is not done before the death is closed, durably, and whatever
+else became of the message: a start would complete it again, and take the message from the group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from sys import maxsize
 from typing import Final
 
 from zbus.core.cursor.ranges import Ranges
+from zbus.core.cursor.state import Completion
 from zbus.core.delivery.run_queue import RunQueue
 from zbus.core.model.chunk import Chunk, make_row
 from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, group_unknown
 from zbus.core.model.message_state import MessageState
-from zbus.core.model.ticket import Calling, Silent, Ticket
+from zbus.core.model.ticket import Calling, Parts, Silent, Ticket
 from zbus.core.patterns.completions import Completions, Source
 from zbus.core.patterns.dead_letters import Origin, origin_of, without_lines
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.elsewhere import RemoteTopic, place_in
-from zbus.core.topics.outcomes import Moved
+from zbus.core.topics.outcomes import DONE, Moved
 from zbus.core.topics.topic import Group, Partition, Topic
 
 PORTION: Final = 200
@@ -52,6 +54,7 @@ class Redriver:
         self.runs = runs
         self.completions = completions
         self.timer = timers.timer(_Job.go_on, lambda job: job.group)
+        self.ends: dict[tuple[Group, Partition], _Ends] = {}  # in this turn
 
     def redrive(
         self,
@@ -92,18 +95,26 @@ def _identity(chunk: Chunk, at: int, index: int) -> tuple[bytes, ...]:
     )
 
 
-def _is_closed(partition: Partition, offset: int) -> bool:
-    """What the message at an offset has decided is completed: that it is dead for its group."""
-    known = partition.completions
-    return known is None or all(one.end != offset + 1 for one in known.open.values())
-
-
 def _is_free(home: _Home) -> bool:
     """The message is there, and the group has nothing to do with it."""
     group, there, was_at = home
     if group.gone or there.removed or there.fenced is not None or was_at < there.first:
         return False
     return group.backlogs[there.index].life(was_at) is MessageState.DONE
+
+
+class _Ends:
+    """What became of messages of a group in a partition, and is not closed durably, by the logs
+    that have decided it. There may be thousands, so they are looked through once a turn."""
+
+    def __init__(self, found: dict[Partition, list[Completion]]) -> None:
+        self.logs = list(found)
+        ranges = [places for open_ in found.values() for one in open_ for places in one.ranges]
+        self._single = {start for start, stop in ranges if stop == start + 1}
+        self._wide = [range(start, stop) for start, stop in ranges if stop > start + 1]
+
+    def is_open(self, offset: int) -> bool:
+        return offset in self._single or any(offset in offsets for offsets in self._wide)
 
 
 Place = tuple[Partition, int]
@@ -158,11 +169,12 @@ class _Job:
 
     def go_on(self) -> None:
         """Move a portion."""
+        self._redriving.ends.clear()
         for _ in range(PORTION):
             if self._remote and self._redriving.completions.elsewhere.busy(self._remote):
                 self._later(PAUSE_MS)
                 return
-            place = None if self._ends else next(self._ready, None)
+            place = None if self._is_over else next(self._ready, None)
             if place is None:
                 self.ended()
                 return
@@ -177,7 +189,7 @@ class _Job:
         self._redriving.timer.set(self, self._redriving.runs.tick.now_ms + pause_ms)
 
     @property
-    def _ends(self) -> bool:
+    def _is_over(self) -> bool:
         return self._left <= 0 or self._problem is not None or self.group.gone
 
     def _look(self, partition: Partition, offset: int) -> bool:
@@ -233,6 +245,8 @@ class _Job:
         home: _Home | None,
     ) -> None:
         self._looked = True
+        if not self._looking:
+            self._redriving.ends.clear()
         self._judge(partition, offset, found, home)
         if not self._looking:
             self._later()
@@ -266,11 +280,14 @@ class _Job:
         runs.schedule(self.group, partition.index)
         source = Source(self.group, partition, [range(offset, offset + 1)])
         if self._only_group:
-            if home is None or not _is_closed(partition, offset):
+            logs = self._closing(home) if home is not None and _is_free(home) else None
+            if home is None or logs is None:
                 self._keep(partition, offset)
-            else:  # that is written now, too
-                held = Calling(partial(self._hand_back, home, source))
-                runs.tick.confirm(partition, held)
+                return
+            logs.setdefault(partition)
+            held = Parts(Calling(partial(self._hand_back, home, source)), DONE, len(logs))
+            for log in logs:
+                runs.tick.confirm(log, held.part())
             return
         topic = self._target(origin_of(chunk.headers[at]))
         options = topic.options if isinstance(topic, Topic) else None
@@ -286,6 +303,17 @@ class _Job:
             self._remote = into.name
         put = self._redriving.completions.put_leased
         put(into, _Put(self, partition, offset), copy, [source])
+
+    def _closing(self, home: _Home) -> dict[Partition, None] | None:
+        """The logs in which what became of the message in its group is closed, perhaps not durably;
+        None = it is not closed in all of them."""
+        group, there, was_at = home
+        ends = self._redriving.ends.get((group, there))
+        if ends is None:
+            every = {there.index: range(maxsize)}
+            found = self._redriving.completions.naming(group, every)
+            ends = self._redriving.ends[group, there] = _Ends(found)
+        return None if ends.is_open(was_at) else dict.fromkeys(ends.logs)
 
     def _hand_back(self, home: _Home, source: Source, outcome: Outcome) -> None:
         """Have a message delivered once more to the group in which it died, unless that has it at
@@ -352,6 +380,7 @@ class _Job:
         self._open -= 1
         if self._open:
             return
+        self._redriving.ends.clear()
         if not self.group.gone:
             self._give_back()
         if self._ticket.open:
