@@ -202,8 +202,11 @@ class Puts:
             text = f"{topic.name} is compact, which keeps the newest message of each key: give key"
             return BrokerError(Refusal.ILLEGAL, text)
         if topic.options.compact and due is not None:
-            text = "takes no delayed messages: the newest of a key is the one put last"
-            return BrokerError(Refusal.ILLEGAL, f"{topic.name} is compact and {text}")
+            text = (
+                f"{topic.name} is compact and takes no delayed messages:"
+                " the newest of a key is the one put last"
+            )
+            return BrokerError(Refusal.ILLEGAL, text)
         if topic.check is None:
             return None
         if topic.options.compact:
