@@ -143,6 +143,20 @@ def test_no_copy_comes_behind_a_newer_value_that_is_on_its_way_to_the_disk(turns
     assert get(box, "rare") == "new"
 
 
+def test_nothing_is_copied_again_while_its_copy_is_on_its_way_to_the_disk() -> None:
+    box = compact_box()
+    put(box, "rare", "old-")
+    put_many(box, keys=5, count=300)
+    ends = []
+    for _ in range(80):
+        box.turn(PAUSE_MS)  # nothing is synced
+        ends.append(box.partition().end)
+    assert ends[-1] == ends[39] == 302
+    pass_by(box)
+    assert box.partition().first > 0
+    assert get(box, "rare") == "old"
+
+
 def while_reading() -> tuple[Box, SlowJournal]:
     """What is to be copied is being read: the value `old` of `rare`."""
     journal = SlowJournal(late=False, portion_bytes=1 << 20)
