@@ -40,7 +40,7 @@ FIELDS: dict[str, int] = {
     "core.persistence.replay.Replay": 16,
     "core.topics.topic.Group": 28,
     "core.topics.topic.Partition": 28,
-    "core.topics.topic.Topic": 21,
+    "core.topics.topic.Topic": 22,
     "dialects.zbus.messages.produce.Produce": 25,
     "dialects.zbus.messages.pull_tickets.PullReply": 16,
     "dialects.zbus.request.params.Params": 21,

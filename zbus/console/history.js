@@ -2,9 +2,10 @@
 
 import { html, useRef, useState } from "./vendor/preact-htm.js"
 import { document_ } from "./api.js"
-import { clock, day } from "./format.js"
+import { Chart } from "./chart.js"
+import { clock, day, rate, short } from "./format.js"
 import { KEPT, live, may, seesAll } from "./live.js"
-import { useAsked, useEvery } from "./ui.js"
+import { Card, useAsked, useEvery } from "./ui.js"
 
 const AGAIN_MS = 30_000
 
@@ -94,4 +95,23 @@ function joined(told, seen) {
     found[name] = [...before, ...(seen[name]?.slice(seen.t.length - rest.length) ?? Array(rest.length).fill(null))]
   }
   return found
+}
+
+/** The charts of a topic, or of the server: rates, the backlog, and `more(past, as)`. */
+export function Charts({ topic, seen, more = () => null }) {
+  const [span, choose] = useSpan()
+  const past = usePast({ topic, span, seen })
+  const as = drawnAs(span)
+  return html`
+    <${Past} span=${span} choose=${choose} note=${past.note}/>
+    <div class="two">
+      <${Card}><${Chart} ...${as} title="Messages a second" show=${rate}
+        series=${[
+          { label: "in", colour: "--one", fill: true },
+          { label: "out", colour: "--two" },
+        ]} data=${[past.t, past.in, past.out]}/><//>
+      <${Card}><${Chart} ...${as} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
+        data=${[past.t, past.backlog]}/><//>
+      ${more(past, as)}
+    </div>`
 }

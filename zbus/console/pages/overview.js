@@ -1,8 +1,7 @@
 // How the broker is, at a glance.
 
 import { Button, Card, Empty, Head, Tile, Tiles, html, link, useState } from "../ui.js"
-import { Chart } from "../chart.js"
-import { Past, drawnAs, usePast, useSpan } from "../history.js"
+import { Charts } from "../history.js"
 import { away, bytes, count, moment, plural, rate, short, span } from "../format.js"
 import { ratesOf, useLive } from "../live.js"
 
@@ -47,26 +46,12 @@ export function Overview() {
 const noteOf = ({ bytesMax, epoch, inDoubt, sequence }) =>
   `${bytesMax ? `of ${bytes(bytesMax)}, ` : ""}epoch ${count(epoch)}, ${inDoubt ? "a write is in doubt" : `message ${count(sequence)}`}`
 
-function Moving({ topics, history }) {
-  const [span, choose] = useSpan()
-  const past = usePast({ span, seen: history })
-  const as = drawnAs(span)
-  return html`
-    <${Past} span=${span} choose=${choose} note=${past.note}/>
-    <div class="two">
-      <${Card}><${Chart} ...${as} title="Messages a second" show=${rate}
-        series=${[
-          { label: "in", colour: "--one", fill: true },
-          { label: "out", colour: "--two" },
-        ]} data=${[past.t, past.in, past.out]}/><//>
-      <${Card}><${Chart} ...${as} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
-        data=${[past.t, past.backlog]}/><//>
-    </div>
+const Moving = ({ topics, history }) => html`
+    <${Charts} seen=${history}/>
     <div class="two">
       <${Furthest} topics=${topics}/>
       <${Busiest} topics=${topics}/>
     </div>`
-}
 
 /** What many warnings of a kind have in common; `groups` and `topics` are words that count them. */
 const ALIKE = {

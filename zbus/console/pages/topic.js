@@ -23,7 +23,7 @@ import {
 import { change, document_ } from "../api.js"
 import { Chart } from "../chart.js"
 import { bytes, count, moment, rate, short, span } from "../format.js"
-import { Past, drawnAs, usePast, useSeen, useSpan } from "../history.js"
+import { Charts, useSeen } from "../history.js"
 import { backlogOf, may, ratesOf, useLive } from "../live.js"
 import { COLUMNS, rowsOf } from "./groups.js"
 import { Messages } from "./messages.js"
@@ -72,7 +72,7 @@ export function Topic({ name, tab }) {
       <${Tabs} tabs=${tabs} now=${tab} label="Parts of the topic"/>
       ${tab === "" && html`<${Messages} topic=${name} info=${info} depth=${told?.inCount}/>`}
       ${tab === "groups" && html`<${GroupList} name=${name} told=${told} info=${info} open=${open}/>`}
-      ${tab === "charts" && html`<${Charts} name=${name} moments=${moments}/>`}
+      ${tab === "charts" && html`<${Charts} topic=${name} seen=${moments} more=${more}/>`}
       ${tab === "delayed" && html`<${Delayed} topic=${name} info=${info}/>`}
       ${tab === "settings" && html`<${Settings} name=${name} info=${info} open=${open} again=${again}/>`}
     `
@@ -99,24 +99,9 @@ function Actions({ name, info, open, again }) {
     ${may("remove", name, null) && html`<${Button} kind="danger-quiet" onClick=${() => open(remove)}>Remove<//>`}`
 }
 
-function Charts({ name, moments }) {
-  const [span, choose] = useSpan()
-  const past = usePast({ topic: name, span, seen: moments })
-  const as = drawnAs(span)
-  return html`
-    <${Past} span=${span} choose=${choose} note=${past.note}/>
-    <div class="two">
-      <${Card}><${Chart} ...${as} title="Messages a second" show=${rate}
-        series=${[
-          { label: "in", colour: "--one", fill: true },
-          { label: "out", colour: "--two" },
-        ]} data=${[past.t, past.in, past.out]}/><//>
-      <${Card}><${Chart} ...${as} title="Backlog" show=${short} series=${[{ label: "waiting", colour: "--three", fill: true }]}
-        data=${[past.t, past.backlog]}/><//>
-      ${past.bytes && html`<${Card}><${Chart} ...${as} title="Bytes a second" show=${bytes} series=${[{ label: "in", colour: "--one", fill: true }]} data=${[past.t, past.bytes]}/><//>`}
-      ${past.acked && html`<${Card}><${Chart} ...${as} title="Finished a second" show=${rate} series=${[{ label: "acked", colour: "--two", fill: true }]} data=${[past.t, past.acked]}/><//>`}
-    </div>`
-}
+const more = (past, as) => html`
+  ${past.bytes && html`<${Card}><${Chart} ...${as} title="Bytes a second" show=${bytes} series=${[{ label: "in", colour: "--one", fill: true }]} data=${[past.t, past.bytes]}/><//>`}
+  ${past.acked && html`<${Card}><${Chart} ...${as} title="Finished a second" show=${rate} series=${[{ label: "acked", colour: "--two", fill: true }]} data=${[past.t, past.acked]}/><//>`}`
 
 function GroupList({ name, told, info, open }) {
   const rows = told

@@ -454,6 +454,11 @@ class Partition:
         """The offset after the last message that is not only staged."""
         return self.end if self.staged is None else self.staged.first
 
+    @property
+    def bytes_put(self) -> int:
+        """Of messages as they are stored, since the broker read or made its log."""
+        return self.stored.message_bytes
+
     def fetch(self, offset: int, portion: Size, done: Callable[[Found], None]) -> None:
         """Read what is stored from an offset on; it may come late."""
         self.topic.fetch(self, offset, portion, done)
@@ -516,6 +521,7 @@ class Topic:
         "groups",
         "has_put_hooks",
         "incarnation",
+        "judges_puts",
         "minimal_headers",
         "name",
         "number",
@@ -554,17 +560,13 @@ class Topic:
             if options.dedupe_live is not (partition.ids is not None):
                 partition.keep_ids(ActiveIds() if options.dedupe_live else None)
         self.check: Check | None = check_of(options.schema)  # of what clients put
+        self.judges_puts = self.check is not None or options.compact  # not all are stored
         # A put is not just stored.
         self.has_put_hooks = options.calls or options.remembers_ids or self.judges_puts
         # A service may need to know who asks.
         self.minimal_headers = options.minimal_headers and not options.calls
         self.retains = options.retains
         self.competing = options.competing
-
-    @property
-    def judges_puts(self) -> bool:
-        """Whether it stores what a client puts depends on the message."""
-        return self.check is not None or self.options.compact
 
     @property
     def undecided(self) -> bool:

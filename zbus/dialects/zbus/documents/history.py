@@ -158,7 +158,7 @@ class Recorder:
         put = size = end = 0
         for partition in topic.partitions:
             put += partition.visible
-            size += partition.stored.message_bytes
+            size += partition.bytes_put
             end += partition.end
         out = acked = backlog = 0
         for group in topic.groups.values():
