@@ -72,11 +72,9 @@ SKIPPED: Final = {
 """Files, tests of one, or rows of one; and why they are not run."""
 
 STOPPED: Final = "when all nodes stop at once, a pull that waits may get 503 instead of 204"
-CUT: Final = "when all nodes stop at once, a stream may end without its last event"
 
 FAIL: Final = {
     "test_life.py::test_stop_answers_what_waits": STOPPED,
-    "test_events.py::test_over_a_restart": CUT,
 }
 """Faults that are known and not mended."""
 

@@ -319,11 +319,9 @@ class Forwarder:
                 visit.try_again()
 
     def stop(self) -> None:
-        """All workers end. Before a WebSocket is told so, it is told what others have to say."""
-        for client in self._clients.values():
-            for visit in client.visits.values():
-                if visit.kind is Kind.FRAMES:
-                    visit.count_as_ticket()
+        """This worker ends."""
+        for visit in [each for client in self._clients.values() for each in client.visits.values()]:
+            visit.stop()
 
     def see_off(self, peer: Connection) -> None:
         """The client is gone, or sends no more."""

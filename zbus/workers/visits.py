@@ -12,6 +12,7 @@ from enum import Enum, auto
 from itertools import chain
 from typing import Final, Protocol
 
+from zbus.dialects.zbus.request.event_stream import encode_end
 from zbus.edge.connection import Connection
 from zbus.server.loop.loop import Loop
 from zbus.wire.errors import WireError
@@ -27,6 +28,8 @@ BODIES: Final = frozenset((b"PATCH", b"POST", b"PUT"))
 _CLOSES: Final = mask(encode_frame(CLOSE, (1_000).to_bytes(2, "big")))
 _GONE: Final = b"503: the worker that has this topic has ended and is starting again; retry in 1 s"
 _RETRY: Final = b"content-type: text/plain\r\nretry-after: 1\r\n"
+_STOPPING: Final = encode_end(b"503: the broker is stopping")
+_EVENT_END: Final = b"\n\n"
 _ID: Final = re.compile(rb"\r\nid: ([^\r]*)\r\n")
 _CUT: Final = frozenset((b"content-length", b"expect", b"transfer-encoding"))
 
@@ -103,6 +106,7 @@ class Visit:
         "_late_head",
         "_open",
         "_streaming",
+        "_told_last",
         "_unsent",
         "_upstream",
         "kind",
@@ -129,6 +133,7 @@ class Visit:
         self._late_head = b""  # it is not
         self._held_bytes = 0  # of requests that the other worker has not taken
         self._streaming = False
+        self._told_last = b""  # of the stream
         self._last_asked = False  # the client sends no more
         self._counted: bool | None = None  # as a ticket of the client, or as one that waits
         self._unsent: list[bytes] = []  # requests that certainly were not sent
@@ -255,6 +260,7 @@ class Visit:
     def more(self, data: bytes) -> None:
         if self._streaming and not self.peer.closed:
             self.peer.write(data)
+            self._told_last = (self._told_last + data)[-len(_STOPPING) - len(_EVENT_END) :]
         self._hold_if_stalled()
 
     def closes(self, frame: bytes) -> None:
@@ -309,6 +315,17 @@ class Visit:
                 self.peer.write(b"")  # the loop has to look at it
         if self.kind in LOOSE and not (self.peer.closed or self.peer.leaving):
             end_client(self.peer)
+
+    def stop(self) -> None:
+        """This worker ends, and the other one perhaps. Before a WebSocket is told so, it is told
+        what others have to say; a stream is ended here, and never amid an event."""
+        if self.kind is Kind.FRAMES:
+            self.count_as_ticket()
+        elif self._streaming:
+            told = self._told_last
+            if told.endswith(_EVENT_END) and not told.endswith(_EVENT_END + _STOPPING):
+                self.peer.write(_STOPPING)
+            self.give_up()
 
     def leave(self) -> None:
         """The client is gone, or only sends no more: then it still takes what it is answered."""

@@ -38,6 +38,7 @@ from zbus.dialects.zbus.replies import NativeReply, error_text
 from zbus.dialects.zbus.request.batch_formats import encode_object
 from zbus.dialects.zbus.request.event_stream import (
     HEARTBEAT,
+    encode_end,
     encode_event,
     only_head,
     open_stream,
@@ -194,7 +195,7 @@ def _envelopes(created_ms: int) -> Envelopes:
 def close_stream(peer: Connection, error: BrokerError | None) -> None:
     """Say why, if there is anything to say, and close."""
     if error is not None:
-        peer.write(b"event: end\ndata: %b\n\n" % error_text(error))
+        peer.write(encode_end(error_text(error)))
     peer.end_stream()
 
 

@@ -31,6 +31,11 @@ def encode_event(id: bytes, body: bytes, type: bytes = b"") -> bytes:
     return b"id: %b\ndata: %b\n\n" % (id, body)
 
 
+def encode_end(text: bytes) -> bytes:
+    """The last event of a stream, which says why there are no more."""
+    return b"event: end\ndata: %b\n\n" % text
+
+
 def open_stream(peer: Connection, params: Params, id: bytes, place: bytes = b"") -> None:
     """The head of a reply that ends with its connection. Who is told its place at once and comes
     again before the first event misses nothing."""
