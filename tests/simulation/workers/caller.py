@@ -19,6 +19,10 @@ FORMS: Final = ("plain", "ids", "mixed", "stock", "socket")
 """Plain HTTP without ids, with an id on each request or on some; as stock clients ask; and the
 same over a WebSocket."""
 
+SILENT: Final = b"503: the storage engine does not answer"
+"""A process whose engine is late for too long ends, and tells each connection so, also one on which
+nothing is open."""
+
 
 @attrs.define(eq=False)
 class Request:
@@ -136,7 +140,8 @@ class Caller:
     def _take(self, reply: Reply) -> None:
         self.replies += 1
         self.book.next()
-        if reply.headers.get("connection") == "close" and reply.status in (408, 429):
+        of_connection = reply.status in (408, 429) or reply.body == SILENT
+        if reply.headers.get("connection") == "close" and of_connection:
             self.refused = True
             return
         request = self.by_id.get(reply.headers.get("id", ""))
