@@ -71,13 +71,6 @@ SKIPPED: Final = {
 }
 """Files, tests of one, or rows of one; and why they are not run."""
 
-STOPPED: Final = "when all nodes stop at once, a pull that waits may get 503 instead of 204"
-
-FAIL: Final = {
-    "test_life.py::test_stop_answers_what_waits": STOPPED,
-}
-"""Faults that are known and not mended."""
-
 _STACK: Final = pytest.StashKey[ExitStack]()
 
 
@@ -103,4 +96,3 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     several_workers.skip(items, SKIPPED)
-    several_workers.mark(items, FAIL, lambda why: pytest.mark.xfail(reason=why, strict=False))

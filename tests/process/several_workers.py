@@ -7,7 +7,7 @@ the table that fits no test is an error, so none is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -59,14 +59,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def skip(items: list[pytest.Item], table: Mapping[str, str]) -> None:
-    mark(items, table, lambda reason: pytest.mark.skip(reason=reason))
-
-
-def mark(
-    items: list[pytest.Item],
-    table: Mapping[str, str],
-    make: Callable[[str], pytest.MarkDecorator],
-) -> None:
     """Each test of which the table has the beginning of the name, or more of it."""
     names = [item.nodeid.partition("tests/process/")[2] for item in items]
     for begin, reason in table.items():
@@ -75,4 +67,4 @@ def mark(
         if not found and any(name.startswith(file) for name in names):
             raise pytest.UsageError(f"no test is called {begin}")
         for item in found:
-            item.add_marker(make(reason))
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -89,6 +89,10 @@ def test_stop_answers_what_waits(tmp_path: Path, number: signal.Signals) -> None
         broker.get("/T?cmd=declare")
         waiting = broker.connect()
         waiting.send(request("/T?cmd=consume&timeout=60000"))
+        deadline = time.monotonic() + WAIT_S
+        while not json.loads(broker.get("/T/T?cmd=query").body or b"{}").get("consumerCount"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         call = broker.connect()
         broker.get("/rpc?cmd=declare&topic_mask=3")
         call.send(request("/rpc/plus/1/2"))
