@@ -20,7 +20,7 @@ BENCHES := $(BENCHES_OF_CPU) $(addprefix tests/bench/test_,steps.py drain.py mem
   tests/process/test_idle_connections.py tests/bench/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-matrix lint docs engine-faults owner-kills bench bench-cpu bench-large bench-celery bench-client bench-fanout bench-against bench-page \
+.PHONY: help run test test-matrix lint docs charts engine-faults owner-kills bench bench-cpu bench-large bench-celery bench-client bench-fanout bench-against bench-page \
   bench-spark crash crash-archive crash-celery crash-changes crash-cluster crash-mqcloud crash-nodes crash-semq crash-sink crash-states crash-webhooks crash-workers check-nodes check-workers disk-full soak simulate simulate-cluster simulate-semq simulate-workers h1spec autobahn fuzz mutants check \
   stock-clients stock-python upgrade clean system-packages load-generators other-brokers
 
@@ -123,9 +123,13 @@ docs: $(VENV)/test.stamp build/docs/stamp ## Make the documentation's site in bu
 	$(BIN)/python -m tests.docs.site build/pages
 	build/docs/bin/mkdocs --quiet build --clean
 
+charts: $(VENV)/test.stamp build/docs/stamp ## Draw the charts of docs/explanation/performance.md anew, from its tables
+	PYTHONPATH=$$(build/docs/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	  $(BIN)/python -m tests.docs.charts
+
 build/docs/stamp: pyproject.toml
 	$(PYTHON) -m venv build/docs
-	build/docs/bin/pip install --quiet 'mkdocs-material>=9.5,<10'
+	build/docs/bin/pip install --quiet 'mkdocs-material>=9.5,<10' 'pygal>=3,<4'
 	@touch $@
 
 h1spec: $(VENV)/test.stamp ## HTTP/1.1 conformance; H1SPEC=a clone of github.com/dropseed/h1spec
