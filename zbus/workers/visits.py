@@ -105,8 +105,7 @@ class Visit:
         "_last_asked",
         "_late_head",
         "_open",
-        "_streaming",
-        "_told_last",
+        "_streamed",
         "_unsent",
         "_upstream",
         "kind",
@@ -132,8 +131,7 @@ class Visit:
         self._begun = False  # the head of the oldest answer is out
         self._late_head = b""  # it is not
         self._held_bytes = 0  # of requests that the other worker has not taken
-        self._streaming = False
-        self._told_last = b""  # of the stream
+        self._streamed: bytes | None = None  # the end of what was told as a stream, if it is one
         self._last_asked = False  # the client sends no more
         self._counted: bool | None = None  # as a ticket of the client, or as one that waits
         self._unsent: list[bytes] = []  # requests that certainly were not sent
@@ -255,12 +253,12 @@ class Visit:
         """Nothing else is open, and nothing behind it was done."""
         self._take(head).send(head)
         self.peer.begin_stream(b"")
-        self._streaming = True
+        self._streamed = b""
 
     def more(self, data: bytes) -> None:
-        if self._streaming and not self.peer.closed:
+        if self._streamed is not None and not self.peer.closed:
             self.peer.write(data)
-            self._told_last = (self._told_last + data)[-len(_STOPPING) - len(_EVENT_END) :]
+            self._streamed = (self._streamed + data)[-len(_STOPPING) - len(_EVENT_END) :]
         self._hold_if_stalled()
 
     def closes(self, frame: bytes) -> None:
@@ -296,7 +294,7 @@ class Visit:
             self._forwarder.loop.drop(upstream)
         self._release()
         self._forwarder.forget(self)
-        if self._streaming:
+        if self._streamed is not None:
             self.peer.end_stream()
         self.peer.patient -= self._begun or bool(self._late_head)
         open_ = [*self._open, *chain(*self._by_id.values())]
@@ -321,8 +319,7 @@ class Visit:
         what others have to say; a stream is ended here, and never amid an event."""
         if self.kind is Kind.FRAMES:
             self.count_as_ticket()
-        elif self._streaming:
-            told = self._told_last
+        elif (told := self._streamed) is not None:
             if told.endswith(_EVENT_END) and not told.endswith(_EVENT_END + _STOPPING):
                 self.peer.write(_STOPPING)
             self.give_up()
