@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -151,6 +152,14 @@ def consume(name: int, client: Client, book: Book, over: threading.Event) -> Non
                 book.acked[body] = time.monotonic()
 
 
+def left_for_group(client: Client, topic: str) -> Iterator[str]:
+    """Each is acknowledged: it would come again when its lease is over, perhaps for ever."""
+    while (answer := client.ask(f"/{topic}/g?cmd=consume&timeout=0"))[0] != 204:
+        if answer[0] == 200:
+            client.ask(f"/{topic}/g?cmd=ack&offset={answer[1]['offset']}")
+            yield answer[2]
+
+
 def judge(server: Server, book: Book) -> dict[str, object]:
     """Read all logs, and what is left for the group."""
     client, stored = Client(server, book), Counter[str]()
@@ -160,8 +169,7 @@ def judge(server: Server, book: Book) -> dict[str, object]:
     time.sleep(3)  # leases end
     again: list[str] = []
     for topic in TOPICS:
-        while (answer := client.ask(f"/{topic}/g?cmd=consume&timeout=0"))[0] != 204:
-            again += [answer[2]] if answer[2] in book.acked else []
+        again += [body for body in left_for_group(client, topic) if body in book.acked]
     slow = sorted(book.slow_s)
     return {
         "kills": dict(server.kills),
