@@ -255,6 +255,7 @@ def test_a_client_that_waits_and_leaves() -> None:
     held.ask(put(THERE))
     held.client.vanish()
     held.forwarder.see_off(held.client._peers[0])
+    assert not held.forwarder._waiting  # else it would be looked after for ever
     held.find()
     held.client = held.connect()
     assert held.take().status == 204
