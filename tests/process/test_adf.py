@@ -142,7 +142,7 @@ def test_nothing_is_kept_of_leases(tmp_path: Path) -> None:
 def test_a_client_that_never_answers_pings(broker: BrokerProcess, queue: str) -> None:
     """It lives as long as it says something."""
     with BrokerProcess(
-        broker.data_dir.with_name("idle"), "--set", "idle_timeout_ms=2000"
+        broker.data_dir.with_name("idle"), "--set", "idle_timeout_ms=3000"
     ) as process:
         speaker = Speaker(process.port, "ws-json")
         waiting = speaker.tell("pull", "1", queue)
@@ -152,8 +152,8 @@ def test_a_client_that_never_answers_pings(broker: BrokerProcess, queue: str) ->
             Speaker(process.port, form).tell("pull", form, queue).seated() for form in FORMS[2:]
         ]
         assert speaker.socket is not None
-        for _ in range(5):
-            time.sleep(0.7)
+        for _ in range(12):
+            time.sleep(0.3)
             speaker.socket.tell(PING, b"")
         speaker.stash.clear()
         other = Speaker(process.port, "ws-bin")
