@@ -12,7 +12,7 @@ import pytest
 from tests.storage.support import BrokenDisk, Loop
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OsFiles
-from zbus.storage.local.syncer import FILES_MAX, Syncer
+from zbus.storage.local.syncer import FILES_MAX, QUICK_S, SLOW_PAUSE, Syncer
 from zbus.storage.port import JournalError, Verdicts
 from zbus.testing.engines import WAIT_SECONDS, Writer, bodies
 
@@ -267,6 +267,123 @@ def test_files_are_not_closed_under_a_sync() -> None:
     assert disk.closed == [1, 2]
     worker.jobs.pop(0)()
     assert disk.closed == [1, 2, 3]
+
+
+class TimedDisk(CountingDisk):
+    """Each sync takes so long by a clock of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+        self.now_s = self.sync_s = 0.0
+        self.broken = False
+
+    def sync(self, file: int) -> None:
+        super().sync(file)
+        self.now_s += self.sync_s
+        if self.broken:
+            raise OSError(5, "input/output error")
+
+
+class Quiet:
+    """A syncer whose caller is alone, and what becomes of its rounds."""
+
+    def __init__(self) -> None:
+        self.disk, self.worker, self.posted = TimedDisk(), Held(), list[Callable[[], None]]()
+        self.failures, self.done, self.took_s = list[str](), list[int](), list[float]()
+        self.alone = True
+        self.syncer = Syncer(
+            self.disk,
+            self.worker,
+            self.posted.append,
+            self.failures.append,
+            observe=self.took_s.append,
+            alone=lambda: self.alone,
+            clock_s=lambda: self.disk.now_s,
+        )
+
+    def commit(self, number: int) -> bool:
+        """A commit of one file; whether it was over at once."""
+        self.syncer.collecting.files.add(1)
+        self.syncer.wait(self.syncer.start(), partial(self.done.append, number))
+        return number in self.done
+
+    def finish(self) -> None:
+        """The worker ends what it has, and the broker hears of it."""
+        while self.worker.jobs or self.posted:
+            self.worker.stop()
+            for call in self.posted:
+                call()
+            self.posted.clear()
+
+
+def test_a_lonely_caller_syncs_by_itself() -> None:
+    quiet = Quiet()
+    quiet.disk.sync_s = QUICK_S / 2
+    assert [quiet.commit(number) for number in range(3)] == [True] * 3
+    assert (quiet.worker.jobs, quiet.posted) == ([], [])
+    assert quiet.took_s == pytest.approx([QUICK_S / 2] * 3)
+    quiet.alone = False
+    assert not quiet.commit(3)
+    quiet.finish()
+    assert quiet.done == [0, 1, 2, 3]
+
+
+def test_a_slow_sync_is_the_workers_for_a_while() -> None:
+    quiet = Quiet()
+    quiet.disk.sync_s = 0.05
+    assert quiet.commit(0)  # that it is slow is known afterwards
+    quiet.disk.sync_s = 0
+    for number in (1, 2):
+        assert not quiet.commit(number)
+        quiet.finish()
+    quiet.disk.now_s += 0.05 * SLOW_PAUSE - QUICK_S
+    assert not quiet.commit(3)
+    quiet.disk.sync_s = 0.05  # and the worker has seen a slow one meanwhile
+    quiet.finish()
+    quiet.disk.now_s += 0.05 * (SLOW_PAUSE - 1)
+    assert not quiet.commit(4)
+    quiet.finish()
+    quiet.disk.now_s += 0.05 * SLOW_PAUSE + QUICK_S
+    assert quiet.commit(5)
+    assert quiet.done == list(range(6))
+
+
+def test_what_others_wait_for_is_the_workers(tmp_path: Path) -> None:
+    """A caller is called inside of its own call, or by what was posted: never while another one
+    begins a round, as a lane does that begins a segment."""
+    quiet = Quiet()
+    quiet.alone = False
+    assert not quiet.commit(0)  # runs
+    quiet.alone = True
+    assert not quiet.commit(1)  # waits for the next round
+    assert quiet.disk.calls == []
+    quiet.worker.stop()
+    quiet.posted.pop(0)()
+    assert quiet.done == [0]
+    quiet.syncer.start()  # a lane begins a segment
+    assert (quiet.done, len(quiet.worker.jobs)) == ([0], 1)
+    quiet.finish()
+    assert quiet.done == [0, 1]
+    more = (
+        lambda: quiet.syncer.collecting.directories.add(tmp_path),
+        lambda: quiet.syncer.collecting.files.add(2),
+        lambda: quiet.syncer.collecting.also.append(lambda: None),
+    )
+    for number, add in enumerate(more, 2):
+        add()
+        assert not quiet.commit(number)
+        quiet.finish()
+
+
+def test_a_lonely_sync_that_fails_is_final() -> None:
+    quiet = Quiet()
+    quiet.disk.broken = True
+    assert not quiet.commit(0)
+    quiet.disk.broken = False
+    assert not quiet.commit(1)
+    quiet.finish()
+    assert quiet.done == []
+    assert quiet.failures == ["sync failed: [Errno 5] input/output error"]
 
 
 def test_the_real_syncfs_works(tmp_path: Path) -> None:

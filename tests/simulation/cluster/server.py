@@ -166,7 +166,8 @@ class Owner(Member):
         """A shard is its own: find what is in it."""
         standby = self.engine.standby
         self.shard, self.epoch = standby.shard.number, self.engine.epoch
-        self._journal = cast(JetStreamJournal, self.engine.open(self._fail, lambda seconds: None))
+        journal = self.engine.open(self._fail, lambda seconds: None, lambda: False)
+        self._journal = cast(JetStreamJournal, journal)
         self.machine.claimed(self, standby.tell())
         self._journal.open(None, self._found.append, self._answers.append)
 

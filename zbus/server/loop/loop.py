@@ -89,6 +89,8 @@ class Loop:
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
         self._turn = 0  # its number
+        # All that there was to do in this turn was little, for one connection.
+        self.alone = False
         self.now_ms = 0  # monotonic; for connections, not for messages
 
     # -- acceptors and links ------------------------------------------------------------------
@@ -240,7 +242,8 @@ class Loop:
 
     def _gather(self, events: Events) -> None:
         """Do what has come, and what came meanwhile: a turn has its price, so the more it does the
-        better. But no link is read twice: a client that pipelines gets its replies first.
+        better. But no link is read twice: a client that pipelines gets its replies first. Where one
+        link came alone twice, nothing more is expected in this turn, and it saves a look.
 
         The ring comes first, so that it is not between a light request and its reply; who comes
         into an empty one need not wait for the next turn."""
@@ -249,8 +252,10 @@ class Loop:
         sampler = self.sampler
         if sampler is not None and self.now_ms >= sampler.next_ms and events:
             sampler.begin(events[0][0], self.now_ms)
+        was_alone, self.alone = self.alone, len(events) == 1
         ran = served = bool(self._queue)
         if ran:
+            self.alone = False
             self._ring.run()
         for _ in range(_GATHERS_PER_TURN):
             for target, mask in events:
@@ -263,11 +268,14 @@ class Loop:
                     self._mailbox.rang = True
                 else:
                     self._accept(target)
-            if not served:
+            if not served or (was_alone and self.alone):
                 break
             events = self._readiness.wait(0, self.limits.tick_events_max)
             served = False
+            if events:
+                self.alone = was_alone = False
         if self._queue and not ran:
+            self.alone = False
             self._ring.run()
         if self._ring.used >= TURN_WORK:
             # Python does it by itself when more was made than was freed: not while a crowd comes

@@ -146,7 +146,8 @@ class Server:
         )
         try:
             self.engine = engine or self._find_engine(files)
-            journal = self.engine.open(self._fail, self.running.timings.sync.observe)
+            observe_sync = self.running.timings.sync.observe
+            journal = self.engine.open(self._fail, observe_sync, lambda: self.loop.alone)
             topics, time_ms = self.engine.recover()
         except BaseException:
             self._listen_no_more()

@@ -17,6 +17,7 @@ Damage is refused with file and offset (`JournalDamage`). Any other failure of t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -86,11 +87,15 @@ class LocalJournal:
         warmers: int = 0,
         worker: Callable[[str], Worker] = ThreadWorker,
         observe_sync: Callable[[float], None] = lambda seconds: None,
+        alone: Callable[[], bool] = lambda: False,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`reserves` are those of all processes on this disk. `open_segments_max` is of files open
         for writing. `progress` is called, while lanes are
         looked through, with topics done and topics in all; `warmers` threads read ahead of that.
-        `observe_sync` is called, by a worker, with the time of each sync."""
+        `observe_sync` is called, maybe by a worker, with the time of each sync. `alone` and
+        `clock_s` are for the syncer: whether nothing else waits while a commit syncs, and the time
+        by which syncs are measured."""
         self._data_dir = data_dir
         self._fail = fail
         self._files = files = OsFiles() if files is None else files
@@ -109,7 +114,14 @@ class LocalJournal:
         self._landmarks = HighWaterMarks(files, data_dir)
         self._handles = OpenFiles(files, open_segments_max)
         self._syncer = Syncer(
-            files, worker("zbus-sync"), post, self._fatal, self._lock, observe_sync
+            files,
+            worker("zbus-sync"),
+            post,
+            self._fatal,
+            self._lock,
+            observe_sync,
+            alone,
+            clock_s,
         )
         self._reader = Reader(files, worker("zbus-read"), post)
         self._removal = Removal(

@@ -9,6 +9,11 @@ nothing new and still have to wait for a round that is under way.
 
 Everything but the sync itself happens on the broker's thread, so nothing here needs a lock.
 
+Handing a sync to the worker and back costs about as much as a quick sync. So the broker's thread
+syncs by itself what is just one file, when no other connection has anything to do and the disk is
+quick. Every round is measured, wherever it runs. After a slow one the worker makes all of them, for
+so long that others wait for the disk in no more than one part in `SLOW_PAUSE` of the time.
+
 A sync that fails is final. The kernel may have dropped the pages it could not write and report
 success the next time, so there must be no next time: no waiter is called any more, no sync is
 tried, and `fail` is told once.
@@ -30,6 +35,12 @@ from zbus.storage.port import JournalFull, Post
 
 FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheaper for more
 
+QUICK_S: Final = 0.001
+"""As long may the broker's thread wait for a sync: about as a turn of its loop may take."""
+
+SLOW_PAUSE: Final = 100
+"""The broker's thread makes no sync for that many times as long as a slow one took."""
+
 
 class Round:
     """What one sync covers and who waits for it. As long as it collects, anybody may add to it."""
@@ -50,6 +61,12 @@ class Round:
     def empty(self) -> bool:
         return not (self.files or self.directories or self.segments or self.also)
 
+    @property
+    def small(self) -> bool:
+        """It is one file, and nobody is called when it is done."""
+        others = self.directories or self.segments or self.also or self.waiters
+        return len(self.files) == 1 and not others
+
 
 class Syncer:
     """See above. The methods belong to the broker's thread; what is posted is called on it, soon
@@ -63,13 +80,19 @@ class Syncer:
         fail: Callable[[str], None],
         anchor: int | None = None,
         observe: Callable[[float], None] = lambda seconds: None,
+        alone: Callable[[], bool] = lambda: False,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`anchor` is a file that stays open, to sync everything by. Having been open all the
         time, it learns of any write that failed meanwhile, also in files that were closed.
-        `observe` is told, on the worker, how long each round took."""
+        `observe` is called, on the thread that syncs, with the time that each round took. `alone`
+        says whether a quick sync on the broker's thread would keep no other request waiting."""
         self._files = files
         self._anchor = anchor
         self._observe = observe
+        self._alone = alone
+        self._clock_s = clock_s
+        self._quick_from_s = 0.0  # until then the disk counts as slow
         self._worker = worker
         self._post = post
         self._fail = fail
@@ -80,7 +103,8 @@ class Syncer:
         self.failed = False
 
     def start(self) -> int:
-        """Make durable soon what was added to `collecting`; give the number of its round."""
+        """Make durable soon, or now, what was added to `collecting`; give the number of its
+        round."""
         number = self.collecting.number
         self._start()
         return number
@@ -142,16 +166,26 @@ class Syncer:
             return
         self._running = round_
         self.collecting = Round(round_.number + 1)
-        self._worker.submit(partial(self._work, round_))
+        if round_.small and self._alone() and self._clock_s() >= self._quick_from_s:
+            self._sync_timed(round_)
+            self._finished(round_)
+        else:
+            self._worker.submit(partial(self._work, round_))
 
     def _work(self, round_: Round) -> None:  # on the worker's thread
         if self.failed:  # since it was submitted: a file whose sync failed is not synced again
             round_.error = "sync failed before"
         else:
-            began_s = time.monotonic()
-            self._sync(round_)
-            self._observe(time.monotonic() - began_s)
+            self._sync_timed(round_)
         self._post(partial(self._finished, round_))
+
+    def _sync_timed(self, round_: Round) -> None:
+        began_s = self._clock_s()
+        self._sync(round_)
+        ended_s = self._clock_s()
+        if (took_s := ended_s - began_s) > QUICK_S:
+            self._quick_from_s = ended_s + SLOW_PAUSE * took_s
+        self._observe(took_s)
 
     def _sync(self, round_: Round) -> None:
         try:

@@ -146,6 +146,8 @@ class Process:
             disk,
             reserve_bytes=options.reserve_bytes,
             worker=self._worker,
+            alone=lambda: self.loop.alone,
+            clock_s=lambda: self.clock.time_ms / 1000,
         )
         found = recover(self.files)
         if options.late:
