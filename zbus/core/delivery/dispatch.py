@@ -105,7 +105,7 @@ class Dispatch:
 
     def run(self) -> None:
         """Serve every active group."""
-        if self.held:
+        if self.held or not (self.runs.active or self._prefetch.failed):
             return
         runs, pulls = self.runs, self.pulls
         active, runs.active = runs.active, []

@@ -41,6 +41,8 @@ from zbus.wire.websocket import GOING_AWAY
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
+FEW = 4
+"""Connections of a turn whose sync keeps no more from being served than waits already."""
 _ENDS_PER_TURN = 500
 _HANDSHAKE_WORK = 400  # of each step of TLS before it is established
 _YIELD_AFTER_S = 0.005
@@ -89,8 +91,7 @@ class Loop:
         self.failure = ""  # why nothing may be acknowledged any more
         self._tickets_max = limits.tickets_per_connection_max
         self._turn = 0  # its number
-        # All that there was to do in this turn was little, for one connection.
-        self.alone = False
+        self._served = 0  # connections that were read from in this turn, as they were ready
         self.now_ms = 0  # monotonic; for connections, not for messages
 
     # -- acceptors and links ------------------------------------------------------------------
@@ -252,35 +253,37 @@ class Loop:
         sampler = self.sampler
         if sampler is not None and self.now_ms >= sampler.next_ms and events:
             sampler.begin(events[0][0], self.now_ms)
-        was_alone, self.alone = self.alone, len(events) == 1
-        ran = served = bool(self._queue)
+        last, self._served, seen = self._served, 0, 0
+        ran = bool(self._queue)
         if ran:
-            self.alone = False
             self._ring.run()
+            seen = -1
         for _ in range(_GATHERS_PER_TURN):
             for target, mask in events:
                 if isinstance(target, SocketConnection):
                     if target.turn != turn:
                         target.turn = turn
-                        served = True
+                        self._served += 1
                         self._serve(target, mask)
                 elif target is None:
                     self._mailbox.rang = True
                 else:
                     self._accept(target)
-            if not served or (was_alone and self.alone):
+            if self._served == seen or last == self._served == 1:
                 break
+            seen = self._served
             events = self._readiness.wait(0, self.limits.tick_events_max)
-            served = False
-            if events:
-                self.alone = was_alone = False
         if self._queue and not ran:
-            self.alone = False
             self._ring.run()
         if self._ring.used >= TURN_WORK:
             # Python does it by itself when more was made than was freed: not while a crowd comes
             # and another goes. Then it stops for what was made in a hundred turns.
             gc.collect(0)
+
+    @property
+    def is_light(self) -> bool:
+        """This turn has little to do, for few connections: as far as is known nobody waits."""
+        return self._served <= FEW and not self._ring.used
 
     def _accept(self, acceptor: Acceptor) -> None:
         if acceptor not in self._acceptors:  # closed since it was found ready

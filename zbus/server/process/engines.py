@@ -35,8 +35,8 @@ _WARMERS: Final = 8
 
 Fail = Callable[[str], None]
 
-Alone = Callable[[], bool]
-"""Whether nothing but one connection has anything to do in this turn."""
+IsLight = Callable[[], bool]
+"""Whether this turn has little to do, for few connections."""
 
 log = logging.getLogger("zbus")
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
     def nodes(self) -> Nodes | None:
         """The cluster that this process is of; None: there is none."""
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], alone: Alone) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
         """Raises CannotStart."""
 
     def recover(self) -> tuple[list[Topic], int]:
@@ -128,7 +128,7 @@ class FileEngine:
         self._journal: LocalJournal | None = None
         self.where = str(config.data_dir.resolve())
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], alone: Alone) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
         check_shards(self._config.data_dir, 1)
         try:
             self._journal = journal = LocalJournal(
@@ -142,7 +142,7 @@ class FileEngine:
                 progress=Progress().report,
                 warmers=_WARMERS,
                 observe_sync=observe_sync,
-                alone=alone,
+                is_light=is_light,
             )
         except (JournalError, OSError) as error:
             raise self._cannot_start(error) from None
@@ -203,7 +203,7 @@ class NoEngine:
     def __init__(self) -> None:
         self.mailbox = Mailbox()
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], alone: Alone) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
         return MemoryJournal()
 
     def recover(self) -> tuple[list[Topic], int]:

@@ -10,7 +10,7 @@ nothing new and still have to wait for a round that is under way.
 Everything but the sync itself happens on the broker's thread, so nothing here needs a lock.
 
 Handing a sync to the worker and back costs about as much as a quick sync. So the broker's thread
-syncs by itself what is just one file, when no other connection has anything to do and the disk is
+syncs by itself what is just one file, when few connections have anything to do and the disk is
 quick. Every round is measured, wherever it runs. After a slow one the worker makes all of them, for
 so long that others wait for the disk in no more than one part in `SLOW_PAUSE` of the time.
 
@@ -80,17 +80,18 @@ class Syncer:
         fail: Callable[[str], None],
         anchor: int | None = None,
         observe: Callable[[float], None] = lambda seconds: None,
-        alone: Callable[[], bool] = lambda: False,
+        is_light: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`anchor` is a file that stays open, to sync everything by. Having been open all the
         time, it learns of any write that failed meanwhile, also in files that were closed.
-        `observe` is called, on the thread that syncs, with the time that each round took. `alone`
-        says whether a quick sync on the broker's thread would keep no other request waiting."""
+        `observe` is called, on the thread that syncs, with the time that each round took.
+        `is_light` says whether a quick sync on the broker's thread keeps no more than a few
+        waiting."""
         self._files = files
         self._anchor = anchor
         self._observe = observe
-        self._alone = alone
+        self._is_light = is_light
         self._clock_s = clock_s
         self._quick_from_s = 0.0  # until then the disk counts as slow
         self._worker = worker
@@ -166,7 +167,7 @@ class Syncer:
             return
         self._running = round_
         self.collecting = Round(round_.number + 1)
-        if round_.small and self._alone() and self._clock_s() >= self._quick_from_s:
+        if round_.small and self._is_light() and self._clock_s() >= self._quick_from_s:
             self._sync_timed(round_)
             self._finished(round_)
         else:
