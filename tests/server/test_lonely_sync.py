@@ -1,4 +1,4 @@
-"""Puts that come alone, or with few, are synced and answered in their turn; else a worker syncs."""
+"""A put is synced and answered in its turn, or a worker syncs: whichever costs others less."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from zbus.server.loop.loop import FEW
+from zbus.server.loop.loop import FEW, MANY
 from zbus.testing.simulation import Connection, Machine, request
 
 PUT = request("produce", "T", b"hello")
@@ -24,8 +24,8 @@ def ready(machine: Machine, count: int) -> list[Connection]:
     return connections
 
 
-@pytest.mark.parametrize("count", [1, 2, FEW])
-def test_few(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, FEW, MANY])
+def test_few_or_many(count: int) -> None:
     machine = Machine(Random(1))
     connections = ready(machine, count)
     for _ in range(3):
@@ -37,9 +37,10 @@ def test_few(count: int) -> None:
         assert not machine.running.works
 
 
-def test_many() -> None:
+@pytest.mark.parametrize("count", [FEW + 1, MANY - 1])
+def test_some(count: int) -> None:
     machine = Machine(Random(1))
-    connections = ready(machine, FEW + 1)
+    connections = ready(machine, count)
     for connection in connections:
         connection.send(PUT)
     machine.turn()

@@ -290,14 +290,14 @@ class Quiet:
     def __init__(self) -> None:
         self.disk, self.worker, self.posted = TimedDisk(), Held(), list[Callable[[], None]]()
         self.failures, self.done, self.took_s = list[str](), list[int](), list[float]()
-        self.is_light = True
+        self.may_sync = True
         self.syncer = Syncer(
             self.disk,
             self.worker,
             self.posted.append,
             self.failures.append,
             observe=self.took_s.append,
-            is_light=lambda: self.is_light,
+            may_sync=lambda: self.may_sync,
             clock_s=lambda: self.disk.now_s,
         )
 
@@ -322,7 +322,7 @@ def test_a_lonely_caller_syncs_by_itself() -> None:
     assert [quiet.commit(number) for number in range(3)] == [True] * 3
     assert (quiet.worker.jobs, quiet.posted) == ([], [])
     assert quiet.took_s == pytest.approx([QUICK_S / 2] * 3)
-    quiet.is_light = False
+    quiet.may_sync = False
     assert not quiet.commit(3)
     quiet.finish()
     assert quiet.done == [0, 1, 2, 3]
@@ -352,9 +352,9 @@ def test_what_others_wait_for_is_the_workers(tmp_path: Path) -> None:
     """A caller is called inside of its own call, or by what was posted: never while another one
     begins a round, as a lane does that begins a segment."""
     quiet = Quiet()
-    quiet.is_light = False
+    quiet.may_sync = False
     assert not quiet.commit(0)  # runs
-    quiet.is_light = True
+    quiet.may_sync = True
     assert not quiet.commit(1)  # waits for the next round
     assert quiet.disk.calls == []
     quiet.worker.stop()

@@ -41,8 +41,9 @@ from zbus.wire.websocket import GOING_AWAY
 _RECEIVE_BYTES = 64 << 10
 _LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
-FEW = 4
-"""Connections of a turn whose sync keeps no more from being served than waits already."""
+FEW, MANY = 4, 64
+"""Connections of a turn that may sync by itself what it writes: the sync keeps hardly anybody
+waiting, or is a small part of what the turn takes."""
 _ENDS_PER_TURN = 500
 _HANDSHAKE_WORK = 400  # of each step of TLS before it is established
 _YIELD_AFTER_S = 0.005
@@ -281,9 +282,9 @@ class Loop:
             gc.collect(0)
 
     @property
-    def is_light(self) -> bool:
-        """This turn has little to do, for few connections: as far as is known nobody waits."""
-        return self._served <= FEW and not self._ring.used
+    def may_sync(self) -> bool:
+        """A sync that is quick costs others little in this turn."""
+        return not (FEW < self._served < MANY or self._ring.used)
 
     def _accept(self, acceptor: Acceptor) -> None:
         if acceptor not in self._acceptors:  # closed since it was found ready

@@ -35,8 +35,8 @@ _WARMERS: Final = 8
 
 Fail = Callable[[str], None]
 
-IsLight = Callable[[], bool]
-"""Whether this turn has little to do, for few connections."""
+MaySync = Callable[[], bool]
+"""Whether a quick sync in this turn of the loop costs others little."""
 
 log = logging.getLogger("zbus")
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
     def nodes(self) -> Nodes | None:
         """The cluster that this process is of; None: there is none."""
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], may_sync: MaySync) -> Journal:
         """Raises CannotStart."""
 
     def recover(self) -> tuple[list[Topic], int]:
@@ -128,7 +128,7 @@ class FileEngine:
         self._journal: LocalJournal | None = None
         self.where = str(config.data_dir.resolve())
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], may_sync: MaySync) -> Journal:
         check_shards(self._config.data_dir, 1)
         try:
             self._journal = journal = LocalJournal(
@@ -142,7 +142,7 @@ class FileEngine:
                 progress=Progress().report,
                 warmers=_WARMERS,
                 observe_sync=observe_sync,
-                is_light=is_light,
+                may_sync=may_sync,
             )
         except (JournalError, OSError) as error:
             raise self._cannot_start(error) from None
@@ -203,7 +203,7 @@ class NoEngine:
     def __init__(self) -> None:
         self.mailbox = Mailbox()
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], may_sync: MaySync) -> Journal:
         return MemoryJournal()
 
     def recover(self) -> tuple[list[Topic], int]:

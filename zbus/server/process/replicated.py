@@ -23,7 +23,7 @@ from zbus.server.exits import EXIT_FAILED, EXIT_TAKEN, EXIT_WENT_BACK, CannotSta
 from zbus.server.loop.clock import Clock
 from zbus.server.loop.mailbox import Mailbox
 from zbus.server.loop.silence import Ownership
-from zbus.server.process.engines import Fail, IsLight, NoEngine
+from zbus.server.process.engines import Fail, MaySync, NoEngine
 from zbus.server.process.nodes import Nodes
 from zbus.server.watch.system_stats import Space
 from zbus.storage.jetstream.client import Access, NatsClient
@@ -110,7 +110,7 @@ class ReplicatedEngine:
     def ownership(self) -> Ownership | None:
         return self._journal
 
-    def open(self, fail: Fail, observe_sync: Callable[[float], None], is_light: IsLight) -> Journal:
+    def open(self, fail: Fail, observe_sync: Callable[[float], None], may_sync: MaySync) -> Journal:
         claimed = self._answers[0]
         assert isinstance(claimed, Claimed)
 

@@ -147,7 +147,7 @@ class Server:
         try:
             self.engine = engine or self._find_engine(files)
             observe_sync = self.running.timings.sync.observe
-            journal = self.engine.open(self._fail, observe_sync, lambda: self.loop.is_light)
+            journal = self.engine.open(self._fail, observe_sync, lambda: self.loop.may_sync)
             topics, time_ms = self.engine.recover()
         except BaseException:
             self._listen_no_more()

@@ -87,15 +87,15 @@ class LocalJournal:
         warmers: int = 0,
         worker: Callable[[str], Worker] = ThreadWorker,
         observe_sync: Callable[[float], None] = lambda seconds: None,
-        is_light: Callable[[], bool] = lambda: False,
+        may_sync: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`reserves` are those of all processes on this disk. `open_segments_max` is of files open
         for writing. `progress` is called, while lanes are
         looked through, with topics done and topics in all; `warmers` threads read ahead of that.
-        `observe_sync` is called, maybe by a worker, with the time of each sync. `is_light` and
-        `clock_s` are for the syncer: whether no more than a few wait while a commit syncs, and the
-        time by which syncs are measured."""
+        `observe_sync` is called, maybe by a worker, with the time of each sync. `may_sync` and
+        `clock_s` are for the syncer: whether a commit may wait here for a quick disk, and the time
+        by which syncs are measured."""
         self._data_dir = data_dir
         self._fail = fail
         self._files = files = OsFiles() if files is None else files
@@ -120,7 +120,7 @@ class LocalJournal:
             self._fatal,
             self._lock,
             observe_sync,
-            is_light,
+            may_sync,
             clock_s,
         )
         self._reader = Reader(files, worker("zbus-read"), post)

@@ -10,9 +10,9 @@ nothing new and still have to wait for a round that is under way.
 Everything but the sync itself happens on the broker's thread, so nothing here needs a lock.
 
 Handing a sync to the worker and back costs about as much as a quick sync. So the broker's thread
-syncs by itself what is just one file, when few connections have anything to do and the disk is
-quick. Every round is measured, wherever it runs. After a slow one the worker makes all of them, for
-so long that others wait for the disk in no more than one part in `SLOW_PAUSE` of the time.
+syncs by itself what is just one file, when the disk is quick and the turn can bear it. Every round
+is measured, wherever it runs. After a slow one the worker makes all of them, for so long that the
+broker's thread waits for slow syncs in no more than one part in `SLOW_PAUSE` of the time.
 
 A sync that fails is final. The kernel may have dropped the pages it could not write and report
 success the next time, so there must be no next time: no waiter is called any more, no sync is
@@ -80,18 +80,17 @@ class Syncer:
         fail: Callable[[str], None],
         anchor: int | None = None,
         observe: Callable[[float], None] = lambda seconds: None,
-        is_light: Callable[[], bool] = lambda: False,
+        may_sync: Callable[[], bool] = lambda: False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`anchor` is a file that stays open, to sync everything by. Having been open all the
         time, it learns of any write that failed meanwhile, also in files that were closed.
         `observe` is called, on the thread that syncs, with the time that each round took.
-        `is_light` says whether a quick sync on the broker's thread keeps no more than a few
-        waiting."""
+        `may_sync` says whether a quick sync on the broker's thread costs others little now."""
         self._files = files
         self._anchor = anchor
         self._observe = observe
-        self._is_light = is_light
+        self._may_sync = may_sync
         self._clock_s = clock_s
         self._quick_from_s = 0.0  # until then the disk counts as slow
         self._worker = worker
@@ -167,7 +166,7 @@ class Syncer:
             return
         self._running = round_
         self.collecting = Round(round_.number + 1)
-        if round_.small and self._is_light() and self._clock_s() >= self._quick_from_s:
+        if round_.small and self._may_sync() and self._clock_s() >= self._quick_from_s:
             self._sync_timed(round_)
             self._finished(round_)
         else:

@@ -146,7 +146,7 @@ class Process:
             disk,
             reserve_bytes=options.reserve_bytes,
             worker=self._worker,
-            is_light=lambda: self.loop.is_light,
+            may_sync=lambda: self.loop.may_sync,
             clock_s=lambda: self.clock.time_ms / 1000,
         )
         found = recover(self.files)
