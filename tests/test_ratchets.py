@@ -22,6 +22,7 @@ CLASS_FIELDS_MAX = 15
 
 PACKAGE_LINES = 101_680
 PACKAGE_LINES = 101_750
+PACKAGE_LINES = 101_770
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
@@ -60,7 +61,7 @@ FIELDS: dict[str, int] = {
     "storage.jetstream.client.NatsClient": 18,
     "storage.jetstream.engine.JetStreamJournal": 22,
     "storage.local.engine.LocalJournal": 20,
-    "storage.local.lane.LocalLane": 19,
+    "storage.local.lane.LocalLane": 20,
     "storage.local.opening.Found": 18,
     "wire.heads.head.Head": 16,
     "wire.heads.heads.Heads": 21,

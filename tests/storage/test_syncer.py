@@ -12,7 +12,7 @@ import pytest
 from tests.storage.support import BrokenDisk, Loop
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OsFiles
-from zbus.storage.local.syncer import FILES_MAX, QUICK_S, SLOW_PAUSE, Syncer
+from zbus.storage.local.syncer import FILES_MAX, LITTLE_BYTES, QUICK_S, SLOW_PAUSE, Syncer
 from zbus.storage.port import JournalError, Verdicts
 from zbus.testing.engines import WAIT_SECONDS, Writer, bodies
 
@@ -350,7 +350,7 @@ def test_a_slow_sync_is_the_workers_for_a_while() -> None:
 
 def test_what_others_wait_for_is_the_workers(tmp_path: Path) -> None:
     """A caller is called inside of its own call, or by what was posted: never while another one
-    begins a round, as a lane does that begins a segment."""
+    begins a round."""
     quiet = Quiet()
     quiet.may_sync = False
     assert not quiet.commit(0)  # runs
@@ -373,6 +373,35 @@ def test_what_others_wait_for_is_the_workers(tmp_path: Path) -> None:
         add()
         assert not quiet.commit(number)
         quiet.finish()
+
+
+@pytest.mark.parametrize(("size", "here"), [(1_000, True), (LITTLE_BYTES, False)])
+def test_much_is_the_workers(tmp_path: Path, size: int, here: bool) -> None:
+    """Whether it is of one message, or gathered in a segment that is full now."""
+    disk, worker, writer = CountingDisk(True), Held(), Writer()
+    journal = LocalJournal(
+        tmp_path,
+        lambda call: call(),
+        pytest.fail,
+        disk,
+        reserve_bytes=0,
+        worker=lambda name: worker,
+        may_sync=lambda: True,
+    )
+    writer.append(journal, writer.checkpoint)
+    journal.commit([writer.lane], True, lambda _: None)
+    for _ in range(3):
+        worker.stop()
+        disk.calls.clear()
+        writer.append(journal, lambda: writer.data(b"x" * size))
+        journal.commit([writer.lane], True, lambda _: None)
+        assert (disk.calls, len(worker.jobs)) == ((["file"], 0) if here else ([], 1))
+    worker.stop()
+    disk.calls.clear()
+    writer.append(journal, lambda: writer.data(b"x" * size))
+    writer.append(journal, writer.checkpoint)  # rolls
+    assert (disk.calls, len(worker.jobs)) == ((["file"], 0) if here else ([], 1))
+    journal.close()
 
 
 def test_a_lonely_sync_that_fails_is_final() -> None:

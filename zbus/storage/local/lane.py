@@ -45,6 +45,7 @@ class LocalLane:
         "_end",
         "_files",
         "_first_crc",
+        "_handed_over",
         "_handles",
         "_mark_crc",
         "_syncer",
@@ -89,6 +90,7 @@ class LocalLane:
         self.dirty_behind: tuple[Segment, ...] = ()
         self.dirty_directories: tuple[Path, ...] = ()
         self.round = 0  # of the syncer: the last one asked for
+        self._handed_over = 0  # bytes of the newest segment, to rounds so far
 
     @classmethod
     def found(cls, files: Files, handles: OpenFiles, syncer: Syncer, found: Found) -> LocalLane:
@@ -98,6 +100,7 @@ class LocalLane:
         lane.last_crc, lane._end = found.last_crc or 0, found.end
         lane.mark, lane._mark_crc, lane._first_crc = found.mark, found.mark_crc, found.first_crc
         lane.dirty = not found.durable
+        lane._handed_over = lane.newest.size if found.durable else 0
         if lane.dirty:
             lane.dirty_behind = tuple(segment for segment, _ in found.tails[:-1])
             lane.dirty_above(*lane._above())
@@ -201,6 +204,8 @@ class LocalLane:
     def _hand_over_segments(self) -> None:
         round_ = self._syncer.collecting
         round_.segments.update(self.dirty_behind)
+        round_.written_bytes += self.newest.size - self._handed_over
+        self._handed_over = self.newest.size
         if self.file == CLOSED:
             round_.segments.add(self.newest)
         else:
@@ -261,6 +266,7 @@ class LocalLane:
         self._handles.hold(self)
         self.segments.begin(segment)
         self.newest = segment
+        self._handed_over = 0
         self._first_crc = batches[0].header.crc
         self._wrote(batches, 0)
 

@@ -10,9 +10,10 @@ nothing new and still have to wait for a round that is under way.
 Everything but the sync itself happens on the broker's thread, so nothing here needs a lock.
 
 Handing a sync to the worker and back costs about as much as a quick sync. So the broker's thread
-syncs by itself what is just one file, when the disk is quick and the turn can bear it. Every round
-is measured, wherever it runs. After a slow one the worker makes all of them, for so long that the
-broker's thread waits for slow syncs in no more than one part in `SLOW_PAUSE` of the time.
+syncs by itself what is little and in one file, when the disk is quick and the turn can bear it.
+Every round is measured, wherever it runs. After a slow one the worker makes all of them, for so
+long that the broker's thread waits for slow syncs in no more than one part in `SLOW_PAUSE` of the
+time.
 
 A sync that fails is final. The kernel may have dropped the pages it could not write and report
 success the next time, so there must be no next time: no waiter is called any more, no sync is
@@ -38,6 +39,9 @@ FILES_MAX: Final = 8  # to sync one by one; one sync of the file system is cheap
 QUICK_S: Final = 0.001
 """As long may the broker's thread wait for a sync: about as a turn of its loop may take."""
 
+LITTLE_BYTES: Final = 128 << 10
+"""The worker syncs what is more, however quick the disk is: it takes longer."""
+
 SLOW_PAUSE: Final = 100
 """The broker's thread makes no sync for that many times as long as a slow one took."""
 
@@ -45,10 +49,20 @@ SLOW_PAUSE: Final = 100
 class Round:
     """What one sync covers and who waits for it. As long as it collects, anybody may add to it."""
 
-    __slots__ = ("also", "directories", "error", "files", "number", "segments", "waiters")
+    __slots__ = (
+        "also",
+        "directories",
+        "error",
+        "files",
+        "number",
+        "segments",
+        "waiters",
+        "written_bytes",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.written_bytes = 0  # written to files since the rounds before
         self.files: set[int] = set()
         self.segments: set[Segment] = set()  # that are not open any more
         self.directories: set[Path] = set()
@@ -63,9 +77,9 @@ class Round:
 
     @property
     def small(self) -> bool:
-        """It is one file, and nobody is called when it is done."""
+        """It is little in one file, and no caller waits for it yet."""
         others = self.directories or self.segments or self.also or self.waiters
-        return len(self.files) == 1 and not others
+        return len(self.files) == 1 and self.written_bytes <= LITTLE_BYTES and not others
 
 
 class Syncer:
