@@ -130,6 +130,16 @@ def taken_by_camellia(pipe: Pipe, number: int) -> list[Given]:
     return found
 
 
+def taken_by_mqcloud(pipe: Pipe, number: int) -> list[Given]:
+    """The ids of batches of one message that its consumer has taken."""
+    put_before(PRODUCE)(pipe, number)
+    found = []
+    for reply in exchange(pipe, [BATCH] * number):
+        at = reply.body.index(b'"requestId":"') + 13
+        found.append({"request": reply.body[at : reply.body.index(b'"', at)]})
+    return found
+
+
 CLOUD_EVENT = (
     "ce-specversion: 1.0",
     "ce-type: com.example.order.created",
@@ -152,12 +162,16 @@ DECLARED = (
     get("/F/g?cmd=declare&group_filter=a.*"),
     post("/mq/register", FORM, body="topic=M&producer=M-producer"),
     post("/mq/register", FORM, body="topic=M&consumer=M"),
+    post("/mq/consumer/config", body='{"consumer":"M","rateLimitEnabled":0}'),
     *([post("/R", NDJSON_TYPE, body=NDJSON)] * 1_000),
 )
 SEND = post("/camellia/delayQueue/sendMsg", FORM, body="topic=C&delayMillis=0&msg=hello-{id}")
 TAKE = post("/camellia/delayQueue/pullMsg", FORM, body="topic=C&batch=1")
 DONE = post("/camellia/delayQueue/ackMsg", FORM, body="topic=C&msgId={msg}")
 PRODUCE = post("/mq/produce", FORM, body="producer=M-producer&message=hello-{id}")
+OF_CONSUMER = "topic=M&consumer=M&pop=true"
+BATCH = get(f"/mq/message?{OF_CONSUMER}&maxPullSize=1")
+BATCH_DONE = get(f"/mq/ack?{OF_CONSUMER}&requestId={{request}}")
 
 
 class Verb(NamedTuple):
@@ -213,6 +227,7 @@ VERBS = (
     verb("pull with a lease", pull("L/g"), before=put_before(post("/L"), group="L/g")),
     verb("pull in order of each key", pull("K/g"), before=put_before(KEYED, group="K/g")),
     verb("camellia: `pullMsg`", TAKE, before=put_before(SEND)),
+    verb("MQCloud: message of one", BATCH, before=put_before(PRODUCE)),
     verb("read of one message by its offset", get("/R?cmd=consume&offset={place}"), before=stored),
     verb("ack by URL", get("/L/g?cmd=ack&offset={offset}"), before=leased("L")),
     verb("ack in header lines", post("/", *ACK_LINES, body=""), before=leased("L")),
@@ -220,6 +235,7 @@ VERBS = (
     verb("nack", get("/L/g?cmd=nack&offset={offset}&delay=3600000"), before=leased("L")),
     verb("extend", get("/L/g?cmd=extend&offset={offset}&group_lease=60000"), before=leased("L")),
     verb("camellia: `ackMsg`", DONE, before=taken_by_camellia),
+    verb("MQCloud: ack", BATCH_DONE, before=taken_by_mqcloud),
     verb("query of a topic", get("/A?cmd=query")),
     verb("ping", get("/?cmd=ping")),
 )

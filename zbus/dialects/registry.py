@@ -10,12 +10,15 @@ from zbus.dialects.adf.dialect import AdfDialect
 from zbus.dialects.adf.settings import AdfSettings
 from zbus.dialects.camellia.dialect import CamelliaDialect
 from zbus.dialects.camellia.settings import CamelliaSettings
+from zbus.dialects.mqcloud.dialect import VERBS as MQCLOUD_VERBS
 from zbus.dialects.mqcloud.dialect import MqcloudDialect
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.dialects.semq.dialect import SemqDialect
 from zbus.dialects.semq.settings import SemqSettings
 from zbus.dialects.zbus.dialect import POLICY as NATIVE_POLICY
+from zbus.dialects.verbs import free_names
 from zbus.dialects.zbus.dialect import build as build_native
+from zbus.dialects.zbus.request.slots import may_differ as may_differ_in_native
 from zbus.dialects.zbus.settings import ZbusSettings
 from zbus.edge.access import Access
 from zbus.edge.dialect import Dialect, Parts
@@ -50,6 +53,14 @@ SETTINGS: Final[dict[str, type]] = {
 
 MARKS: Final = frozenset((NATIVE_POLICY.mark,))
 """Fields that tell that the others are those of a message, and say nothing of the connection."""
+
+
+_FREE_NAMES: Final = free_names(MQCLOUD_VERBS.values())
+
+
+def may_differ(name: bytes, in_query: bool) -> bool:
+    """Whether a value of this name may be free in some head (`zbus.wire.heads.shapes`)."""
+    return (in_query and name in _FREE_NAMES) or may_differ_in_native(name, in_query)
 
 
 def build_router(

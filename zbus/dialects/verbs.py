@@ -8,7 +8,7 @@ for what no verb is called for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
@@ -23,10 +23,12 @@ from zbus.edge.forms import FORMS, read_fields
 from zbus.edge.http_reply import PlainHead
 from zbus.edge.params import BadParameter, Params
 from zbus.edge.places import AtTopic, Everywhere, InBody, Place
+from zbus.edge.shape_plans import Filled, Found, OfShape
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Head
+from zbus.wire.heads.shapes import Slot, Slots
 from zbus.wire.responses import Response
-from zbus.wire.target import split_target
+from zbus.wire.target import decode_percent, split_target
 
 GET: Final = (b"GET", b"HEAD")
 POST: Final = (b"POST",)
@@ -87,9 +89,18 @@ class Verb:
     names: bytes = b""  # the parameter that one more segment of the path is
     document: bool = False  # its body is one, and no form
     place: Placing = at_topic
+    free: bytes = b""  # the parameter that differs in each request, and steers nothing before `run`
 
 
 Verbs = Mapping[tuple[bytes, ...], Verb]
+
+_FREE_VALUE: Final = rb"[!$%'-*,-~]++"
+"""Of a query: without `&`, and without `+`, which is a space."""
+
+
+def free_names(verbs: Iterable[Verb]) -> frozenset[bytes]:
+    """Names of parameters, in lower case, whose values may differ from head to head."""
+    return frozenset(verb.free.lower() for verb in verbs if verb.free)
 
 
 class Call(Generic[ContextT]):
@@ -141,9 +152,9 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         super().__init__(head, context.guard)
         self.context = context
         segments, pairs = split_target(head.target)
-        self._query: dict[bytes, bytes] = {}
+        self.query: dict[bytes, bytes] = {}
         for name, value in pairs:
-            self._query.setdefault(name, value)
+            self.query.setdefault(name, value)
         self._verb = verb = self._find(tuple(segments))
         self.operation = "" if verb is None else verb.operation
         self._is_document = verb is not None and verb.document
@@ -154,7 +165,7 @@ class VerbRequest(PlainHead, Generic[ContextT]):
     def place(self) -> Place:
         if self._verb is None:
             return None
-        place = self._verb.place(self.context, self._query, b"")
+        place = self._verb.place(self.context, self.query, b"")
         reads = self._form_type or self._is_document
         return InBody(self._find_place) if place is None and reads else place
 
@@ -165,7 +176,7 @@ class VerbRequest(PlainHead, Generic[ContextT]):
             form = read_fields(self._form_type, body) if self._form_type else {}
         except WireError:
             return None
-        return self._verb.place(self.context, {**form, **self._query}, body)
+        return self._verb.place(self.context, {**form, **self.query}, body)
 
     def _find(self, segments: tuple[bytes, ...]) -> Verb | None:
         verb = self.verbs.get(segments)
@@ -174,7 +185,7 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         verb = self.verbs.get(segments[:-1])
         if verb is None or not verb.names:
             return None
-        self._query[verb.names] = segments[-1]
+        self.query[verb.names] = segments[-1]
         return verb
 
     def refuse_early(self, peer: Connection, status: int, text: str, lines: bytes = b"") -> None:
@@ -195,7 +206,24 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         reads = self._is_document or self._form_type
         return reading_body(self, self, self.head.fields) if reads else self
 
+    def slots(self) -> Slots | None:
+        """The free parameter, if the query has it once, however it is spelled."""
+        name = b"" if self._verb is None else self._verb.free
+        spelled = [one.lower() for one, _ in split_target(self.head.target)[1]]
+        if name not in self.query or spelled.count(name.lower()) != 1:
+            return None
+        return Slots({}, {name.lower(): Slot(name, _FREE_VALUE)})
+
+    def fill(self, names: Sequence[bytes], unshaped: Filled) -> Filled:
+        """The plan of heads that differ from this one in the free parameter."""
+        assert self._verb is not None
+        return VerbShape(self, self._verb.free, names)
+
     def run(self, peer: Connection, id: bytes, body: bytes) -> None:
+        self.do(peer, body, self.query)
+
+    def do(self, peer: Connection, body: bytes, query: Mapping[bytes, bytes]) -> None:
+        """What is asked for, with these parameters of the query."""
         verb, method = self._verb, self.head.method
         self.context.begin()
         if verb is None:
@@ -206,9 +234,29 @@ class VerbRequest(PlainHead, Generic[ContextT]):
         else:
             try:
                 form = read_fields(self._form_type, body) if body and self._form_type else {}
-                params = Params({**form, **self._query})
+                params = Params({**form, **query})
                 verb.run(self.call(self, self.context, params, peer, body))
             except BadParameter as error:
                 self.refuse_early(peer, 400, str(error))
             except WireError as error:
-                self.refuse(refusal_of(error)).run(peer, id, b"")
+                self.refuse(refusal_of(error)).run(peer, b"", b"")
+
+
+class VerbShape(OfShape):
+    """The plan of a shape: the parameter that is free has the value of each head."""
+
+    __slots__ = ("_at", "_name", "_query")
+
+    plan: VerbRequest[Any]
+
+    def __init__(self, plan: VerbRequest[Any], name: bytes, names: Sequence[bytes]) -> None:
+        self.plan = plan
+        self._name = name
+        self._at = names.index(name) + 1 if name in names else 0
+        self._query = plan.query
+
+    def run(self, peer: Connection, found: Found, body: bytes) -> None:
+        query = self._query
+        if self._at:
+            query = {**query, self._name: decode_percent(found[self._at])}
+        self.plan.do(peer, body, query)

@@ -13,8 +13,7 @@ from typing import Final
 
 from zbus.config.server import LoopLimits, Timeouts
 from zbus.core.api import DEFAULT_LIMITS, MEMORY_TOPIC_BYTES_MAX, Broker, Limits, Storage, Topic
-from zbus.dialects.registry import MARKS, build_router
-from zbus.dialects.zbus.request.slots import may_differ
+from zbus.dialects.registry import MARKS, build_router, may_differ
 from zbus.edge.access import Access
 from zbus.edge.connection import Planner
 from zbus.edge.guard import Guard, GuardSettings

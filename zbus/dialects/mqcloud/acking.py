@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from zbus.core.api import BrokerError, Group, Outcome, Partition, Ranges, Silent
 from zbus.dialects.mqcloud.context import MqcloudContext
-from zbus.dialects.mqcloud.locks import Lock, Queue
+from zbus.dialects.mqcloud.locks import Queue
 from zbus.dialects.mqcloud.replies import BAD, FAILED, OK, MqcloudReply
 from zbus.dialects.mqcloud.request_id import BROKER, RequestId, read_request_id
 
@@ -68,7 +68,7 @@ def _acknowledge(
     elif asked.lock_ms < lock.at_ms:
         done(AckInfo(OK, f"ack lockTime small than {lock.at_ms} {asked}"))
     else:
-        _unlock(queue, lock)
+        queue.unlock(lock)
         mine = lock.open(group.progress(partition.index))
         if lock.forced:
             done(AckInfo(OK, f"ok {asked}"))
@@ -105,7 +105,7 @@ def unlock(context: MqcloudContext, group: Group, value: bytes, pop: bool) -> Ac
         return AckInfo(OK, f"{asked} unlock:{'true' if left else 'false'}")
     if lock.pending or asked.lock_ms != lock.at_ms or asked.offset != lock.begin:
         return AckInfo(OK, f"{asked} unlock:false")
-    _unlock(queue, lock)
+    queue.unlock(lock)
     release(context, group, partition, lock.open(group.progress(partition.index)))
     return AckInfo(OK, f"{asked} unlock:true")
 
@@ -140,13 +140,6 @@ def _find(
     if asked.broker != BROKER or not 0 <= asked.queue < len(partitions):
         return None
     return partitions[asked.queue], context.locks.of(group)[asked.queue]
-
-
-def _unlock(queue: Queue, lock: Lock) -> None:
-    if queue.lock is lock:
-        queue.lock = None
-    else:
-        queue.ranges.pop(lock.begin, None)
 
 
 def _forgotten(

@@ -33,6 +33,7 @@ OFFSET_ILLEGAL, NO_MATCHED_MSG = "OFFSET_ILLEGAL", "NO_MATCHED_MSG"
 PAUSED, RATE_LIMITED = "PAUSED", "RATE_LIMITED"
 
 NONE_LOCKABLE: Final = "no consumerQueueOffsetResult"
+REQUEST_ID: Final = b"requestId"
 _COOKIE: Final = b"rid"
 _STATUS: Final = {
     EmptyReason.FILTERED: NO_MATCHED_MSG,
@@ -85,7 +86,7 @@ def _client(call: MqcloudCall) -> Client | None:
     if isinstance(group, BrokerError):
         call.reply().settle(group)
         return None
-    request_id = params.optional(b"requestId").strip()
+    request_id = params.optional(REQUEST_ID).strip()
     if cookie and not request_id:
         request_id = _cookie(call)
     return Client(found, group, call.client_ip(), request_id, pop, cookie)
@@ -222,25 +223,25 @@ class Consumption:
         if self.reply.peer.leaving:  # while what came before was acknowledged
             self._respond(NO_NEW_MSG)
             return
-        queues = self._queues
-        free = [index for index in range(len(queues)) if self._is_free(index)]
-        counts = [self._waiting(index) for index in range(len(queues))]
-        self._left = sorted(free, key=lambda i: (counts[i], -queues[i].last_ms, -i))
-        self.reply.peer.work -= len(queues)
+        group, pairs = self._group, zip(self._group.topic.partitions, self._queues, strict=False)
+        places = [
+            (group.progress(index).ready_count(partition.visible), -queue.last_ms, -index)
+            for index, (partition, queue) in enumerate(pairs)
+            if self._is_free(queue)
+        ]
+        self._left = [-place[2] for place in sorted(places)]
+        self.reply.peer.work -= len(self._queues)
         self._try_next()
 
-    def _is_free(self, index: int) -> bool:
-        lock = self._queues[index].lock
+    def _is_free(self, queue: Queue) -> bool:
+        lock = queue.lock
         return self._client.pop or lock is None or not lock.held(self._context.broker.now_ms)
-
-    def _waiting(self, index: int) -> int:
-        return self._group.progress(index).ready_count(self._partition(index).visible)
 
     def _partition(self, index: int) -> Partition:
         return self._group.topic.partitions[index]
 
     def _try_next(self) -> None:
-        while self._left and not self._is_free(self._left[-1]):
+        while self._left and not self._is_free(self._queues[self._left[-1]]):
             self._left.pop()  # another client locked it meanwhile
         if not self._left:
             self.reply.respond_status(FAILED, NONE_LOCKABLE)
@@ -381,15 +382,15 @@ def _shown(piece: Slice, at: int) -> dict[str, Any]:
 def queue_info(group: Group, index: int, queue: Queue) -> dict[str, Any]:
     """How far a group is in one queue, and who has that."""
     topic, backlog = group.topic, group.progress(index)
-    locks = queue.locks()
+    locked_ms = queue.locked_ms()
     info: dict[str, Any] = {
         "messageQueue": queue_document(topic, index),
         "maxOffset": topic.partitions[index].visible,
         "committedOffset": backlog.floor(),
         "firstConsume": not queue.last_ms and not backlog.floor(),
     }
-    if locks:
-        info["lockTimestamp"] = min(lock.at_ms for lock in locks)
+    if locked_ms:
+        info["lockTimestamp"] = locked_ms
     if queue.last_ms:
         info["lastConsumeTimestamp"] = queue.last_ms
         info["lastConsumeClientIp"] = queue.client

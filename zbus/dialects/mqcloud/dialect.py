@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from zbus.dialects.mqcloud import consuming, managing, producing
+from zbus.dialects.mqcloud.consuming import REQUEST_ID
 from zbus.dialects.mqcloud.context import MqcloudCall, MqcloudContext
 from zbus.dialects.mqcloud.placing import (
     at_consumer,
@@ -40,9 +41,9 @@ VERBS: Final[Verbs] = {
     (b"mq", b"produce", b"batch"): Verb(
         producing.produce_batch, POST, "produce", place=at_producer
     ),
-    (b"mq", b"message"): Verb(consuming.message, ANY, "consume"),
-    (b"mq", b"ack"): Verb(consuming.ack, ANY, "consume"),
-    (b"mq", b"unlock"): Verb(consuming.unlock_queue, ANY, "consume"),
+    (b"mq", b"message"): Verb(consuming.message, ANY, "consume", free=REQUEST_ID),
+    (b"mq", b"ack"): Verb(consuming.ack, ANY, "consume", free=REQUEST_ID),
+    (b"mq", b"unlock"): Verb(consuming.unlock_queue, ANY, "consume", free=REQUEST_ID),
     (b"mq", b"register"): Verb(managing.register, POST, "declare", place=at_registration),
     (b"mq", b"unregister"): Verb(managing.unregister, POST, "remove", place=at_either),
     (b"mq", b"consumer", b"config"): Verb(

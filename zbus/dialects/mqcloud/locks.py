@@ -16,7 +16,8 @@ from typing import Final
 from zbus.core.api import Group, LeasedOffsets, Progress
 
 _LOCK_BYTES: Final = 400
-_OFFSET_BYTES: Final = 100
+_OFFSET_BYTES: Final = 200
+_NEVER_MS: Final = 1 << 62
 
 
 class Lock:
@@ -64,6 +65,11 @@ class Lock:
             and offset not in leased.settling
         ]
 
+    @property
+    def late_ms(self) -> int:
+        """Who is late by as long again as he had is not waited for."""
+        return 2 * self.ends_ms - self.at_ms
+
     def held(self, now_ms: int) -> bool:
         """No other client may have it."""
         return self.pending or now_ms < self.ends_ms
@@ -72,25 +78,47 @@ class Lock:
 class Queue:
     """What is known of one queue for one group."""
 
-    __slots__ = ("client", "last_ms", "lock", "ranges")
+    __slots__ = ("_late_ms", "_ranges_of", "client", "last_ms", "lock", "ranges")
 
     def __init__(self) -> None:
         self.lock: Lock | None = None
-        self.ranges: dict[int, Lock] = {}  # of pop mode, by where they begin
+        self.ranges: dict[int, Lock] = {}  # of pop mode, by where they begin; the oldest first
+        self._ranges_of: dict[int, Lock] = {}  # by offset
+        self._late_ms = _NEVER_MS  # before then no range is too late
         self.last_ms = 0  # it was asked for then
         self.client = ""  # the address that did
 
     def add_range(self, lock: Lock, now_ms: int) -> None:
         """One more of pop mode. What it has is no other's any more: the others' time was over, or
-        the group was reset. Who is late by as long again as he had is not waited for."""
-        taken = set(lock.offsets)
-        for begin, other in list(self.ranges.items()):
-            if not taken.isdisjoint(other.offsets):
-                other.offsets = {o: n for o, n in other.offsets.items() if o not in taken}
-            late_ms = now_ms - other.ends_ms
-            if not other.offsets or late_ms > other.ends_ms - other.at_ms:
-                del self.ranges[begin]
+        the group was reset."""
+        if now_ms > self._late_ms:
+            for other in [one for one in self.ranges.values() if now_ms > one.late_ms]:
+                self.unlock(other)
+            self._late_ms = min([one.late_ms for one in self.ranges.values()], default=_NEVER_MS)
+        for offset in lock.offsets:
+            former = self._ranges_of.get(offset)
+            if former is not None:
+                del former.offsets[offset]
+                if not former.offsets:
+                    self.unlock(former)
+            self._ranges_of[offset] = lock
+        if (former := self.ranges.get(lock.begin)) is not None:
+            self.unlock(former)
         self.ranges[lock.begin] = lock
+        self._late_ms = min(self._late_ms, lock.late_ms)
+
+    def unlock(self, lock: Lock) -> None:
+        """It is settled, or given up."""
+        if self.lock is lock:
+            self.lock = None
+        elif self.ranges.pop(lock.begin, None) is not None:
+            for offset in lock.offsets:
+                del self._ranges_of[offset]
+
+    def locked_ms(self) -> int:
+        """When the oldest of its batches was handed over; 0 = there is none."""
+        oldest = self.lock, next(iter(self.ranges.values()), None)
+        return min([one.at_ms for one in oldest if one is not None], default=0)
 
     def locks(self) -> list[Lock]:
         return [*(() if self.lock is None else (self.lock,)), *self.ranges.values()]
