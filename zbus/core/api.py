@@ -99,7 +99,7 @@ from zbus.core.verbs.listing import Key as ListingKey
 from zbus.core.verbs.listing import Listing
 from zbus.core.verbs.listing import Row as ListedRow
 from zbus.core.verbs.listing import Wanted as ListingWanted
-from zbus.core.verbs.message_admin import find_id
+from zbus.core.verbs.message_admin import find_id, locate_id
 from zbus.core.verbs.puts import AGAIN as PUT_AGAIN
 from zbus.core.verbs.puts import FORWARDED as PUT_FORWARDED
 from zbus.core.verbs.puts import FRONT as PUT_IN_FRONT
@@ -235,6 +235,7 @@ __all__ = [
     "group_unknown",
     "id_name",
     "implied_id",
+    "locate_id",
     "make_row",
     "moved_schema",
     "name_problem",

@@ -15,8 +15,8 @@ from zbus.dialects.mqcloud.dialect import MqcloudDialect
 from zbus.dialects.mqcloud.settings import MqcloudSettings
 from zbus.dialects.semq.dialect import SemqDialect
 from zbus.dialects.semq.settings import SemqSettings
-from zbus.dialects.zbus.dialect import POLICY as NATIVE_POLICY
 from zbus.dialects.verbs import free_names
+from zbus.dialects.zbus.dialect import POLICY as NATIVE_POLICY
 from zbus.dialects.zbus.dialect import build as build_native
 from zbus.dialects.zbus.request.slots import may_differ as may_differ_in_native
 from zbus.dialects.zbus.settings import ZbusSettings

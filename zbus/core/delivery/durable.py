@@ -141,18 +141,17 @@ class Recorded(Ticket):
         group, now_ms = self._delivered.group, self._runs.tick.now_ms
         pieces, found = self._delivered.pieces, self._held()
         count = sum([piece.stop - piece.start for piece in pieces])
-        if len(found) == count and all([piece.chunk.expires is None for piece in pieces]):
+        expired = [
+            (index, chunk.first + at)
+            for index, chunk, start, stop, _ in pieces
+            if chunk.expires is not None
+            for at in range(start, stop)
+            if 0 < chunk.expires[at] <= now_ms
+        ]
+        if len(found) == count and not expired:
             return found  # nearly always
         held = dict.fromkeys(found)
-        stale = [
-            (index, offset)
-            for index, chunk, start, stop, _ in pieces
-            for offset, until_ms in enumerate(
-                (chunk.expires or ())[start:stop], chunk.first + start
-            )
-            if 0 < until_ms <= now_ms and (index, offset) in held
-        ]
-        if stale:
+        if stale := [place for place in expired if place in held]:
             self._undo(stale)
             for index, offset in stale:
                 group.backlogs[index].finish(offset, Disposition.EXPIRED)

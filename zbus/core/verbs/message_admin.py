@@ -33,29 +33,34 @@ CHANGES_MAX: Final = 20_000
 
 
 def find_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | BrokerError:
-    """Where the message of an id is, in a topic that remembers ids. Where ids are taken while
-    messages live: the one that has it; else the last that had, while its end is known."""
-    kept_ms = topic.options.dedupe_ms
+    """Where the message of an id is, or why that is not known."""
     if not topic.options.remembers_ids:
         text = f"{topic.name} does not keep ids (dedupe_ms is off): use the offset"
         return BrokerError(Refusal.ILLEGAL, text)
-    name = id_name(id)
-    for partition in topic.partitions:
-        original = partition.originals.find(name)
-        if original is not None and original.time_ms > now_ms - kept_ms:
-            return partition, original.offset
-    if topic.options.dedupe_live:
-        places = [
-            (*one.ids.look_up(name, now_ms), one) for one in topic.partitions if one.ids is not None
-        ]
-        known, offset, partition = max(places, key=lambda place: place[0])
-        if known:
-            return partition, offset
+    place = locate_id(topic, id, now_ms)
+    if place is not None:
+        return place
     shown = id[:40].decode("utf-8", "replace")
-    text = f"no message with the id {shown} was stored in the last {kept_ms} ms"
+    text = f"no message with the id {shown} was stored in the last {topic.options.dedupe_ms} ms"
     if topic.options.dedupe_live:
         text = f"there is no message with the id {shown}, or it was finished and forgotten"
     return BrokerError(Refusal.OFFSET_UNKNOWN, text)
+
+
+def locate_id(topic: Topic, id: bytes, now_ms: int) -> tuple[Partition, int] | None:
+    """Where the message of an id is, in a topic that remembers ids. Where ids are taken while
+    messages live: the one that has it; else the last that had, while its end is known."""
+    name, since_ms = id_name(id), now_ms - topic.options.dedupe_ms
+    latest, place = 0, None
+    for partition in topic.partitions:
+        original = partition.originals.find(name)
+        if original is not None and original.time_ms > since_ms:
+            return partition, original.offset
+        if topic.options.dedupe_live and partition.ids is not None:
+            standing, offset = partition.ids.look_up(name, now_ms)
+            if standing > latest:
+                latest, place = standing, (partition, offset)
+    return place
 
 
 def delete(

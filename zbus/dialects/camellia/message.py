@@ -20,7 +20,7 @@ from zbus.core.api import (
     MessageState,
     Partition,
     Topic,
-    find_id,
+    locate_id,
 )
 from zbus.edge.params import INT_MAX
 from zbus.wire.numbers import parse_number
@@ -95,10 +95,8 @@ def id_of(topic: Topic, index: int, chunk: Chunk, at: int) -> bytes:
 
 def places_of(topic: Topic, id: bytes, now_ms: int) -> list[tuple[Partition, int]]:
     """Where the message of an id may be, the most likely first."""
-    found = find_id(topic, id, now_ms) if topic.options.dedupe_live else None
-    places = [] if found is None or isinstance(found, BrokerError) else [found]
-    place = place_of(topic, id)
-    return places if place is None else [*places, place]
+    found = locate_id(topic, id, now_ms) if topic.options.dedupe_live else None
+    return [place for place in (found, place_of(topic, id)) if place is not None]
 
 
 def unknown_now(topic: Topic) -> BrokerError | None:

@@ -43,6 +43,7 @@ from zbus.dialects.camellia.message import (
     stored_id,
     unknown_now,
 )
+from zbus.dialects.camellia.monitor import Monitor
 from zbus.dialects.camellia.pulls import EMPTY, PullReply
 from zbus.dialects.camellia.replies import BAD, MISSING, CamelliaReply
 from zbus.edge.params import INT_MAX, LONG_MAX
@@ -392,6 +393,22 @@ def _pull(call: CamelliaCall, wait_ms: int) -> None:
         admit_reader(peer, group, peer.asker)
 
 
+class AckReply(CamelliaReply):
+    """Of a message that is settled, or was before."""
+
+    __slots__ = ("monitor", "topic")
+
+    monitor: Monitor
+    topic: str
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, BrokerError):
+            super().answer(outcome)
+        else:
+            self.monitor.note(self.topic).ack_msg += 1
+            self.respond_success()
+
+
 def ack(call: CamelliaCall) -> None:
     """`ackMsg`: settle a message that a client holds. Any other message stays as it is, and the
     answer is the same."""
@@ -399,26 +416,21 @@ def ack(call: CamelliaCall) -> None:
     names = _names(call, "", b"msgId")
     if names is None:
         return
-    context, reply = call.context, call.reply()
-
-    def settled(outcome: Outcome) -> None:
-        context.monitor.note(names[0]).ack_msg += 1
-        reply.respond_success()
-
-    ticket, broker = reply.step(settled), context.broker
+    reply, broker = AckReply(call.asked, call.peer), call.context.broker
+    reply.monitor, reply.topic = call.context.monitor, names[0]
     place = _leased(call, names[0])
     if place is None or isinstance(place, BrokerError):
-        ticket.settle(place or DONE)
+        reply.settle(place or DONE)
         return
     if isinstance(place, Partition):  # what has settled it may not be durable yet
-        broker.confirm(place, ticket)
+        broker.confirm(place, reply)
         return
     group, partition, offset = place
     at = [range(offset, offset + 1)]
     if done:
-        broker.ack(ticket, group, partition, at)
+        broker.ack(reply, group, partition, at)
     else:
-        broker.nack(ticket, group, partition, at, front=False)
+        broker.nack(reply, group, partition, at, front=False)
 
 
 def _leased(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbus.core.api import DONE, Delivered, Done, Empty, Group, Outcome, PullOptions, Slice
-from zbus.dialects.camellia.message import Status, show, times_of
+from zbus.dialects.camellia.message import DelayMsg, Status, show
 from zbus.dialects.camellia.monitor import Monitor
 from zbus.dialects.camellia.replies import CamelliaAnswering
 from zbus.edge.connection import Connection
@@ -29,7 +29,7 @@ class PullReply(CamelliaAnswering, PlainPull):
     def answer(self, outcome: Outcome) -> None:
         if isinstance(outcome, Delivered):
             found = [
-                shown for piece in outcome.pieces for shown in self._show(outcome.group, piece)
+                message for piece in outcome.pieces for message in self._show(outcome.group, piece)
             ]
             self.peer.work -= 5 * len(found)
             self.respond_success(delayMsgList=found)
@@ -38,11 +38,12 @@ class PullReply(CamelliaAnswering, PlainPull):
         else:
             super().answer(outcome)
 
-    def _show(self, group: Group, piece: Slice) -> list[object]:
+    def _show(self, group: Group, piece: Slice) -> list[DelayMsg]:
         index, chunk, start, stop, attempts = piece
-        for at in range(start, stop):
-            self.monitor.pulled(group, times_of(chunk, at)[1])
-        return [
+        messages = [
             show(group, group.topic, index, chunk, at, Status.CONSUMING, attempts)
             for at in range(start, stop)
         ]
+        for message in messages:
+            self.monitor.pulled(group, message.trigger_time)
+        return messages

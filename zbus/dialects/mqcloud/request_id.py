@@ -64,7 +64,8 @@ def read_request_id(value: bytes) -> RequestId | None:
     padding = b"=" * (-len(value) % 4)
     try:
         raw = binascii.a2b_base64(value.translate(_FROM_URL) + padding, strict_mode=True)
-        fields = raw.decode().split(",")
+        fields = raw.split(b",")
+        broker = fields[0].decode()
     except ValueError:
         return None
     if not 5 <= len(fields) <= 6:
@@ -73,11 +74,12 @@ def read_request_id(value: bytes) -> RequestId | None:
     offset, next_offset, lock_ms = [_number(field, _NUMBER_MAX) for field in fields[2:5]]
     if queue is None or offset is None or next_offset is None or lock_ms is None:
         return None
-    forced = len(fields) == 6 and fields[5].lower() == "true"
-    return RequestId(fields[0], queue, offset, next_offset, lock_ms, forced)
+    forced = len(fields) == 6 and fields[5].lower() == b"true"
+    return RequestId(broker, queue, offset, next_offset, lock_ms, forced)
 
 
-def _number(text: str, largest: int) -> int | None:
-    negative = text.startswith("-")
-    number = parse_number(text.removeprefix("-").encode(), largest)
-    return None if number is None else -number if negative else number
+def _number(digits: bytes, largest: int) -> int | None:
+    if not digits.startswith(b"-"):
+        return parse_number(digits, largest)
+    number = parse_number(digits[1:], largest)
+    return None if number is None else -number
