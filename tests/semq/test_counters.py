@@ -79,6 +79,7 @@ def test_more_than_a_field_has_room_for_goes_with_several() -> None:
     desk.submit()
     dead = ",".join(str(seq) for seq in range(1_000_001, 1_003_000, 2))
     desk.database.execute("UPDATE semq_counter SET dead = ?", (dead,))
+    desk.start()
     for _ in range(4):
         desk.submit()
     desk.platform()

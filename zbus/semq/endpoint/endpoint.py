@@ -132,12 +132,14 @@ class Endpoint:
             self._inbox.acknowledge()
             self._outbox.send()
             self._ledger.write()
+            self._outbox.write()
             due_ms = self._next_due()
             database.execute("COMMIT")
         except sqlite3.Error as error:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             self._ledger.forget()
+            self._outbox.forget()
             self._inbox.forget()
             context.give_up()
             self._due_ms = now_ms + _RETRY_MS

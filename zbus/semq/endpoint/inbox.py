@@ -6,8 +6,9 @@ A row and its number in the ledger are one transaction, and whatever confirms it
 
 from __future__ import annotations
 
-import json
 from typing import Final
+
+import msgspec
 
 from zbus.semq.endpoint.context import Context
 from zbus.semq.endpoint.events import Frame, Refused, Reported, Submit, Take, Taken
@@ -35,6 +36,8 @@ _HANDED_MAX: Final = 100
 
 _MID: Final = "node = ? AND epoch = ? AND stream = ? AND semq_id = ? AND semq_db_id = ?"
 
+_read_others = msgspec.json.Decoder(dict[str, str]).decode
+
 Ack = tuple[Mid, int, Locator, PlatformLocator | None, str]
 """What came, its row (0: there is none), and what finds the row at the receiver of the ack."""
 
@@ -48,6 +51,8 @@ class Inbox:
         self._holders: dict[int, int] = {}  # row -> who has taken it
         self._acks: dict[tuple[Hop, str], list[Ack]] = {}  # of this step
         self._fresh: set[str] = set()  # users for whom there may be something
+        held = "SELECT EXISTS (SELECT 1 FROM tb_0030 WHERE app_state = 'HELD')"
+        self._holds: bool = context.execute(held).fetchone()[0] == 1  # ordered messages, perhaps
         context.execute("UPDATE tb_0030 SET app_state = 'NEW' WHERE app_state = 'TAKEN'")
         place = context.execute("SELECT coalesce(max(place), 0) FROM tb_0030").fetchone()
         self._place: int = place[0]
@@ -69,7 +74,7 @@ class Inbox:
         if self._ledger.add(mid, void, envelope.skips):
             if not void:
                 record = self._insert(envelope, mid, frame, source_wants)
-            if mid.stream == Stream.CONTIGUOUS:
+            if self._holds and mid.stream == Stream.CONTIGUOUS:
                 for epoch in self._ledger.former(mid):  # what is missing of it was lost with it
                     self._release(mid._replace(epoch=epoch), 1 << 62)
                 self._release(mid, self._ledger.of(mid).complete)
@@ -101,6 +106,8 @@ class Inbox:
         context, user = self._context, envelope.destination.user
         if state == "NEW":
             self._fresh.add(user)
+        else:
+            self._holds = True
         self._place += 1
         due_ms = context.now_ms + context.interval_ms if any(needs) else None
         row: dict[str, object] = {
@@ -230,17 +237,17 @@ class Inbox:
                 f" AND seq BETWEEN ? AND ? AND {column}_need AND (? = '' OR lk1 = ?)",
                 (*which, lk1, lk1),
             )
-            self._clean(f"{_MID} AND seq BETWEEN ? AND ?", which)
+            self._remove(f"{_MID} AND seq BETWEEN ? AND ?", which)
+            self._context.execute(  # nothing is due for others that are confirmed
+                f"UPDATE tb_0030 SET next_time = NULL WHERE {_MID} AND seq BETWEEN ? AND ?"
+                f" AND next_time IS NOT NULL AND NOT {OPEN}",
+                which,
+            )
 
-    def _clean(self, which: str, values: tuple[object, ...]) -> None:
-        """Remove rows without use (section 9); nothing is due for others that are confirmed."""
+    def _remove(self, which: str, values: tuple[object, ...]) -> None:
+        """Those of these rows that are without use (section 9)."""
         self._context.execute(
             f"DELETE FROM tb_0030 WHERE {which} AND app_state = 'DONE' AND NOT {OPEN}", values
-        )
-        self._context.execute(
-            f"UPDATE tb_0030 SET next_time = NULL WHERE {which} AND next_time IS NOT NULL"
-            f" AND NOT {OPEN}",
-            values,
         )
 
     # -- handing over -------------------------------------------------------------------------
@@ -271,32 +278,33 @@ class Inbox:
         fresh, self._fresh = self._fresh, set()
         for user in fresh:
             takes = self._takes.get(user)
-            while takes and self._hand_one(user, takes):
-                pass
-            for take in [take for take in takes or () if not take.wait]:
-                assert takes is not None
+            if not takes:
+                continue
+            self._hand_to(user, takes)
+            for take in [take for take in takes if not take.wait]:
                 takes.remove(take)
                 self._context.effects.append(Taken(take.ask))
 
-    def _hand_one(self, user: str, takes: list[Take]) -> bool:
+    def _hand_to(self, user: str, takes: list[Take]) -> None:
         context = self._context
-        row = context.execute(
+        rows = context.execute(
             "SELECT object_id, fields, umx, handed FROM tb_0030 WHERE app_state = 'NEW'"
-            " AND user = ? ORDER BY place LIMIT 1",
-            (user,),
-        ).fetchone()
-        if row is None:
-            return False
-        record, fields, body, handed = row
-        take = self._pop(takes)
-        context.execute(
-            "UPDATE tb_0030 SET app_state = 'TAKEN', handed = 1 WHERE object_id = ?", (record,)
+            " AND user = ? ORDER BY place LIMIT ?",
+            (user, len(takes)),
+        ).fetchall()
+        context.database.executemany(
+            "UPDATE tb_0030 SET app_state = 'TAKEN', handed = 1 WHERE object_id = ?",
+            [(record,) for record, *_ in rows],
         )
-        self._holders[record] = take.holder
-        context.undo.append(lambda: self._holders.pop(record, None))
-        frame = _shown(json.loads(fields), body)
-        context.effects.append(Taken(take.ask, record, frame, bool(handed)))
-        return True
+        for record, fields, body, handed in rows:
+            take = self._pop(takes)
+            self._hold(record, take.holder)
+            frame = Frame(_read_others(fields), body)
+            context.effects.append(Taken(take.ask, record, frame, bool(handed)))
+
+    def _hold(self, record: int, holder: int) -> None:
+        self._holders[record] = holder
+        self._context.undo.append(lambda: self._holders.pop(record, None))
 
     def left(self, holder: int) -> None:
         """What it holds is there again, and it takes no more."""
@@ -320,19 +328,19 @@ class Inbox:
 
     def done(self, ask: int, record: int) -> None:
         """An application has done with it."""
-        row = self._context.execute(
+        done = self._context.execute(
             "UPDATE tb_0030 SET app_state = 'DONE' WHERE object_id = ? AND (app_state IN ('TAKEN',"
-            " 'DONE') OR (app_state = 'NEW' AND handed)) RETURNING object_id",
+            " 'DONE') OR (app_state = 'NEW' AND handed))",
             (record,),
-        ).fetchone()
-        if row is None:
+        )
+        if not done.rowcount:
             # It was done before, and is gone; or it was never delivered.
             other = "SELECT 1 FROM tb_0030 WHERE object_id = ?"
             if self._context.execute(other, (record,)).fetchone():
                 self._context.effects.append(Refused(ask, 409, f"row {record} is not taken"))
                 return
         self._drop_holder(record)
-        self._clean("object_id = ?", (record,))
+        self._remove("object_id = ?", (record,))
         self._context.effects.append(Reported(ask, {"row": record}))
 
     # -- inside -------------------------------------------------------------------------------
@@ -370,7 +378,7 @@ def _shown(fields: dict[str, str], body: bytes) -> Frame:
 
 def _others(fields: dict[str, str]) -> str:
     """What is kept of the envelope for the application."""
-    return json.dumps(_shown(fields, b"").fields)
+    return msgspec.json.encode(_shown(fields, b"").fields).decode()
 
 
 def _ack_fields(hop: Hop, node: str, acks: list[Ack], semq_id: int) -> dict[str, str]:

@@ -161,6 +161,14 @@ class Outbox:
             for record, _ in rows:
                 self._links.answered(record)
 
+    def write(self) -> None:
+        """What a step has left in memory, before the commit."""
+        self._counters.write()
+
+    def forget(self) -> None:
+        """The step has failed: the database knows."""
+        self._counters.forget()
+
     # -- sending ------------------------------------------------------------------------------
 
     def send(self) -> None:
@@ -347,12 +355,14 @@ class Outbox:
     def received(self, records: Iterable[int], void: bool = False) -> None:
         """Their destination has them: final. `void`: it has their numbers alone, as their time was
         over before they came."""
+        arrived = []
         for record in records:
             buried = self._bury(record, "it expired on its way", "NOT void") if void else None
             if buried is not None:
                 self._delete([(record, buried["bytes"])])
             else:
-                self._move([record], ("SS_INIT", "SS_SENT", "SS_ACK_FWD", "SS_ACK"), "SS_ACK2")
+                arrived.append(record)
+        self._move(arrived, ("SS_INIT", "SS_SENT", "SS_ACK_FWD", "SS_ACK"), "SS_ACK2")
 
     def unanswered(self, rows: list[tuple[int, int]]) -> None:
         """Rows with the sizes of their bodies, of which it is never known what became of them."""
