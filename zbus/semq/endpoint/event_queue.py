@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from zbus.semq.endpoint.events import Came, Event, Submit
 
@@ -54,6 +55,13 @@ class EventQueue:
             return
         with anyio.move_on_after(max(0.0, at_most_s)):
             await self._came.wait()
+
+    async def gather(self) -> None:
+        """Let all connections read what is there: it belongs to the same step."""
+        known = -1
+        while known < len(self._events) < _EVENTS_MAX:
+            known = len(self._events)
+            await anyio.lowlevel.checkpoint()
 
 
 def _size(event: Event) -> int:

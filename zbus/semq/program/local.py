@@ -6,8 +6,10 @@ until it gives it back or the connection ends.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
+import math
 import re
 from typing import Final
 
@@ -46,6 +48,9 @@ ASKS_MAX: Final = 1_000
 """What one application may have asked and not been answered, or taken and not done."""
 
 _WAIT_MAX_MS: Final = 86_400_000
+_ENDS_MIN: Final = 1_000
+"""As many ends of takes, answered ones among them, are never looked through."""
+
 _PRIORITY_MAX: Final = 1_000_000
 _OURS: Final = frozenset(("cmd", "id", "token", "row", "again", "fault", "status"))
 """Fields that an application reads what they say from us alone, never from a sender."""
@@ -72,7 +77,6 @@ class _Ask:
     id: str  # as the application has it
     command: str
     row: int = 0  # what was taken, or is done
-    waiting: anyio.CancelScope | None = None
 
 
 class Local:
@@ -85,12 +89,14 @@ class Local:
         self._arrived = arrived
         self._sealing = sealing
         self._limits = limits
-        self._tasks = tasks
         self._heads = Heads(limits)
         self._numbers = itertools.count(1)
         self._asks: dict[int, _Ask] = {}
         self._held: dict[int, _Ask] = {}  # by row
         self._clients: set[_Client] = set()
+        self._ends: list[tuple[float, int]] = []  # a heap: until when takes wait, some answered
+        self._sooner = anyio.Event()  # another one is the first to end
+        tasks.start_soon(self._end_takes)
 
     async def serve(self, listener: Listener[SocketStream]) -> None:
         """Take applications, for ever."""
@@ -209,17 +215,31 @@ class Local:
         client.takes[id] = number
         await self._arrived.put(Take(number, user, wait_ms != 0, number))
         if wait_ms > 0:
-            self._tasks.start_soon(self._wait, number, wait_ms / 1_000)
+            self._end_after(number, wait_ms / 1_000)
 
-    async def _wait(self, number: int, seconds: float) -> None:
-        """Nothing comes of a take any more when its time is over."""
-        ask = self._asks.get(number)
-        if ask is None or ask.row:
-            return
-        with anyio.CancelScope() as ask.waiting:
-            await anyio.sleep(seconds)
-            self._give_back(number)
-            ask.client.respond(204, ask.id)
+    def _end_after(self, number: int, seconds: float) -> None:
+        heapq.heappush(self._ends, (anyio.current_time() + seconds, number))
+        if self._ends[0][1] == number:
+            self._sooner.set()
+        if len(self._ends) > _ENDS_MIN and len(self._ends) > 2 * len(self._asks):
+            self._ends = [end for end in self._ends if end[1] in self._asks]
+            heapq.heapify(self._ends)
+
+    async def _end_takes(self) -> None:
+        """Nothing comes of a take any more when its time is over. There is one task for all: most
+        takes are answered long before."""
+        while True:
+            pause_s = self._ends[0][0] - anyio.current_time() if self._ends else math.inf
+            if pause_s > 0:
+                self._sooner = anyio.Event()
+                with anyio.move_on_after(pause_s):
+                    await self._sooner.wait()
+                continue
+            _, number = heapq.heappop(self._ends)
+            ask = self._asks.get(number)
+            if ask is not None and not ask.row:
+                self._give_back(number)
+                ask.client.respond(204, ask.id)
 
     def _give_back(self, number: int) -> None:
         """A take has ended without `done`: whatever comes of it, or came of it, is there again."""
@@ -236,8 +256,6 @@ class Local:
             ask.client.takes.pop(ask.id, None)
             if self._held.get(ask.row) is ask:
                 del self._held[ask.row]
-            if ask.waiting is not None:
-                ask.waiting.cancel()
         return ask
 
     # -- what is answered ---------------------------------------------------------------------
@@ -268,9 +286,6 @@ class Local:
         ask = self._asks.get(taken.ask)
         if ask is None:
             return  # it was given up, and the endpoint knows
-        if ask.waiting is not None:
-            ask.waiting.cancel()
-            ask.waiting = None
         if taken.frame is None:
             self._forget(taken.ask)
             ask.client.respond(204, ask.id)

@@ -162,6 +162,7 @@ class Program:
             if self._stopping.is_set() and not len(self._arrived):
                 self._quiet.set()
             await self._arrived.wait(self._pause_s(due_ms, bool(kept)))
+            await self._arrived.gather()
             self._stepping = True
             events = kept + [event for event in self._arrived.take() if not self._is_stray(event)]
             now_ms = self._now_ms()
