@@ -62,6 +62,12 @@ def settled(topic: str) -> Step:
     return lambda number, reply: ask(f"/{topic}?cmd=ack&offset={header(reply, b'offset').decode()}")
 
 
+def settled_in_its_partition(number: int, reply: bytes) -> bytes:
+    index = header(reply, b"partition") if b"\r\npartition: " in reply else b"0"
+    offset = header(reply, b"offset")
+    return ask(b"/Parts?cmd=ack&partition=%b&offset=%b" % (index, offset))
+
+
 def form_post(path: str, form: bytes) -> bytes:
     lines = b"content-type: application/x-www-form-urlencoded\r\n"
     return b"POST" + ask(path, form, lines)[3:]
@@ -81,6 +87,11 @@ def acked(number: int, reply: bytes) -> bytes:
     return delayed("ackMsg", b"topic=C&msgId=" + reply[at : reply.index(b'"', at)])
 
 
+GROUPS = (
+    "T/T?ack=true",
+    "Tries/Tries?ack=true&group_max_attempts=5",
+    "Parts/Parts?ack=true&partitions=8",
+)
 PRODUCE = form_post("/mq/produce", b"producer=M-producer&message=" + BODY)
 REGISTER = [
     form_post("/mq/register", b"topic=M&" + name)
@@ -189,6 +200,15 @@ def kinds() -> list[Kind]:
             True,
             pair,
         ),
+        Kind("native put", plain, [always(ask("/Parts?cmd=produce", BODY))], is_http),
+        Kind(
+            "native pull and ack, eight partitions",
+            plain,
+            [always(ask("/Parts?cmd=consume")), settled_in_its_partition],
+            is_http,
+            True,
+            pair,
+        ),
         Kind("camellia sendMsg", SEND, [always(SEND)], is_http, native=put),
         Kind("camellia pullMsg and ackMsg", SEND, [always(TAKE), acked], is_http, True, pair),
         Kind("mqcloud produce", plain, [always(PRODUCE)], is_http, native=put),
@@ -281,7 +301,7 @@ def main() -> None:
             with folder() as data_dir:
                 broker, _ = timed_start(data_dir, "--durability", durability)
                 with closing(socket.create_connection(("127.0.0.1", broker.port))) as sock:
-                    for group in ("T/T?ack=true", "Tries/Tries?ack=true&group_max_attempts=5"):
+                    for group in GROUPS:
                         sock.sendall(ask(f"/{group}&cmd=declare"))
                         receive(sock, is_http)
                     for request in REGISTER:
