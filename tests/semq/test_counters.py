@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.semq.desk import B, C, Desk
+from zbus.semq.endpoint.schema import StoreError
 from zbus.semq.protocol.words import SKIPS_BYTES_MAX, read_intervals
 
 
@@ -72,6 +75,17 @@ def test_a_number_of_a_former_life_is_not_one_of_this() -> None:
     desk.said()
     desk.submit()
     assert sent(desk) == [(B, "1", "")]
+
+
+def test_the_number_of_a_step_that_failed_is_that_of_the_next_message() -> None:
+    desk = Desk(direct=False)
+    desk.submit()
+    desk.database.fail(1)
+    with pytest.raises(StoreError):
+        desk.submit()
+    desk.submit()
+    desk.platform()
+    assert [seq for _, seq, _ in sent(desk)] == ["1", "2"]
 
 
 def test_more_than_a_field_has_room_for_goes_with_several() -> None:

@@ -51,7 +51,7 @@ def test_each_is_acknowledged_by_its_own_id() -> None:
         reply = talk.ask(head(f"{ASKED}&requestId={request_id}"))
         assert reply["message"][:3] == "ok "
     assert talk.committed() == [0]
-    encoded = ids[0].replace("=", "%3D")
+    encoded = f"%{ord(ids[0][0]):02X}{ids[0][1:]}"
     assert talk.ask(head(f"{ASKED}&requestId={encoded}"))["message"][:3] == "ok "
     assert talk.committed() == [5]
 
