@@ -88,3 +88,28 @@ def test_a_turn_with_many(tmp_path: Path) -> None:
     """Only printed: the bar for this is in `test_cpu.py`, with the kernel."""
     put, pull = (us / CROWD for us in least(tmp_path, CROWD, 4))
     show(line=f"a request of a turn of {CROWD}", put_us=put, pull_us=pull)
+
+
+def test_turns_while_a_topic_of_64_partitions_is_made(tmp_path: Path) -> None:
+    """All other clients wait for the longest of them."""
+    turns = Turns(tmp_path, 1)
+    broker, world, peer = turns.world.broker, turns.world, turns.peers[0]
+    least_ms = 1e9
+    for number in range(20):
+        declare = b"GET /Many%d?cmd=declare&durability=os&partitions=64 HTTP/1.1\r\nhost: x\r\n"
+        longest_ms, data = 0.0, declare % number + b"\r\n"
+        while not peer.out:
+            world.now_ms += 1
+            before = time.thread_time()
+            broker.begin(world.now_ms)
+            peer.receive(data)
+            broker.finish()
+            longest_ms = max(longest_ms, (time.thread_time() - before) * 1e3)
+            data = b""
+        assert peer.out[0].startswith(b"HTTP/1.1 200"), peer.out
+        peer.out.clear()
+        peer.out_bytes = 0
+        least_ms = min(least_ms, longest_ms)
+    world.journal.close()
+    show(line="the longest turn while 64 partitions are made", ms=least_ms)
+    assert least_ms <= 5

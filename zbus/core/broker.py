@@ -321,7 +321,13 @@ class Broker:
         return self.topics.get(name.lower())
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
-        """Delete a topic, its groups, its messages and its schedules."""
+        """Delete a topic, its groups, its messages and its schedules: one that is being made, when
+        it is."""
+        if self._tick.making.waits(topic, partial(self.remove_topic, ticket, topic)):
+            return
+        if topic.partitions[0].removed:
+            ticket.settle(topic_unknown(topic.name))
+            return
         if topic.born and (schedules := self.schedules.of(topic)) is not None:
             parts = Parts(ticket, DONE, 2)
             ticket = parts.part()
@@ -540,7 +546,7 @@ class Broker:
 
     def has_unwritten(self) -> bool:
         """Changes wait to be written or synced."""
-        return bool(self._tick.touched or self._tick.open_commits)
+        return bool(self._tick.touched or self._tick.making.topics or self._tick.open_commits)
 
     def partitions_removed(self) -> int:
         """Since the start: a topic and its partitions refer to each other, so they are garbage."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
 
+from zbus.core.commit.making import Making, Written
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
@@ -19,11 +19,6 @@ from zbus.core.persistence.storage import Failed, Storage
 from zbus.core.topics.delta import take_changes
 from zbus.core.topics.outcomes import DONE, Stored
 from zbus.core.topics.topic import Group, Partition, Topic
-
-Written: TypeAlias = "tuple[Partition, int, list[Ticket], list[tuple[Ticket, Outcome]], int]"
-"""A partition, its end, the puts and confirmations that become true when it is durable, and its
-epoch."""
-
 
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
 
@@ -65,6 +60,7 @@ class Tick:
         self.forgotten = 0  # partitions, in this turn: see `EXPIRIES_PER_TURN_MAX`
         self._storage = storage
         self.touched: list[Partition] = []
+        self.making = Making()
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
@@ -76,9 +72,17 @@ class Tick:
 
     def due_ms(self) -> int | None:
         """When there is something to write; None = there is nothing."""
+        if self.making.topics:
+            return self.now_ms
         if not self.touched:
             return self._retried_ms + RETRY_MS if self.behind else None
         return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
+
+    def make(self, topic: Topic) -> None:
+        """The topic is new: its partitions are to be written."""
+        self.making.begin(topic)
+        for partition in topic.partitions:
+            self.touch(partition)
 
     def stage(self, partition: Partition, ticket: Ticket, new: Chunk | Row) -> None:
         """Put one message, or those of a chunk, which is given away: all or none. The ticket
@@ -169,13 +173,17 @@ class Tick:
             for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
                 ticket.settle(gone)
 
-    def commit(self) -> None:
-        """Write what the tick gathered; answer it now or when it is synced."""
+    def commit(self, whole: Topic | None = None) -> None:
+        """Write what the tick gathered; answer it now or when it is synced. All logs of the `whole`
+        topic are made now, if some are not yet."""
         if self.behind and self.now_ms >= self._retried_ms + RETRY_MS:
             self._retried_ms = self.now_ms
             for partition in self.behind:
                 self.touch(partition)
         touched, self.touched = self.touched, []
+        making = self.making
+        if making.topics:
+            touched = making.in_turn(touched, whole, self._storage.holds)
         self.awaited = False
         self._written_ms = self.now_ms
         at_once: list[Written] = []
@@ -197,6 +205,9 @@ class Tick:
                 after_sync.append(written)
             else:
                 at_once.append(written)
+        if making.topics:
+            written_now = at_once, after_sync
+            at_once, after_sync = making.hold_back(written_now, self.not_created, self.touched)
         if self.not_created:
             at_once = self._refuse_unborn(at_once)
             after_sync = self._refuse_unborn(after_sync)
@@ -207,6 +218,8 @@ class Tick:
                 self._durable(at_once)
             else:
                 self._ask(at_once, False)
+        if making.made:
+            self.faults.guard(making.go_on)
 
     def _write(self, partition: Partition) -> Written:
         topic = partition.topic

@@ -249,12 +249,11 @@ class Declarations:
                 topic.incarnation = self._new_id().decode("ascii", "replace")
                 deciding.next_number(topic)  # so groups that partition 0 does not know are none
             self._adopt(topic, 0)
-            for partition in topic.partitions:
-                self._tick.touch(partition)
+            self._tick.make(topic)
         else:
             options = attrs.evolve(options, name=topic.name, created_ms=topic.options.created_ms)
             if grows:
-                self._tick.commit()  # what was put so far is before the line
+                self._tick.commit(topic)  # what was put so far is before the line
                 gone = topic_unknown(topic.name) if topic.partitions[0].removed else None
                 if (why := gone or fenced(topic)) is not None:
                     ticket.settle(why)
