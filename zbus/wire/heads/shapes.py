@@ -7,8 +7,9 @@ accepted and a dialect has planned, and a slot is so narrow that the careful way
 value of it, too, and conclude the same of all else. What does not match goes the careful way.
 
 A shape is learned at the second sight of its *outline*, the head without the values that may
-differ. To compile one takes half a millisecond, so some heads have to come between two of them:
-a client that makes up names for ever costs what it would cost without shapes.
+differ, if another head had it: one that comes again as it was is known as a whole. To compile a
+shape takes half a millisecond, so some heads have to come between two of them: a client that makes
+up names for ever costs what it would cost without shapes.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Shapes:
         self.bytes_max = min(bytes_max, SHAPE_BYTES_MAX)
         self._lines: dict[bytes, bool] = {}  # whether values of a name may be free, as spelled
         self._shapes: dict[Outline, list[Shape]] = {}
-        self._sightings: set[int] = set()
+        self._sightings: dict[int, int] = {}  # by outline, the first head with it; of both the hash
         self._firsts: dict[int, bytes] = {}  # the first head with these names; empty = it was seen
         self._credit = _CREDIT_MAX
         self._last: tuple[bytes, Outline] = b"", ()  # what was looked for last, and its outline
@@ -187,18 +188,16 @@ class Shapes:
             return False
         if first:
             self._firsts[names] = b""
-            self._is_new(self._outline(first))
-        return not self._is_new(self.outline(raw)) and self._credit >= _MISSES_PER_SHAPE
+            self._is_another(self._outline(first), first)
+        another = self._is_another(self.outline(raw), raw)
+        return another and self._credit >= _MISSES_PER_SHAPE
 
-    def _is_new(self, outline: Outline) -> bool:
-        """It was not seen before; from now on it was."""
-        sighting = hash(outline)
-        if sighting in self._sightings:
-            return False
+    def _is_another(self, outline: Outline, raw: bytes) -> bool:
+        """Another head with this outline was seen before."""
         if len(self._sightings) >= _SIGHTINGS_MAX:
             self._sightings.clear()
-        self._sightings.add(sighting)
-        return True
+        sight = hash(raw)
+        return self._sightings.setdefault(hash(outline), sight) != sight
 
     def learn(self, shape: Shape, raw: bytes) -> None:
         """Remember the shape of this head."""
