@@ -236,6 +236,21 @@ def test_a_quarter_of_all_gives_way() -> None:
     assert len(box.partition().log.chunks) <= 2, "the last of each kind stays"
 
 
+def test_all_gives_way_if_it_is_less_than_others_freed() -> None:
+    box = Box(CrashJournal())
+    box.declare("T", "g")
+    for _ in range(10):
+        box.put(bytes(70_000))
+        box.settle()
+    held = box.broker._memory.bytes_used
+    box.broker.free_scattered(held)
+    assert box.broker._memory.bytes_used == held
+    box.broker.free_scattered(held + 1)
+    box.settle()
+    assert [chunk.end for chunk in box.partition().log.chunks] == [10], "the last one stays"
+    assert sum(len(box.take()) for _ in range(10)) == 10
+
+
 def test_damage_ahead_is_told_when_it_is_wanted() -> None:
     box, journal = cold_box(40)
     first = box.pull(wait=True)

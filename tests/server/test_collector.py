@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.test_nothing_left_of_a_connection import Turns, ask
 from zbus.server.process.memory import (
+    BLOCK_BYTES,
     EVERY_S,
     FREED_MIN,
     FREED_SHARE,
@@ -140,6 +141,24 @@ def test_it_tidies_when_much_was_freed(calls: Calls) -> None:
         calls.time.now_s += 1
         collector.look()
         assert calls.since() == made, blocks
+
+
+def test_it_says_what_a_crowd_left_when_all_of_it_has_gone(calls: Calls) -> None:
+    blocks = 0
+    collector = GcControl(calls.time, calls.time, lambda: blocks)
+    most = 10 * FREED_MIN
+    for blocks, left in (
+        (most, 0),
+        (most // 2, 0),
+        (most // 4, 0),
+        (most // 5, 0),
+        (most // 5 - FREED_MIN // 10, 0),
+        (most // 5, 0),
+        (most // 5, most * 3 // 4),
+        (most // 5, 0),
+    ):
+        calls.time.now_s += 1
+        assert collector.look() == left * BLOCK_BYTES, blocks
 
 
 def test_it_tidies_at_once_when_half_of_what_it_found_was_freed(calls: Calls) -> None:

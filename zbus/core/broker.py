@@ -544,6 +544,11 @@ class Broker:
         """Drop cached messages; they are read from storage when they are needed."""
         self._memory.give_way()
 
+    def free_scattered(self, freed_bytes: int) -> None:
+        """Others have freed so much. Cached messages that lie in between keep it from going back to
+        the system: drop them if they take less."""
+        self._memory.give_all(freed_bytes)
+
     def has_unwritten(self) -> bool:
         """Changes wait to be written or synced."""
         return bool(self._tick.touched or self._tick.making.topics or self._tick.open_commits)

@@ -123,6 +123,12 @@ class Memory:
         self._shrink_recent(self.recent_bytes - self.recent_bytes // 4)
         self._shrink_replayed(self.replayed_bytes - self.replayed_bytes // 4)
 
+    def give_all(self, below_bytes: int) -> None:
+        """All goes, if it is less than that."""
+        if self.bytes_used < below_bytes:
+            self._shrink_recent(0)
+            self._shrink_replayed(0)
+
     def keep_recent(self, log: Log, chunk: Chunk) -> None:
         self._recent.append((log, chunk))
         self.grow(chunk.held_bytes)

@@ -8,7 +8,8 @@ again until memory is short, or many partitions were removed that may be among i
 
 A full collection also empties Python's lists of small objects to be used again. After a crowd of
 connections these lie all over the memory that it used, and keep that from going back to the system:
-so one is made when much was freed.
+so one is made when much was freed. So do messages that were put and cached meanwhile: a megabyte of
+them kept 24 of the 30 that 100,000 waiting pulls had left. They can be read again, so they go, too.
 
 By itself glibc gives a buffer of 128 KiB or more back to the system at once, and the end of the
 heap likewise. A broker asks for as much again a moment later, and the system has to clear each page
@@ -42,6 +43,12 @@ FREED_MIN: Final = 100_000
 FREED_SHARE: Final = 0.25
 """if they were this share of all."""
 
+BLOCK_BYTES: Final = 80
+"""What one of them has, about."""
+
+QUIET_LOOKS: Final = 3
+"""Then all of a crowd has gone."""
+
 PRESSED_EVERY_S: Final = 5.0
 """How often to collect while memory is short."""
 
@@ -66,6 +73,9 @@ class GcControl:
         self._blocks = blocks
         self._most = 0  # blocks, since it was done for those that were freed
         self._left = 0  # blocks, when it was done last
+        self._freed = 0  # blocks, of a crowd of which others may be leaving still
+        self._before = 0  # blocks, at the last look
+        self._quiet = 0  # looks in a row that found hardly any freed
         self._next_s = clock() + EVERY_S
         self._pressed_s = 0.0
         self._pressed = 0  # collections since memory became short
@@ -81,8 +91,9 @@ class GcControl:
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
 
-    def look(self) -> None:
-        """To be called about once a second: collect if it is time."""
+    def look(self) -> int:
+        """To be called about once a second: collect if it is time. Returns how many bytes a crowd
+        left free, about, as soon as all of it has gone; else 0."""
         if self._clock() >= self._next_s:
             self._pressed = 0
             if self._removed >= self._looked + REMOVED_MAX:
@@ -91,12 +102,18 @@ class GcControl:
             if pause_s > SLOW_S:
                 gc.freeze()
             self._next_s = self._clock() + max(EVERY_S, pause_s * SHARE)
-        self._look_at_freed()
+        blocks = self._blocks()
+        self._look_at_freed(blocks)
+        before, self._before = self._before, blocks
+        self._quiet = 0 if before - blocks > FREED_MIN // 10 else self._quiet + 1
+        if self._quiet < QUIET_LOOKS:
+            return 0
+        freed, self._freed = self._freed, 0
+        return freed * BLOCK_BYTES
 
-    def _look_at_freed(self) -> None:
+    def _look_at_freed(self, blocks: int) -> None:
         """Where there is half of what there was when it looked last, it may do so at once: that is
         half the work, and cannot come often."""
-        blocks = self._blocks()
         self._most = max(self._most, blocks)
         freed = self._most - blocks
         if freed >= FREED_MIN and freed >= self._most * FREED_SHARE:
@@ -104,6 +121,7 @@ class GcControl:
                 self._tidy_s = 0.0
             if self.tidy():
                 self._most = blocks
+                self._freed += freed
 
     def removed(self, count: int) -> None:
         """This many partitions were removed, ever. Each leaves some 40 objects in cycles."""

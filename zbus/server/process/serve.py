@@ -381,7 +381,8 @@ class Server:
 
     def _upkeep_collector(self) -> None:
         self.collector.removed(self.broker.partitions_removed())
-        self.collector.look()
+        if freed_bytes := self.collector.look():
+            self.broker.free_scattered(freed_bytes)
 
     def _upkeep_engine(self) -> None:
         self.engine.upkeep(self.loop.now_ms)
