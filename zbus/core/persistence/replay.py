@@ -217,7 +217,7 @@ def _topic(name: str, lanes: Lanes) -> Topic:
     options = _options(lanes)
     if options is None:
         raise JournalDamage(f"the log of topic {name!r} does not say what topic it is")
-    topic = Topic(attrs.evolve(options, name=name, partitions=options.partitions))
+    topic = Topic(options if options.name == name else attrs.evolve(options, name=name))
     _fill(topic, lanes)
     return topic
 

@@ -52,6 +52,8 @@ def with_line(topic: Topic, options: TopicOptions) -> TopicOptions:
 def cut_lines(options: TopicOptions, ends: Mapping[int, int]) -> TopicOptions:
     """A crash has taken messages that were before a line: what comes in their place is behind it.
     `ends` are by partition."""
+    if options.grown == ():
+        return options
     lines = [
         [min(at, ends.get(i, at)) for i, at in enumerate(line)] for line in options.grown or ()
     ]

@@ -93,7 +93,7 @@ _NAMES = {
 """Fields that the format calls otherwise than the program does today."""
 
 _TOPIC, _GROUP = (
-    tuple((field.name, _NAMES.get(field.name, field.name)) for field in attrs.fields(kind))
+    {_NAMES.get(field.name, field.name): field.name for field in attrs.fields(kind)}
     for kind in (TopicOptions, GroupOptions)
 )
 
@@ -145,7 +145,18 @@ class _StoredChange(msgspec.Struct, omit_defaults=True):
     completed: tuple[_Natural, ...] = msgspec.field(default=(), name="settled")
 
 
-_from_json = msgspec.json.Decoder(_StoredChange).decode
+class _StoredName(msgspec.Struct):
+    name: str
+
+
+class _StoredTopic(msgspec.Struct):
+    topic: _StoredName | None = None
+
+
+_Json = TypeVar("_Json", _StoredChange, _StoredTopic)
+
+_changes = msgspec.json.Decoder(_StoredChange)
+_topics = msgspec.json.Decoder(_StoredTopic)
 
 
 def encode_change(change: StateChange) -> bytes:
@@ -250,7 +261,7 @@ def _origin(origin: Origin) -> dict[str, Any]:
 def decode_change(payload: bytes | memoryview) -> StateChange:
     """Read a payload. Its checksum may be right and its content still wrong: all is checked."""
     payload = memoryview(payload)  # it may be large, and its parts are looked at without a copy
-    stored, at = _read_json(payload)
+    stored, at = _read_json(payload, _changes)
     groups = []
     for group in stored.groups:
         entries = NO_ENTRIES
@@ -308,7 +319,7 @@ def decode_change(payload: bytes | memoryview) -> StateChange:
 
 def topic_name(payload: bytes | memoryview) -> str | None:
     """Give only the name of the topic, for the sake of huge checkpoints."""
-    topic = _topic_options(_read_json(payload)[0].topic)
+    topic = _read_json(payload, _topics)[0].topic
     return None if topic is None else topic.name
 
 
@@ -320,9 +331,9 @@ def _group_options(stored: _Fields | None) -> GroupOptions | None:
     return None if stored is None else _known(stored, _GROUP, GroupOptions)
 
 
-def _known(stored: _Fields, names: tuple[tuple[str, str], ...], kind: type[_Options]) -> _Options:
+def _known(stored: _Fields, names: dict[str, str], kind: type[_Options]) -> _Options:
     """Make options of what is stored, by the names that the program has for it."""
-    fields = {own: stored[name] for own, name in names if name in stored}
+    fields = {names[name]: value for name, value in stored.items() if name in names}
     if "opaque" in fields:
         fields["opaque"] = _to_json(fields["opaque"])
     try:
@@ -331,7 +342,9 @@ def _known(stored: _Fields, names: tuple[tuple[str, str], ...], kind: type[_Opti
         raise JournalDamage(f"state: {error}") from error
 
 
-def _read_json(payload: bytes | memoryview) -> tuple[_StoredChange, int]:
+def _read_json(
+    payload: bytes | memoryview, decoder: msgspec.json.Decoder[_Json]
+) -> tuple[_Json, int]:
     """Give the JSON part and the position after it."""
     if len(payload) < 4:
         raise JournalDamage("state: payload is cut short")
@@ -340,6 +353,6 @@ def _read_json(payload: bytes | memoryview) -> tuple[_StoredChange, int]:
     if after > len(payload):
         raise JournalDamage("state: JSON is longer than the payload")
     try:
-        return _from_json(memoryview(payload)[4:stop]), after
+        return decoder.decode(memoryview(payload)[4:stop]), after
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise JournalDamage(f"state: {error}") from error

@@ -226,9 +226,10 @@ class LocalJournal:
 
     def _stored(self, lane: Lane, known: LocalLane) -> StoredLane:
         newest, begin = known.newest, known.mark
-        at_hand = self._at_hand.pop(lane, None)
-        stored = walk_file(self._files, newest.path, begin, newest.size)
-        batches = at_hand or (batch for _, _, batch in stored)
+        batches: Iterable[bytes] | None = self._at_hand.pop(lane, None)
+        if not batches:
+            stored = walk_file(self._files, newest.path, begin, newest.size)
+            batches = (batch for _, _, batch in stored)
         segments = [
             StoredSegment(one.base, measure=partial(self._measure, one)) for one in known.segments
         ]

@@ -41,7 +41,7 @@ TAKEN_LATE: Final = (LANDMARKS, IDENTITY, MANIFEST)
 """Names that were a topic's directory in early versions, and are not any more."""
 _OWN: Final = (LOCK, RESERVE, QUARANTINE, *TAKEN_LATE)
 
-_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_KEPT = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 _TOPIC_DIRECTORY = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*")
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -50,7 +50,9 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
 def topic_directory(topic: str) -> str:
     """Give the name of a topic's directory."""
     name = topic.encode("utf-8", "surrogatepass")
-    whole = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in name)
+    whole = topic
+    if name.translate(None, _KEPT):
+        whole = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in name)
     if whole.startswith(".") or whole in _OWN:
         whole = f"%{ord(whole[0]):02X}{whole[1:]}"
     if 0 < len(whole) <= NAME_BYTES_MAX:

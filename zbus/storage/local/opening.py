@@ -105,15 +105,8 @@ def _open_lane(
         with suppress(OSError):  # what was set aside may be in it
             files.remove(directory)
         return None
-    if naming.topic_directory(found.topic) != directory.parent.name:
+    if naming.topic_directory(found.topic) != found.key.partition("/")[0]:
         raise JournalDamage(f"{directory} holds the topic {found.topic!r}, by its name not")
-    newest = found.segments[-1].path
-    try:
-        with suppress(JournalFull), opened(files, newest, "write"):
-            return found
-    except OSError as error:
-        text = f"cannot hold data: {newest} cannot be written ({error.strerror or error})"
-        raise JournalError(f"{directory.parent.parent} {text}") from error
     return found
 
 
@@ -142,7 +135,7 @@ class Found:
 
     @property
     def lane(self) -> Lane:
-        return self.topic, int(self.directory.name)
+        return self.topic, int(self.key.rpartition("/")[2])
 
     @property
     def batches(self) -> list[bytes]:
@@ -218,10 +211,11 @@ class Found:
         for index in range(start.segment, len(self.segments)):
             segment = self.segments[index]
             position = start.position if index == start.segment else 0
-            file = self._files.open(segment.path, "read")
+            path = segment.path
+            file = self._open(path, newest=segment is self.segments[-1])
             try:
                 self._file_bytes = self._files.size(file)
-                self._read(file, segment, position, start.crc)
+                self._read(file, path, segment, position, start.crc)
             except BadBatch as bad:
                 self._problem = bad
             finally:
@@ -232,26 +226,37 @@ class Found:
                 return index
         return len(self.segments) - 1
 
-    def _read(self, file: int, segment: Segment, position: int, crc: int | None) -> None:
+    def _open(self, path: Path, newest: bool) -> int:
+        """Open it for reading: the newest for writing, too, so that it is known at the start if
+        that cannot be."""
+        try:
+            return self._files.open(path, "write" if newest else "read")
+        except OSError as error:
+            if not newest:
+                raise
+            text = f"cannot hold data: {path} cannot be written ({error.strerror or error})"
+            raise JournalError(f"{self.directory.parent.parent} {text}") from error
+
+    def _read(
+        self, file: int, path: Path, segment: Segment, position: int, crc: int | None
+    ) -> None:
         segment.size = position
         segment.noted = position == 0
-        for at, header, batch in walk(self._files, file, segment.path, position, self._file_bytes):
+        for at, header, batch in walk(self._files, file, path, position, self._file_bytes):
             if self.last_crc is None:
                 if crc is not None and (header.crc != crc or not header.is_whole_state):
                     return
             elif not self._continues(at, header):
                 self._foreign = True
-                raise BadBatch(segment.path, at, "does not follow the batch before")
+                raise BadBatch(path, at, "does not follow the batch before")
             if at == 0:
                 if header.kind is not Kind.CHECKPOINT:
-                    raise JournalDamage(
-                        f"{segment.path} at byte 0: a segment begins with a checkpoint"
-                    )
+                    raise JournalDamage(f"{path} at byte 0: a segment begins with a checkpoint")
                 self.first_crc = header.crc
             if header.is_whole_state:
                 self.mark, self.mark_crc = at, header.crc
                 self._batches, self._batches_bytes = [], 0
-                self.topic = _topic_of(segment.path, at, batch)
+                self.topic = _topic_of(path, at, batch)
             elif segment.noted and header.kind is Kind.DATA:
                 segment.note(header.base_offset, at)
             self.last_crc, self.end = header.crc, header.end_offset
@@ -260,7 +265,7 @@ class Found:
             if self._batches_bytes <= _BATCHES_BYTES:
                 self._batches.append(batch)
         if segment.size == 0:
-            raise BadBatch(segment.path, 0, "there is no checkpoint")
+            raise BadBatch(path, 0, "there is no checkpoint")
 
     def _continues(self, at: int, header: BatchHeader) -> bool:
         if at > 0:

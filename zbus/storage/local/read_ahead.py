@@ -53,9 +53,9 @@ class ReadAhead:
         (passed, worked), (passed_before, worked_before) = self._clocks(), self._begun
         if worked - worked_before > (passed - passed_before) / 2:
             return
-        topics = sorted(self._files.list(self._data_dir))
+        marks = sorted(self._marks.values(), key=lambda mark: mark.lane)  # as opening goes
         for number, worker in enumerate(self._workers):
-            worker.submit(partial(self._read_all, topics[number :: len(self._workers)]))
+            worker.submit(partial(self._read_all, marks[number :: len(self._workers)]))
 
     def stop(self) -> None:
         """Return when all threads have ended."""
@@ -63,21 +63,11 @@ class ReadAhead:
         for worker in self._workers:
             worker.stop()
 
-    def _read_all(self, topics: Sequence[str]) -> None:
-        for topic in filter(naming.is_topic_directory, topics):
+    def _read_all(self, marks: Sequence[HighWaterMark]) -> None:
+        for mark in marks:
             if self._stopped:
                 return
-            with suppress(OSError, JournalError):
-                directory = self._data_dir / topic
-                for partition in self._files.list(directory):
-                    self._read_lane(directory / partition)
-
-    def _read_lane(self, directory: Path) -> None:
-        names = [
-            name for name in self._files.list(directory) if naming.segment_base(name) is not None
-        ]
-        mark = self._marks.get(naming.lane_key(directory))
-        if mark is None or not names:
-            return
-        with opened(self._files, directory / max(names), "read") as file:
-            self._files.read(file, WARM_BYTES, mark.begin)
+            # To open it by its name reads the directories above, too.
+            path = self._data_dir / mark.lane / naming.segment_name(mark.base)
+            with suppress(OSError, JournalError), opened(self._files, path, "read") as file:
+                self._files.read(file, WARM_BYTES, mark.begin)
