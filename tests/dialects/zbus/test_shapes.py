@@ -59,6 +59,13 @@ def test_a_head_has_a_shape_from_its_second_sight_on(name: str) -> None:
     assert shape_of(learned(head, first, second), head % third) is not None
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_that_comes_again_as_it_was_needs_no_shape(name: str) -> None:
+    head, first, second, third = HEADS[name]
+    assert shape_of(learned(head, first, first, first), head % third) is None
+    assert shape_of(learned(head, first, first, second), head % third) is not None
+
+
 @pytest.mark.parametrize(
     "line",
     [
