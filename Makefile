@@ -93,6 +93,7 @@ bench-cpu: $(VENV)/test.stamp ## Run those of processor time, beside COMMIT=... 
 	$(BIN)/python -m tests.bench.verb_costs $(COMMIT)
 	$(BIN)/python -m tests.bench.lonely $(COMMIT)
 	$(BIN)/python -m tests.bench.long_polls $(COMMIT)
+	$(BIN)/python -m tests.bench.starts $(COMMIT)
 	$(BIN)/python -m pytest -m bench -s $(BENCHES_OF_CPU) $(ARGS)
 
 bench-large: $(VENV)/test.stamp ## Measure 10 GB, 10,000 topics, replay beside live, 10 million delays (20 minutes; 10 GB of disk)

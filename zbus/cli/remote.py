@@ -8,9 +8,8 @@ refusal (status 400 and up), 2 for a broker that cannot be reached or stops talk
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from shlex import quote
 from typing import Any, TypeVar
 
@@ -18,8 +17,9 @@ import click
 
 from zbus import client
 from zbus.cli.words import Failed, keep_json
+from zbus.client.links.link import Link
 from zbus.client.messages import read_container
-from zbus.client.options import DEFAULT_URL, parse_url, parse_urls
+from zbus.client.options import DEFAULT_URL, Options, parse_url, parse_urls, resolve
 from zbus.client.requests import line
 from zbus.wire.responses import Response
 
@@ -180,8 +180,8 @@ def failures() -> Iterator[None]:
         raise click.UsageError(str(error)) from None
 
 
-def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 - of `Options`
-    """A client of the broker at `url`, for the token and certificates that the command was given.
+def _reach(url: str, options: Mapping[str, Any], connect: Callable[[str, Options], T]) -> T:
+    """Connect to the broker at `url`, for the token and certificates that the command was given.
     What goes wrong later is for `failures` to catch."""
     try:
         parse_urls(url)
@@ -190,15 +190,28 @@ def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 
     given = {"connect_timeout_s": CONNECT_TIMEOUT_S, **given_access(), **options}
     with failures():
         try:
-            return client.connect(url, **given)
+            return connect(url, Options(**given))
         except client.ConnectionLost as error:
             why = str(error).removeprefix("no connection to ")
             raise Unreachable(f"cannot connect to a broker at {why}") from None
         except OSError as error:
             why = f"cannot use the certificates: {error.strerror or error}"
+            import ssl  # here: it takes a while, and plain connections do without
+
             if isinstance(error, ssl.SSLError) and given.get("cert"):
                 why += "; --cert is one file with certificate and key: cat a.pem a.key > both.pem"
             raise click.UsageError(why) from None
+
+
+def _link(url: str, options: Options) -> Link:
+    link = Link(*resolve(url, options))
+    link.open()
+    return link
+
+
+def connect(url: str, **options: Any) -> client.BlockingClient:  # noqa: ANN401 - of `Options`
+    """A client of the broker at `url`."""
+    return _reach(url, options, lambda url, options: client.BlockingClient(url, options).open())
 
 
 @contextmanager
@@ -250,8 +263,8 @@ def request(
 ) -> Response:
     """The answer to one command with these headers, over a connection of its own; those that are
     None are left out."""
-    with opened(url, **options) as bus:
-        return bus.run(command(fields, lambda response: response, body, timeout_s))
+    with closing(_reach(url, options, _link)) as link, failures():
+        return link.run(command(fields, lambda response: response, body, timeout_s))
 
 
 def ask(

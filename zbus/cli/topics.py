@@ -11,7 +11,6 @@ import msgspec
 from zbus.cli.completion import complete_group, complete_topic, of_group
 from zbus.cli.parameters import sent, takes
 from zbus.cli.remote import ask, json_option, opened, request, url_option
-from zbus.cli.top import rows_of
 from zbus.cli.words import print_json, print_time
 from zbus.documents import NOT_JSON
 from zbus.protocol.parameters import DECLARE, EMPTY, SEEK
@@ -102,6 +101,8 @@ _OF_LIST = ["topic", "group", "messages", "lag", "leased", "delayed", "consumers
 
 
 def _print_table(topic: str | None, as_json: bool, url: str) -> None:
+    from zbus.cli.top import rows_of  # here: no other of these commands needs it
+
     with opened(url) as bus:
         topics = [bus.query(topic)] if topic else bus.query().topics.values()
     rows = sorted(rows_of(topics, {}, 0), key=attrgetter("topic", "group"))

@@ -12,38 +12,42 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from zbus.client.async_client import AsyncPending, AsyncPipeline, Client
-from zbus.client.blocking import BlockingClient, Pending, Pipeline
-from zbus.client.errors import (
-    BadRequest,
-    Conflict,
-    ConnectionLost,
-    Forbidden,
-    Full,
-    NotFound,
-    NotLeased,
-    Overloaded,
-    ProtocolError,
-    Refused,
-    RpcError,
-    Timeout,
-    TooLarge,
-    TooMany,
-    Unanswered,
-    ZbusError,
-)
-from zbus.client.messages import Delivery, Message, Stored, StoredBatch
-from zbus.client.options import DEFAULT_URL, OptionArguments, Options
-from zbus.client.readers.consumer import AsyncConsumer, AsyncHeld, Consumer, Held
-from zbus.client.readers.watcher import AsyncWatcher, Watcher
-from zbus.client.requests import Request
-from zbus.client.scheduling import Scheduled
-from zbus.client.service import Service, current_call
-from zbus.client.single import Listed, Redriven
-from zbus.protocol.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
-from zbus.protocol.parameters import Retries
+if TYPE_CHECKING:
+    from zbus.client.async_client import AsyncPending, AsyncPipeline, Client, connect_async
+    from zbus.client.blocking import BlockingClient, Pending, Pipeline, connect
+    from zbus.client.errors import (
+        BadRequest,
+        Conflict,
+        ConnectionLost,
+        Forbidden,
+        Full,
+        NotFound,
+        NotLeased,
+        Overloaded,
+        ProtocolError,
+        Refused,
+        RpcError,
+        Timeout,
+        TooLarge,
+        TooMany,
+        Unanswered,
+        ZbusError,
+    )
+    from zbus.client.messages import Delivery, Message, Stored, StoredBatch
+    from zbus.client.options import DEFAULT_URL, Options
+    from zbus.client.readers.async_consumer import AsyncConsumer, AsyncHeld
+    from zbus.client.readers.async_watcher import AsyncWatcher
+    from zbus.client.readers.consumer import Consumer, Held
+    from zbus.client.readers.watcher import Watcher
+    from zbus.client.requests import Request
+    from zbus.client.scheduling import Scheduled
+    from zbus.client.service import Service, current_call
+    from zbus.client.single import Listed, Redriven
+    from zbus.protocol.documents import GroupInfo, ServerAddress, ServerInfo, TopicInfo, TrackerInfo
+    from zbus.protocol.parameters import Retries
 
 __all__ = [
     "DEFAULT_URL",
@@ -96,16 +100,32 @@ __all__ = [
     "current_call",
 ]
 
+_PLACES = {
+    "client.async_client": "AsyncPending AsyncPipeline Client connect_async",
+    "client.blocking": "BlockingClient Pending Pipeline connect",
+    "client.errors": "BadRequest Conflict ConnectionLost Forbidden Full NotFound NotLeased"
+    " Overloaded ProtocolError Refused RpcError Timeout TooLarge TooMany Unanswered ZbusError",
+    "client.messages": "Delivery Message Stored StoredBatch",
+    "client.options": "DEFAULT_URL Options",
+    "client.readers.async_consumer": "AsyncConsumer AsyncHeld",
+    "client.readers.async_watcher": "AsyncWatcher",
+    "client.readers.consumer": "Consumer Held",
+    "client.readers.watcher": "Watcher",
+    "client.requests": "Request",
+    "client.scheduling": "Scheduled",
+    "client.service": "Service current_call",
+    "client.single": "Listed Redriven",
+    "protocol.documents": "GroupInfo ServerAddress ServerInfo TopicInfo TrackerInfo",
+    "protocol.parameters": "Retries",
+}
+"""The modules of these names. Each is imported when a name of it is used first: a command of the
+shell, which sends one request, would wait longer for the rest than for the broker."""
 
-def connect(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> BlockingClient:
-    """Connect to a broker, for a program that blocks. `options` are those of `Options`.
+if not TYPE_CHECKING:  # or every name would be known to a type checker
 
-    `url` is `http://host:port`, `https://host:port` or `unix:/path`. Raises ConnectionLost if there
-    is no broker, ValueError for another URL.
-    """
-    return BlockingClient(url, Options(**options)).open()
-
-
-def connect_async(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> Client:
-    """The same for trio and asyncio: `async with connect_async(...) as bus`."""
-    return Client(url, Options(**options))
+    def __getattr__(name: str) -> object:
+        for place, names in _PLACES.items():
+            if name in names.split():
+                found = globals()[name] = getattr(import_module(f"zbus.{place}"), name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

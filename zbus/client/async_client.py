@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from zbus.client import commands
 from zbus.client.common import FLUSH_COUNT, Common, PipelineSteps, answer_of
@@ -11,10 +11,10 @@ from zbus.client.links.async_link import AsyncLink
 from zbus.client.links.request_tracker import Call
 from zbus.client.links.shared import AnyLink
 from zbus.client.methods import awaited, described
-from zbus.client.options import Options
-from zbus.client.readers.consumer import AsyncConsumer
+from zbus.client.options import DEFAULT_URL, OptionArguments, Options
+from zbus.client.readers.async_consumer import AsyncConsumer
+from zbus.client.readers.async_watcher import AsyncWatcher
 from zbus.client.readers.consuming import Opening
-from zbus.client.readers.watcher import AsyncWatcher
 from zbus.client.readers.watching import Watching
 from zbus.client.requests import Request
 
@@ -145,3 +145,8 @@ class AsyncPipeline(PipelineSteps):
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self._end(failed=kind is not None)
+
+
+def connect_async(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> Client:
+    """`zbus.client.connect` for trio and asyncio: `async with connect_async(...) as bus`."""
+    return Client(url, Options(**options))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from zbus.client import commands
 from zbus.client.common import FLUSH_COUNT, Common, PipelineSteps, answer_of
@@ -11,7 +11,7 @@ from zbus.client.links.link import Link
 from zbus.client.links.request_tracker import Call
 from zbus.client.links.shared import BlockingLink
 from zbus.client.methods import blocking, described
-from zbus.client.options import Options
+from zbus.client.options import DEFAULT_URL, OptionArguments, Options
 from zbus.client.readers.consumer import Consumer
 from zbus.client.readers.consuming import Opening
 from zbus.client.readers.watcher import Watcher
@@ -156,3 +156,12 @@ class Pipeline(PipelineSteps):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._blocking.finish(self._end(failed=kind is not None))
+
+
+def connect(url: str = DEFAULT_URL, **options: Unpack[OptionArguments]) -> BlockingClient:
+    """Connect to a broker, for a program that blocks. `options` are those of `Options`.
+
+    `url` is `http://host:port`, `https://host:port` or `unix:/path`. Raises ConnectionLost if there
+    is no broker, ValueError for another URL.
+    """
+    return BlockingClient(url, Options(**options)).open()

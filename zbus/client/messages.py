@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError
@@ -56,8 +55,7 @@ def as_bytes(body: Body) -> bytes:
     return bytes(body)
 
 
-@attrs.frozen
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message to be produced, with labels of its own.
 
     `id` has at most 39 bytes, `tag` 127, `key` 1,024. `headers` travel with it.
@@ -81,8 +79,7 @@ class Stored(NamedTuple):
     """It was there before: an earlier attempt, or the same id in a topic that remembers ids."""
 
 
-@attrs.frozen
-class StoredBatch:
+class StoredBatch(msgspec.Struct, frozen=True):
     """Where a produced batch is: at `offset` and the following ones of one partition."""
 
     offset: int

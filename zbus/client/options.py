@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
-from typing import Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 from urllib.parse import unquote, urlsplit
 
-import attrs
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from zbus.client.spans import Tracing
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_URL = "http://127.0.0.1:15555"
 DEFAULT_PORT = 15_555
@@ -72,11 +75,10 @@ def parse_url(url: str) -> Address:
     return Address(kind, parts.hostname, DEFAULT_PORT if parts.port is None else parts.port)
 
 
-@attrs.frozen
-class Options:
+class Options(Struct, frozen=True):
     """How a client behaves. `connect` and `Client` take these by name."""
 
-    token: str | None = attrs.field(default=None, repr=False)
+    token: str | None = None
     timeout_s: float = 30.0
     """How long a request may take, reconnecting included."""
     connect_timeout_s: float = 5.0
@@ -96,10 +98,17 @@ class Options:
     tracing: Tracing | None = None
     """Who traces what is produced, called and answered: `zbus.client.tracing`."""
 
+    def __repr__(self) -> str:
+        """All but the token, which would stand in logs."""
+        shown = [f"{name}={value!r}" for name, value in asdict(self).items() if name != "token"]
+        return f"Options({', '.join(shown)})"
+
     def tls(self) -> ssl.SSLContext:
         """The context for `https://`: certificates and names are verified, TLS 1.2 or newer."""
         if self.ssl_context is not None:
             return self.ssl_context
+        import ssl  # here: it takes a while, and plain connections do without
+
         context = ssl.create_default_context(cafile=self.ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if isinstance(self.cert, str):
@@ -132,5 +141,5 @@ def resolve(url: str, options: Options) -> tuple[Addresses, Options]:
         raise TypeError("ssl_context contradicts ca and cert: load them into the context")
     addresses = parse_urls(url)
     if any(address.kind == "tls" for address in addresses) and options.ssl_context is None:
-        options = attrs.evolve(options, ssl_context=options.tls())
+        options = replace(options, ssl_context=options.tls())
     return addresses, options

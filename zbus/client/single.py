@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import attrs
 import msgspec
 
 from zbus.client.errors import ProtocolError
@@ -109,8 +108,7 @@ def reschedule(
     return Request(lines, parse_count, safe=False, timeout_s=timeout_s)
 
 
-@attrs.frozen
-class Redriven:
+class Redriven(msgspec.Struct, frozen=True):
     """What became of dead letters."""
 
     count: int

@@ -48,6 +48,7 @@ class Option:
     kind: Any  # its type
     default: Any
     meta: msgspec.Meta  # what else is checked
+    checked: Any  # both, for msgspec
 
     @property
     def meaning(self) -> str:
@@ -62,7 +63,7 @@ class Option:
         """Refuse what the option does not allow."""
         if not isinstance(value, str | Path) or _is_clean(str(value)):
             try:
-                msgspec.convert(value, Annotated[self.kind, self.meta])
+                msgspec.convert(value, self.checked)
                 return
             except msgspec.ValidationError:
                 pass
@@ -139,13 +140,14 @@ class Config(
 
 def _declared() -> dict[type, dict[str, Option]]:
     hints = typing.get_type_hints(Config)
+
+    def option(field: Any) -> Option:  # noqa: ANN401  # attrs.Attribute of any type
+        kind, meta = hints[field.name], field.metadata[DECLARED]
+        return Option(field.name, kind, field.default, meta, Annotated[kind, meta])
+
     return {
         owner: {
-            field.name: Option(
-                field.name, hints[field.name], field.default, field.metadata[DECLARED]
-            )
-            for field in attrs.fields(owner)
-            if DECLARED in field.metadata
+            field.name: option(field) for field in attrs.fields(owner) if DECLARED in field.metadata
         }
         for owner in Config.__bases__
     }

@@ -10,9 +10,7 @@ of a put and of a declare. Which command takes which is the table of
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeAlias, TypedDict
-
-import attrs
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from zbus.protocol.documents import Compatibility, Level, Loss, Order
 
@@ -43,8 +41,7 @@ REQUIRED = "required"
 _LINK = re.compile(r"\[([^]]*)\]\(#[^)]*\)")  # of our own texts; elsewhere links lead nowhere
 
 
-@attrs.frozen
-class Parameter:
+class Parameter(NamedTuple):
     """One key of the query; the same name works as a header, and so does `spelled`."""
 
     name: str

@@ -10,15 +10,25 @@ with the lines of requests.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zbus.wire.errors import WireError, quoted
 from zbus.wire.heads.fields import VISIBLE, split_field
-from zbus.wire.limits import WireLimits
 
-ANSWER_LIMITS = WireLimits(
-    line_bytes_max=64 << 10, head_bytes_max=128 << 10, fields_max=250, body_bytes_max=128 << 20
-)
+if TYPE_CHECKING:
+    from zbus.wire.limits import WireLimits
+
+
+class AnswerLimits(NamedTuple):
+    """What a client takes; the names are those of `WireLimits`, which are options of a broker."""
+
+    line_bytes_max: int = 64 << 10
+    head_bytes_max: int = 128 << 10
+    fields_max: int = 250
+    body_bytes_max: int = 128 << 20
+
+
+ANSWER_LIMITS = AnswerLimits()
 """What a client takes: more than a broker does, whose answers carry a producer's whole head."""
 
 _MEMO_MAX = 4096
@@ -46,7 +56,7 @@ class ResponseReader:
     `error` is set when the stream broke: nothing after it can be understood.
     """
 
-    def __init__(self, limits: WireLimits = ANSWER_LIMITS) -> None:
+    def __init__(self, limits: AnswerLimits | WireLimits = ANSWER_LIMITS) -> None:
         self._limits = limits
         self._rest = bytearray()  # the beginning of a head
         self._pending: tuple[int, dict[bytes, bytes]] | None = None  # its body is on its way

@@ -10,7 +10,6 @@ taken: another of its threads may have held them, and that thread does not exist
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from contextlib import suppress
@@ -24,8 +23,6 @@ class Forkable(Protocol):
     def forked(self, parent: int) -> None:
         """This is a child of the process `parent`, and nothing else runs yet."""
 
-
-_LOG = logging.getLogger("zbus.client")
 
 _living: WeakSet[Forkable] = WeakSet()
 _pid = os.getpid()
@@ -77,7 +74,10 @@ def _after_fork_in_child() -> None:
         try:
             owner.forked(parent)
         except Exception:  # the others must not keep their connections for that
-            _LOG.exception("a connection of process %d could not be replaced in this child", parent)
+            import logging  # here: it takes a while, and is rarely needed
+
+            log = logging.getLogger("zbus.client")
+            log.exception("a connection of process %d could not be replaced in this child", parent)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -13,7 +13,6 @@ it is unknown whether they were done: `ConnectionLost.unknown`. Nothing is sent 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
@@ -30,8 +29,6 @@ from zbus.wire.responses import Response, ResponseReader
 
 T = TypeVar("T")
 
-
-LOG = logging.getLogger("zbus.client")
 
 _NONE = Response(200, {}, b"")
 
@@ -377,7 +374,9 @@ class RequestTracker:
         """End all calls."""
         self.online = False
         if self._abandoned.kept_count:
-            LOG.warning(
+            import logging  # here: it takes a while, and is rarely needed
+
+            logging.getLogger("zbus.client").warning(
                 "%d messages are lost: they came for pulls that were given up, their groups have no"
                 " acknowledgements, and the client was closed before the next pull",
                 self._abandoned.kept_count,

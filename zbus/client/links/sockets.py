@@ -6,13 +6,15 @@ from __future__ import annotations
 import math
 import select
 import socket
-import ssl
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from zbus.client.links.forking import disown
 from zbus.client.options import Address, Options
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 
@@ -79,15 +81,18 @@ class TlsSocket(Socket):
     1.3; brokers never do) ends the connection with "bad length", and it is made again."""
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
+        import ssl  # here: it takes a while, and plain connections do without
+
         super().__init__(connection)
         self._tls = connection
         self._lock = threading.Lock()
+        self._not_yet = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
     def _locked(self, do: Callable[[], T]) -> T:
         try:
             with self._lock:
                 return do()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except self._not_yet:
             raise BlockingIOError from None
 
     def wait(self, timeout_s: float) -> bool:

@@ -18,8 +18,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
-
 from zbus.semq.endpoint.events import Frame
 from zbus.semq.protocol.fields import FRAMING
 from zbus.wire.errors import WireError
@@ -43,7 +41,8 @@ _REQUEST: Final = b"POST /semq HTTP/1.1\r\ncontent-length: %d\r\n%b\r\n%b"
 def limits(body_bytes_max: int = BODY_BYTES_MAX) -> WireLimits:
     """How large a frame may be, whichever side sends it. Heads may be larger than a broker takes
     them: a batch of confirmations is one line."""
-    return attrs.evolve(ANSWER_LIMITS, body_bytes_max=body_bytes_max)
+    bounds = ANSWER_LIMITS._replace(body_bytes_max=body_bytes_max)
+    return WireLimits(**bounds._asdict())
 
 
 def encode_lines(fields: Mapping[str, str]) -> bytes:

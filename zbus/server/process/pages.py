@@ -50,7 +50,7 @@ def _read(root: Path) -> dict[bytes, Page]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in sorted(names):
             path = Path(folder, name)
-            place = Path(os.path.realpath(path))
+            place = Path(os.path.realpath(path)) if path.is_symlink() else path
             if name.startswith(".") or not (place.is_file() and place.is_relative_to(root)):
                 continue
             with place.open("rb") as file:

@@ -58,8 +58,8 @@ def refuse_moving(files: Files, data_dir: Path) -> None:
 def possible_shards(files: Files, data_dir: Path) -> list[Path]:
     """The directories of shards that are there, whether they are in use or not."""
     names = set(files.list(data_dir))
-    shards = [shard_directory(data_dir, number) for number in range(SHARDS_MAX)]
-    return [each for each in shards if each.name in names]
+    numbers = [number for number in range(SHARDS_MAX) if f"shard={number}" in names]
+    return [shard_directory(data_dir, number) for number in numbers]
 
 
 def marked_shards(files: Files, data_dir: Path) -> list[Path]:

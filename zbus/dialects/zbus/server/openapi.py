@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 
-import attrs
 import msgspec
 
 from zbus.core.api import DELAY_MS_MAX, Limits, Refusal
@@ -318,15 +317,15 @@ class _Operation:
 def _parameters(entry: Command) -> dict[str, Parameter]:
     """By name. What counts for a stream of events alone may be anything without one."""
     streams = (
-        attrs.evolve(each, kind="text", meaning=f"of a stream of events: {each.meaning}")
+        each._replace(kind="text", meaning=f"of a stream of events: {each.meaning}")
         for each in entry.of_events
     )
     found = {each.name: each for each in (_ID, *streams, *entry.parameters)}
     for other, name in entry.former.items():
         parameter = found[name.decode()]
         meaning = f"another name of `{parameter.spelled}`"
-        found[other.decode()] = attrs.evolve(parameter, name=other.decode(), meaning=meaning)
-    return {each.spelled: attrs.evolve(each, name=each.spelled) for each in found.values()}
+        found[other.decode()] = parameter._replace(name=other.decode(), meaning=meaning)
+    return {each.spelled: each._replace(name=each.spelled) for each in found.values()}
 
 
 def _add_content(content: dict[str, Schema], media: str, schema: Schema) -> None:
