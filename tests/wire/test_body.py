@@ -25,14 +25,15 @@ def test_it_is_what_came(sizes: list[int]) -> None:
         body.add(bytearray(piece) if number % 2 else piece)
         expected += piece
         assert body.size == len(expected)
-        assert len(expected) <= body.taken < len(expected) + BLOCK_BYTES
+        # A block that came whole ends the one before, however little is in that.
+        assert len(expected) <= body.taken < 2 * len(expected) + BLOCK_BYTES
     assert body.data == expected
     assert body.data == expected, "it can be asked again"
     body.add(b"more")
     assert body.data == expected + b"more"
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 7, 4_096, BLOCK_BYTES - 5])
+@pytest.mark.parametrize("piece_bytes", [1, 7, 4_096, BLOCK_BYTES - 5, BLOCK_BYTES])
 def test_it_takes_what_it_says(piece_bytes: int) -> None:
     body = Body()
     piece = b"x" * piece_bytes

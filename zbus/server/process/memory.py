@@ -166,8 +166,9 @@ class GcControl:
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
-MAPPED_BYTES_MIN: Final = 4 << 20
-"""Buffers of that much are mapped by themselves, and given back at once."""
+MAPPED_BYTES_MIN: Final = 32 << 20
+"""Buffers of that much are mapped by themselves, and given back at once: more than the largest
+message has by default, and as much as glibc allows."""
 
 KEPT_BYTES_MAX: Final = 32 << 20
 """This much may lie unused at the end of the heap."""

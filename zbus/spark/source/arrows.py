@@ -137,7 +137,8 @@ def _parts_of_version_1(raw: memoryview) -> _Parts:
     data = bytes(raw)
     chunk = decode_chunk(data)
     header = check(data)
-    flags, payload = encode_columns(chunk)
+    flags, parts = encode_columns(chunk)
+    payload = b"".join(parts)
     again = header._replace(flags=flags, version=2, payload_length=len(payload))
     return _parts(memoryview(data[:HEADER_BYTES] + payload), again)
 

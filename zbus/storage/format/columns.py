@@ -75,8 +75,8 @@ def _times(count: int) -> struct.Struct:
     return struct.Struct(f"<{count}q")
 
 
-def encode_columns(chunk: Chunk) -> tuple[int, bytes]:
-    """Give the flags and the payload."""
+def encode_columns(chunk: Chunk) -> tuple[int, list[bytes]]:
+    """Give the flags, and the payload in parts."""
     bodies = chunk.bodies
     count = len(bodies)
     if count == 1:
@@ -110,7 +110,7 @@ def encode_columns(chunk: Chunk) -> tuple[int, bytes]:
     if chunk.attempts is not None and any(chunk.attempts):
         flags |= ATTEMPTS
         parts.append(lengths(*chunk.attempts))
-    return flags, b"".join(parts)
+    return flags, parts
 
 
 def _encode_text(parts: list[bytes], values: list[bytes], lengths: Callable[..., bytes]) -> None:
@@ -141,43 +141,43 @@ def _encode_headers(parts: list[bytes], values: list[bytes], lengths: Callable[.
     return _HEADERS | _DICTIONARY
 
 
-def _encode_row(chunk: Chunk) -> tuple[int, bytes]:
+def _encode_row(chunk: Chunk) -> tuple[int, list[bytes]]:
     """Do what `encode_columns` does, for the commonest batch of a broker that is not busy."""
     flags = 0
-    payload = b""
+    parts: list[bytes] = []
     if value := chunk.ids[0]:
         flags = _ID
-        payload = _one_text(value)
+        parts += _one_text(value)
     if chunk.tags is not None and (value := chunk.tags[0]):
         flags |= _TAG
-        payload += _one_text(value)
+        parts += _one_text(value)
     if chunk.keys is not None and (value := chunk.keys[0]):
         flags |= _KEY
-        payload += _one_text(value)
+        parts += _one_text(value)
     if value := chunk.headers[0]:
         flags |= _HEADERS
-        payload += _one_text(value)
+        parts += _one_text(value)
     if value := chunk.bodies[0]:
         flags |= _BODY
-        payload += _one_text(value)
+        parts += _one_text(value)
     if chunk.due is not None and (time_ms := chunk.due[0]):
         flags |= _DUE
-        payload += _ONE_TIME(time_ms)
+        parts.append(_ONE_TIME(time_ms))
     if chunk.expires is not None and (time_ms := chunk.expires[0]):
         flags |= _EXPIRES
-        payload += _ONE_TIME(time_ms)
+        parts.append(_ONE_TIME(time_ms))
     if chunk.once is not None and (value := chunk.once[0]):
         flags |= _ONCE
-        payload += _one_text(value)
+        parts += _one_text(value)
     if chunk.attempts is not None and (count := chunk.attempts[0]):
         flags |= ATTEMPTS
-        payload += _ONE_LENGTH(count)
-    return flags, payload
+        parts.append(_ONE_LENGTH(count))
+    return flags, parts
 
 
-def _one_text(value: bytes) -> bytes:
+def _one_text(value: bytes) -> tuple[bytes, bytes, bytes]:
     length = len(value)
-    return b"%b%b%b" % (_ONE_LENGTH(length), value, PADDING[length & 7])
+    return _ONE_LENGTH(length), value, PADDING[length & 7]
 
 
 class ColumnReader:
