@@ -113,7 +113,7 @@ bench-client: $(VENV)/test.stamp ## This client next to redis-py (wants redis-se
 bench-celery: $(VENV)/test.stamp ## Celery through this broker next to Redis (wants redis-server)
 	$(BIN)/python -m tests.bench.celery_against_redis $(ARGS)
 
-bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 100 that take nothing
+bench-fanout: $(VENV)/test.stamp ## Measure 1,000 followers of one topic, and 100 that take nothing; ARGS="--followers 10000 --rate 10"
 	$(BIN)/python -m tests.bench.large_fanout $(ARGS)
 
 bench-against: load-generators $(VENV)/test.stamp ## This version against COMMIT=..., in turn

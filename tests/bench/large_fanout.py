@@ -1,11 +1,15 @@
 """One topic, many followers: how many deliveries a second, how late, and what slow ones do.
 
     python -m tests.bench.large_fanout [--followers 1000] [--stalled 100] [--rounds 3] [--seconds 5]
+    python -m tests.bench.large_fanout --followers 10000 --rate 10
     python -m tests.bench.large_fanout --quick
 
 Followers are streams of server-sent events, read by one process of their own. Bodies carry the
 time at which they were put. In every second phase others connect that take nothing at all.
 `--quick` only says how many deliveries a second there are at most, and what one costs.
+
+The floor is a loop that sends as many bytes to as many sockets, which a process reads: what Python
+and the kernel take for one `send`.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from tests.process.pipe import Pipe, ask, number
 
 TOPIC = "Fanout"
 BODY_BYTES = 1_000
+IN_FLIGHT = 64  # puts, where the most deliveries are wanted
 HISTORY_BYTES = 6 << 20  # more than the system buffers for a connection
 SETTLE_S = 2.0
 ACCEPT = b"accept: text/event-stream\r\n"
@@ -102,10 +107,11 @@ def saturate(port: int, seconds: float) -> float:
     with Pipe(port) as pipe:
         began, sent = time.perf_counter(), 0
         while time.perf_counter() < began + seconds:
-            pipe.send(b"".join([ask(f"/{TOPIC}?cmd=produce", body()[:100]) for _ in range(16)]))
-            for _ in range(16):
+            asked = [ask(f"/{TOPIC}?cmd=produce", body()[:100]) for _ in range(IN_FLIGHT)]
+            pipe.send(b"".join(asked))
+            for _ in asked:
                 assert pipe.read().status == 200
-            sent += 16
+            sent += IN_FLIGHT
         return sent / (time.perf_counter() - began)
 
 
@@ -208,6 +214,37 @@ def at_most(broker: BrokerProcess, ears: Connection, chosen: argparse.Namespace)
         rounds.append((rate, came / seconds, cpu / seconds, cpu / came * 1e6))
     rate, came_s, busy, us = (statistics.median(column) for column in zip(*rounds, strict=True))
     show(messages_s=rate, deliveries_s=came_s, broker_cpu=busy, cpu_us_each=us)
+    show(resident_bytes_each=resident_bytes(broker.process.pid) / chosen.followers)
+
+
+def drain(port: int, count: int) -> None:
+    """Connect so often, and read whatever comes, until it ends."""
+    socks = {sock.fileno(): sock for sock in (subscribe(port, b"") for _ in range(count))}
+    poll = select.epoll()
+    for ready in socks:
+        poll.register(ready, select.EPOLLIN)
+    buffer = bytearray(1 << 16)
+    while all(socks[ready].recv_into(buffer) for ready, _ in poll.poll()):
+        pass
+
+
+def floor(count: int, size: int, rounds: int = 8) -> None:
+    """Processor time of one `send` of `size` bytes to each of `count` connections, the least."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        reader = multiprocessing.Process(target=drain, args=(listener.getsockname()[1], count))
+        reader.start()
+        socks = [listener.accept()[0] for _ in range(count)]
+    data, seconds = b"." * size, []
+    for _ in range(rounds):
+        time.sleep(0.3)  # the reader has read
+        began = time.process_time()
+        for sock in socks:
+            sock.send(data)
+        seconds.append(time.process_time() - began)
+    show(floor_bytes=size, floor_us_each=min(seconds) / count * 1e6)
+    reader.kill()
+    for sock in socks:
+        sock.close()
 
 
 def measure(broker: BrokerProcess, ears: Connection, chosen: argparse.Namespace) -> None:
@@ -243,7 +280,10 @@ def main() -> None:
     chosen = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with folder() as data_dir, BrokerProcess(data_dir) as broker:
+    options = ("--set", "connections_per_address_max=1000000")
+    with folder() as data_dir, BrokerProcess(data_dir, *options) as broker:
+        for size in (BODY_BYTES, 16 << 10):
+            floor(chosen.followers, size)
         idle(broker, chosen.followers)
         broker.get(f"/{TOPIC}?cmd=declare&durability=os")
         for _ in range(HISTORY_BYTES // (64 << 10)):
