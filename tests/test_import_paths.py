@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
+
+import zbus.client
+from tests.limits import WAIT_S
 
 
 @pytest.mark.parametrize(
@@ -29,3 +34,19 @@ import pytest
 def test_names_of_users(module: str, names: str) -> None:
     found = import_module(module)
     assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+def test_each_name_of_the_client_has_a_place() -> None:
+    assert [name for name in zbus.client.__all__ if not hasattr(zbus.client, name)] == []
+    with pytest.raises(AttributeError, match=r"zbus\.client.*no attribute 'conect'"):
+        getattr(zbus.client, "conect")  # noqa: B009  # a type checker would know better
+
+
+def test_a_command_that_asks_a_broker_imports_what_it_needs() -> None:
+    """Its start is a wait for whoever types it."""
+    program = "import zbus.cli.topics, sys; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
+    others = {"anyio", "asyncio", "attrs", "logging", "rich", "ssl", "trio"}
+    others |= {"zbus.client.blocking", "zbus.client.readers.consuming"}
+    assert others & set(done.stdout.split()) == set()

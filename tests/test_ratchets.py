@@ -26,6 +26,7 @@ PACKAGE_LINES = 101_770
 PACKAGE_LINES = 101_860
 PACKAGE_LINES = 101_850
 PACKAGE_LINES = 101_770
+PACKAGE_LINES = 101_780
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""
