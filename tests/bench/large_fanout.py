@@ -217,30 +217,40 @@ def at_most(broker: BrokerProcess, ears: Connection, chosen: argparse.Namespace)
     show(resident_bytes_each=resident_bytes(broker.process.pid) / chosen.followers)
 
 
-def drain(port: int, count: int) -> None:
-    """Connect so often, and read whatever comes, until it ends."""
+def drain(port: int, count: int, size: int) -> None:
+    """Connect so often, and read whatever comes, until it ends. When each connection was sent
+    `size` bytes, that is said on the first one."""
     socks = {sock.fileno(): sock for sock in (subscribe(port, b"") for _ in range(count))}
-    poll = select.epoll()
+    poll, left = select.epoll(), count * size
     for ready in socks:
         poll.register(ready, select.EPOLLIN)
     buffer = bytearray(1 << 16)
-    while all(socks[ready].recv_into(buffer) for ready, _ in poll.poll()):
-        pass
+    while True:
+        for ready, _ in poll.poll():
+            came = socks[ready].recv_into(buffer)
+            if not came:
+                return
+            left -= came
+            if not left:
+                left = count * size
+                next(iter(socks.values())).send(b".")
 
 
 def floor(count: int, size: int, rounds: int = 8) -> None:
     """Processor time of one `send` of `size` bytes to each of `count` connections, the least."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        reader = multiprocessing.Process(target=drain, args=(listener.getsockname()[1], count))
+        reader = multiprocessing.Process(
+            target=drain, args=(listener.getsockname()[1], count, size)
+        )
         reader.start()
         socks = [listener.accept()[0] for _ in range(count)]
     data, seconds = b"." * size, []
     for _ in range(rounds):
-        time.sleep(0.3)  # the reader has read
         began = time.process_time()
         for sock in socks:
             sock.send(data)
         seconds.append(time.process_time() - began)
+        assert socks[0].recv(1)  # the reader has read
     show(floor_bytes=size, floor_us_each=min(seconds) / count * 1e6)
     reader.kill()
     for sock in socks:

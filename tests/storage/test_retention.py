@@ -29,14 +29,14 @@ BODY = bytes(10_000)  # two of them fill a segment
 
 
 class Counting(OsFiles):
-    """Knows what was opened for reading."""
+    """Knows which segments were opened that were there before."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read_paths: list[str] = []
 
     def open(self, path: Path, mode: OpenMode) -> int:
-        if mode == "read" and path.suffix == ".log":
+        if mode != "create" and path.suffix == ".log":
             self.read_paths.append(path.name.lstrip("0"))
         return super().open(path, mode)
 
