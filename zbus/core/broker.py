@@ -321,14 +321,9 @@ class Broker:
         return self.topics.get(name.lower())
 
     def remove_topic(self, ticket: Ticket, topic: Topic) -> None:
-        """Delete a topic, its groups, its messages and its schedules: one that is being made, when
-        it is."""
-        if self._tick.making.waits(topic, partial(self.remove_topic, ticket, topic)):
-            return
-        if topic.partitions[0].removed:
-            ticket.settle(topic_unknown(topic.name))
-            return
-        if topic.born and (schedules := self.schedules.of(topic)) is not None:
+        """Delete a topic, its groups, its messages and its schedules."""
+        stays = topic.born or topic in self._tick.making.topics  # else it could not be made
+        if stays and (schedules := self.schedules.of(topic)) is not None:
             parts = Parts(ticket, DONE, 2)
             ticket = parts.part()
             self.remove_topic(parts.part(), schedules)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+import attrs
 import pytest
 
 from tests.core.support import Box, CrashJournal, Probe, again, refusal, same_state
-from zbus.core.commit.making import LOGS_PER_TURN
+from zbus.core.commit.making import LOGS_PER_TURN, Unmade
 from zbus.core.cursor.state import TopicOptions
 from zbus.core.model.errors import Refusal
+from zbus.core.patterns.schedules import NOTES
+from zbus.core.topics.topic import Topic
 from zbus.storage.format.batch import Batch, Kind
 from zbus.storage.port import JournalFull, Lane
 
@@ -117,31 +120,61 @@ def test_without_room_for_the_last_there_is_nothing_of_it(durability: str, room:
 
 @pytest.mark.parametrize("durability", ["os", "disk"])
 @pytest.mark.parametrize("turns", [0, 1, TURNS - 1])
-def test_it_is_removed_when_it_is_made(turns: int, durability: str) -> None:
+def test_it_is_removed_while_it_is_made(turns: int, durability: str) -> None:
     box, _, options = narrow(durability)
     waiting = [box.declare(options, "g"), box.put(b"0"), box.put(b"1", index=PARTITIONS - 1)]
     for _ in range(turns):
         box.turn()
     box.broker.remove_topic(removed := Probe(), box.topic())
-    box.broker.remove_topic(again_removed := Probe(), box.topic())
-    assert removed.open
+    assert [refusal(one).refusal for one in waiting] == [Refusal.TOPIC_UNKNOWN] * 3
+    assert box.broker.topic("T") is None
     box.settle()
-    assert all(one.fine for one in (*waiting, removed))
-    assert refusal(again_removed).refusal is Refusal.TOPIC_UNKNOWN
-    assert again(box).broker.topic("T") is None
+    assert removed.fine
     assert not box.broker.has_unwritten()
+    assert again(box).broker.topic("T") is None
 
 
-def test_it_is_removed_when_it_cannot_be_made() -> None:
-    box, journal, options = narrow()
-    journal.lanes_max = 2 * LOGS_PER_TURN
-    declared = box.declare(options, "g")
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_what_comes_after_its_removal_is_of_the_next_topic(durability: str) -> None:
+    box, _, options = narrow(durability)
+    box.declare(options, "g")
+    box.turn()
+    box.broker.remove_topic(removed := Probe(), box.topic())
+    after = [box.declare(options, "g"), box.put(b"after")]
+    box.settle()
+    assert all(one.fine for one in (removed, *after))
+    assert box.take() == [b"after"]
+    same_state(box, again(box))
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_its_schedules_go_with_it(durability: str) -> None:
+    box, _, options = narrow(durability)
+    box.declare(options, "g")
+    box.declare(TopicOptions("cron.T", notes=NOTES, durability="os"))
     box.turn()
     box.broker.remove_topic(removed := Probe(), box.topic())
     box.settle()
-    assert refusal(declared).refusal is Refusal.FULL
     assert removed.fine
-    assert again(box).broker.topic("T") is None
+    assert box.broker.topic("cron.T") is None
+
+
+def test_others_that_are_being_made_cost_a_turn_nothing() -> None:
+    box, _, options = narrow()
+    for number in range(100):
+        box.declare(attrs.evolve(options, name=f"T{number}"))
+    box.turn()
+    making = box.broker._tick.making
+    looked: list[Topic] = []
+
+    class Looked(dict[Topic, Unmade]):
+        def get(self, topic: Topic, default: None = None) -> Unmade | None:  # type: ignore[override]
+            looked.append(topic)
+            return super().get(topic, default)
+
+    making.topics = Looked(making.topics)
+    box.turn()
+    assert len(looked) <= 3 * LOGS_PER_TURN
 
 
 def test_it_grows_while_it_is_made() -> None:

@@ -3,7 +3,7 @@
 A log takes a directory and a file of the system, a quarter of a millisecond, and all other clients
 wait meanwhile. So a turn makes a few of them, of each such topic one in turn. A topic comes to life
 with all of its partitions or not at all: what is written to it meanwhile, and its declaration, is
-answered when the last one is made, or refused if one cannot be.
+answered when the last one is made, or refused if one cannot be, or if the topic is removed before.
 
 Tests: `tests/core/commit/test_making.py`.
 """
@@ -29,13 +29,12 @@ LOGS_PER_TURN = 4
 class Unmade:
     """What is left to do for a topic, and what waits for that."""
 
-    __slots__ = ("held", "left", "then")
+    __slots__ = ("held", "left")
 
     def __init__(self) -> None:
         self.left: deque[Partition] = deque()  # to be made
         # To be gone on with when none is left: what needs no sync, and what does.
         self.held: tuple[list[Written], list[Written]] = [], []
-        self.then: list[Callable[[], None]] = []
 
 
 class Making:
@@ -43,19 +42,12 @@ class Making:
 
     def __init__(self) -> None:
         self.topics: dict[Topic, Unmade] = {}  # the next one in turn first
-        self.made: list[Callable[[], None]] = []  # what waited for those that are made now
+        self._tried: dict[Topic, None] = {}  # some of their logs are made in this turn
 
     def begin(self, topic: Topic) -> None:
         """The topic is new."""
         if len(topic.partitions) > LOGS_PER_TURN and topic.options.durability != "memory":
             self.topics[topic] = Unmade()
-
-    def waits(self, topic: Topic, then: Callable[[], None]) -> bool:
-        """Whether the topic is being made. Then `then` is called when it is, or cannot be."""
-        unmade = self.topics.get(topic)
-        if unmade is not None:
-            unmade.then.append(then)
-        return unmade is not None
 
     def in_turn(
         self, touched: list[Partition], whole: Topic | None, holds: Callable[[Partition], bool]
@@ -77,6 +69,7 @@ class Making:
             unmade = self.topics[topic] = self.topics.pop(topic)
             if unmade.left:
                 now.append(unmade.left.popleft())
+        self._tried.update(dict.fromkeys([partition.topic for partition in now]))
         return now
 
     def hold_back(
@@ -92,19 +85,22 @@ class Making:
             for one in found:
                 unmade = self.topics.get(one[0].topic)
                 (ready if unmade is None else unmade.held)[kind].append(one)
-        for topic, unmade in list(self.topics.items()):
+        tried, self._tried = self._tried, {}
+        for topic in tried:
+            unmade = self.topics.get(topic)
+            if unmade is None:
+                continue
             if topic in not_created:
                 left += unmade.left
             elif unmade.left:
                 continue
             for kind, held in enumerate(unmade.held):
                 ready[kind].extend(held)
-            self.made += unmade.then
             del self.topics[topic]
         return ready
 
-    def go_on(self) -> None:
-        """What waited for topics that are made now goes on."""
-        made, self.made = self.made, []
-        for then in made:
-            then()
+    def forget(self, topic: Topic) -> tuple[set[Partition], list[Written]]:
+        """The topic is gone: give what of it is not made yet, and what was held back."""
+        unmade = self.topics.pop(topic, Unmade())
+        at_once, after_sync = unmade.held
+        return set(unmade.left), at_once + after_sync

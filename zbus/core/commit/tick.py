@@ -162,10 +162,15 @@ class Tick:
     def forget(self, topic: Topic) -> None:
         """The topic is gone: what was staged for it is refused."""
         gone = topic_unknown(topic.name)
+        unmade, held = self.making.forget(topic)
+        for _, _, puts, confirms, _ in held:
+            for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
+                ticket.settle(gone)
         for partition in topic.partitions:
             self.behind.pop(partition, None)
             if partition.touched:
-                self.touched.remove(partition)
+                if partition not in unmade:
+                    self.touched.remove(partition)
                 partition.touched = False
                 partition.staged = partition.last = None
             puts, partition.puts = partition.puts, []
@@ -218,8 +223,6 @@ class Tick:
                 self._durable(at_once)
             else:
                 self._ask(at_once, False)
-        if making.made:
-            self.faults.guard(making.go_on)
 
     def _write(self, partition: Partition) -> Written:
         topic = partition.topic
