@@ -42,6 +42,16 @@ def test_each_name_of_the_client_has_a_place() -> None:
         getattr(zbus.client, "conect")  # noqa: B009  # a type checker would know better
 
 
+@pytest.mark.parametrize("name", ["commands", "errors", "messages", "options", "service"])
+def test_the_client_has_its_modules_and_lists_its_names(name: str) -> None:
+    """As it had when it imported them all."""
+    shown = "'__all__' in dir(c), 'Client' in dir(c), 'connect' in dir(c)"
+    program = f"import zbus.client as c; c.{name}; print({shown})"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
+    assert done.stdout.split() == ["True"] * 3
+
+
 def test_a_command_that_asks_a_broker_imports_what_it_needs() -> None:
     """Its start is a wait for whoever types it."""
     program = "import zbus.cli.topics, sys; print(*sys.modules)"

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.pretty import pretty_repr
 
 from tests.client.peer import NEVER, Joined, stored_bodies
 from tests.limits import examples
@@ -387,6 +388,7 @@ def test_a_token_is_sent_with_everything() -> None:
     off.exchange.submit(commands.produce("T"), 0)
     assert off.exchange.take().count(b"\r\ntoken: secret\r\n") == 2
     assert "secret" not in repr(Options(token="secret"))
+    assert "secret" not in pretty_repr(Options(token="secret"))
 
 
 def test_closing_ends_everything() -> None:

@@ -103,6 +103,7 @@ __all__ = [
 _PLACES = {
     "client.async_client": "AsyncPending AsyncPipeline Client connect_async",
     "client.blocking": "BlockingClient Pending Pipeline connect",
+    "client.commands": "",
     "client.errors": "BadRequest Conflict ConnectionLost Forbidden Full NotFound NotLeased"
     " Overloaded ProtocolError Refused RpcError Timeout TooLarge TooMany Unanswered ZbusError",
     "client.messages": "Delivery Message Stored StoredBatch",
@@ -128,4 +129,9 @@ if not TYPE_CHECKING:  # or every name would be known to a type checker
             if name in names.split():
                 found = globals()[name] = getattr(import_module(f"zbus.{place}"), name)
                 return found
+        if f"client.{name}" in _PLACES:
+            return import_module(f"zbus.client.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

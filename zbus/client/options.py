@@ -98,9 +98,12 @@ class Options(Struct, frozen=True):
     tracing: Tracing | None = None
     """Who traces what is produced, called and answered: `zbus.client.tracing`."""
 
-    def __repr__(self) -> str:
+    def __rich_repr__(self) -> list[tuple[str, object]]:
         """All but the token, which would stand in logs."""
-        shown = [f"{name}={value!r}" for name, value in asdict(self).items() if name != "token"]
+        return [each for each in asdict(self).items() if each[0] != "token"]
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self.__rich_repr__()]
         return f"Options({', '.join(shown)})"
 
     def tls(self) -> ssl.SSLContext:
