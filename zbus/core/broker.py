@@ -256,6 +256,8 @@ class Broker:
         self._retention.restore(topic)
         self.transactions.found(topic)
         self.schedules.found(topic)
+        if not all(map(self._storage.holds, topic.partitions)):  # a crash came as it was made
+            self._tick.making.begin(topic)
         for partition in topic.partitions:
             self.begin_partition(partition)
         for group in topic.groups.values():

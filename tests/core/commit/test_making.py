@@ -210,3 +210,29 @@ def test_after_a_crash_it_is_there_whole_or_not_at_all(seed: int) -> None:
         assert topic.group("g") is not None
     else:
         assert options.durability == "os" or not declared.fine
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_what_a_crash_left_half_made_is_made_a_few_in_a_turn(durability: str) -> None:
+    box, journal, options = narrow(durability)
+    for number in range(4):
+        box.declare(attrs.evolve(options, name=f"T{number}"), "g")
+    for _ in range(8):
+        box.turn()
+    journal.release()
+    after = Box(left := journal.crash(lambda lane, count: count))
+    holds = after.broker._storage.holds
+    topics = [after.topic(f"T{number}") for number in range(4)]
+    logs = [sum(map(holds, topic.partitions)) for topic in topics]
+    assert sum(logs) == 8 * LOGS_PER_TURN
+    put = after.put(b"x", topic="Live")
+    held = after.put(b"x", topic="T1", index=PARTITIONS - 1)
+    after.turn()
+    assert sum([sum(map(holds, topic.partitions)) for topic in topics]) <= 9 * LOGS_PER_TURN
+    left.release()
+    assert put.fine
+    assert held.open
+    after.settle()
+    assert held.fine
+    assert all(holds(one) for topic in topics for one in topic.partitions)
+    same_state(after, again(after))
