@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +76,10 @@ def test_any_text_is_a_request_id_or_none(text: bytes) -> None:
 def test_the_sample_of_the_manual() -> None:
     sample = b"YnJva2VyLWMsNCwyMTU2OSwyMTYwMSwxNjU1ODgyNjM0MDU0"
     assert read_request_id(sample) == RequestId("broker-c", 4, 21569, 21601, 1655882634054)
+
+
+@pytest.mark.parametrize("at", [0, 5])
+def test_a_request_id_is_text(at: int) -> None:
+    fields = [b"zbus", b"0", b"0", b"1", b"1800000000000", b"true"]
+    fields[at] = b"\xff"
+    assert read_request_id(binascii.b2a_base64(b",".join(fields), newline=False)) is None

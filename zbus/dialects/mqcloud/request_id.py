@@ -64,10 +64,10 @@ def read_request_id(value: bytes) -> RequestId | None:
     padding = b"=" * (-len(value) % 4)
     try:
         raw = binascii.a2b_base64(value.translate(_FROM_URL) + padding, strict_mode=True)
-        fields = raw.split(b",")
-        broker = fields[0].decode()
+        raw.decode()
     except ValueError:
         return None
+    fields = raw.split(b",")
     if not 5 <= len(fields) <= 6:
         return None
     queue = _number(fields[1], _QUEUE_MAX)
@@ -75,7 +75,7 @@ def read_request_id(value: bytes) -> RequestId | None:
     if queue is None or offset is None or next_offset is None or lock_ms is None:
         return None
     forced = len(fields) == 6 and fields[5].lower() == b"true"
-    return RequestId(broker, queue, offset, next_offset, lock_ms, forced)
+    return RequestId(fields[0].decode(), queue, offset, next_offset, lock_ms, forced)
 
 
 def _number(digits: bytes, largest: int) -> int | None:
