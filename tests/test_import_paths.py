@@ -53,7 +53,7 @@ def test_the_client_has_its_modules_and_lists_its_names(name: str) -> None:
 
 
 def test_a_command_that_asks_a_broker_imports_what_it_needs() -> None:
-    """Its start is a wait for whoever types it."""
+    """The user waits for its start."""
     program = "import zbus.cli.topics, sys; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)

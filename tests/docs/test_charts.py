@@ -9,7 +9,7 @@ import pytest
 from tests.docs.charts import CHARTS, PAGE, Chart
 
 _SHOWN = re.compile(r'<desc class="value">([^<]*)</desc>')
-"""What a reader of the picture is told when the mouse is over a bar."""
+"""The value that a bar of the picture shows under the mouse."""
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.file)

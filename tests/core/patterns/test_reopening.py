@@ -206,7 +206,7 @@ def test_without_room_it_is_refused_and_completed_later(verb: Verb) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_log_that_decided_is_read_again_meanwhile(verb: Verb) -> None:
-    """Then it is completed once more, and who asked is told to ask again."""
+    """Then it is completed once more, and the client gets an error that says to retry."""
     box = dying()
     box.turn(10_000)
     steps(box, 3)

@@ -1,4 +1,4 @@
-"""Heads that differ in their requestId alone are taken by their shape, and are told the same."""
+"""Heads that differ in their requestId alone share a plan, and get the same answers."""
 
 from __future__ import annotations
 
