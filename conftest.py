@@ -112,6 +112,7 @@ def _leaves_nothing() -> Iterator[None]:
     yield
     WATCH.stop()  # until the next file there may be a long wait
     gc.collect()
+    gc.freeze()  # what is still there, modules and caches, has been looked at
 
 
 @pytest.hookimpl(wrapper=True)
