@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -68,6 +68,14 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until it holds: for what another program or thread does in its own time."""
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
 class BrokerProcess:
     """`with BrokerProcess(tmp_path) as broker: broker.connect()`."""
 
@@ -82,6 +90,7 @@ class BrokerProcess:
     ) -> None:
         """`checkout`: the folder of another version, instead of this one."""
         self.data_dir = data_dir
+        self._several = WORKERS > 1 or "--workers" in options
         command = serve_command(data_dir, *options, port=port, program=program)
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         with self.log_path.open("ab") as log:
@@ -141,7 +150,7 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """All of its processes, at about the same moment."""
-        several = WORKERS > 1 or forked.SERVER != "zbus"
+        several = self._several or forked.SERVER != "zbus"
         others = descendants(self.process.pid) if several else []
         self.stop(signal.SIGKILL)
         kill_all(others)

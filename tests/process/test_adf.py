@@ -4,7 +4,6 @@ the list of dialogues)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,20 +20,12 @@ from tests.dialects.adf.broker import (
     speaker,
 )
 from tests.dialects.adf.speakers import FORMS, PING, PONG, Speaker, read_json
-from tests.limits import WAIT_S, checked
-from tests.process.broker import BrokerProcess
+from tests.limits import checked
+from tests.process.broker import BrokerProcess, eventually
 
 __all__ = ["broker", "form", "queue", "speaker"]
 
 REFUSED = "message was not pulled."
-
-
-def until(so: Callable[[], bool]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + WAIT_S
-    while not so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("form", [*FORMS[:2], *checked(FORMS[2:])])
@@ -104,7 +95,7 @@ def test_a_connection_that_ends_and_then_the_broker(tmp_path: Path) -> None:
         push(speaker, "/q", *(b"%d" % number for number in range(5)))
         pull(speaker, "/q", "a", "b", "c")
         speaker.close()
-        until(lambda: count_of(stayer, "/q") == 5)
+        eventually(lambda: count_of(stayer, "/q") == 5)
         push(stayer, "/q", b"5")  # what is acknowledged after it is not older
         process.kill()
     with BrokerProcess(tmp_path / "data") as process:

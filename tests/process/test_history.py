@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked import run_zbus
-from tests.process.broker import BrokerProcess
-from tests.process.test_workers import TOPICS, WORKERS, eventually
+from tests.process.broker import BrokerProcess, eventually
+from tests.process.test_workers import TOPICS, WORKERS
 from zbus.storage.local import naming
 
 

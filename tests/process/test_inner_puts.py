@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.limits import WAIT_S
-from tests.process.broker import Answer, BrokerProcess
-from tests.process.test_workers import WORKERS, eventually, server, workers
+from tests.process.broker import Answer, BrokerProcess, eventually
+from tests.process.test_workers import WORKERS, server, workers
 from zbus.protocol.places import shard_of
 
 FAILED = (OSError, EOFError)

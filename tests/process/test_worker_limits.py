@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.broker import BrokerProcess, Wire, request
-from tests.process.test_workers import TOPICS, TRIES, eventually, server, workers
+from tests.process.broker import BrokerProcess, Wire, eventually, request
+from tests.process.test_workers import TOPICS, TRIES, server, workers
 from tests.process.websocket import WebSocket
 from zbus.workers.forwarding import ROW
 from zbus.workers.gathering import UNANSWERED_MAX

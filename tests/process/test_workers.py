@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 from hashlib import sha256
@@ -25,7 +25,14 @@ from tests.dialects.semq.words import EPOCH, A, B, frame, send_fields
 from tests.dialects.talks import post
 from tests.forked import run_zbus
 from tests.limits import WAIT_S
-from tests.process.broker import BrokerProcess, Wire, request, run_serve, serve_command
+from tests.process.broker import (
+    BrokerProcess,
+    Wire,
+    eventually,
+    request,
+    run_serve,
+    serve_command,
+)
 from tests.process.websocket import HANDSHAKE, WebSocket
 from zbus.protocol.places import shard_of
 
@@ -66,13 +73,6 @@ def empty(broker: BrokerProcess) -> None:
 
 def workers(broker: BrokerProcess) -> list[int]:
     return broker.workers()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 # -- requests ----------------------------------------------------------------------------------
@@ -747,7 +747,7 @@ def test_a_parent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None
     broker = server(tmp_path)
     pids = workers(broker)
     assert len(pids) == WORKERS
-    broker.kill()
+    broker.stop(signal.SIGKILL)
     try:
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     finally:  # a failure leaves no processes behind
