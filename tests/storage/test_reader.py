@@ -11,6 +11,8 @@ from tests.storage.support import Loop
 from zbus.storage.format.batch import iterate
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OsFiles
+from zbus.storage.local.reader import FAR_BYTES
+from zbus.storage.local.segment import INDEX_BYTES
 from zbus.storage.port import JournalDamage
 from zbus.testing.engines import Writer, bodies
 
@@ -23,9 +25,11 @@ class WatchedFiles(OsFiles):
     def __init__(self) -> None:
         super().__init__()
         self.positions: dict[int, list[int]] = {}
+        self.counts: list[int] = []
 
     def read(self, file: int, count: int, position: int) -> bytes:
         self.positions.setdefault(file, []).append(position)
+        self.counts.append(count)
         return super().read(file, count, position)
 
 
@@ -86,6 +90,25 @@ def test_readers_that_cross_see_the_same(tmp_path: Path) -> None:
     writer.append(journal, writer.checkpoint)
     writer.append(journal, lambda: writer.data(b"in the next"))
     assert bodies(loop.read(journal, LANE, 301, 1)) == [b"in the next"]
+    journal.close()
+
+
+def test_a_read_does_not_go_through_all_that_was_acknowledged_since(tmp_path: Path) -> None:
+    """It takes as long whether ten acknowledgements follow the messages or ten thousand."""
+    loop, files = Loop(), WatchedFiles()
+    journal = loop.local(tmp_path, files)
+    writer = Writer(LANE)
+    writer.append(journal, writer.checkpoint)
+    for number in range(3):
+        writer.append(journal, lambda number=number: writer.data(b"%d" % number))  # type: ignore[misc]
+        for _ in range(200):
+            writer.append(journal, lambda: b"".join(writer.state() for _ in range(50)))
+    assert sum(path.stat().st_size for path in tmp_path.glob("orders/0/*.log")) > 1 << 20
+    for number in (1, 2, 0):
+        files.counts.clear()
+        assert bodies(loop.read(journal, LANE, number, 10_000)) == [b"%d" % number]
+        assert sum(files.counts) <= FAR_BYTES + 10_000 + INDEX_BYTES
+    assert bodies(b"".join(in_portions(loop, journal, 0, 3, 1 << 20))) == [b"0", b"1", b"2"]
     journal.close()
 
 

@@ -112,7 +112,8 @@ class Journal(Protocol):
         """Give whole DATA batches (no others), from the one holding `offset` on. The engine has
         verified their checksums.
 
-        At least one batch if there is any, then as many as fit into `bytes_max`; empty at the end.
+        At least one batch if there is any, then more as far as they are near and fit into
+        `bytes_max`; empty at the end.
         """
 
     def trim(self, lane: Lane, before: int) -> None:

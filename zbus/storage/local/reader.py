@@ -21,6 +21,9 @@ from zbus.storage.local.worker import Worker
 from zbus.storage.port import JournalDamage, JournalError, JournalFull, Post, ReadDone
 
 OPEN_FILES_MAX: Final = 64
+FAR_BYTES: Final = 16 << 10
+"""A read that has found something does not go through more than that in which no messages are: many
+acknowledgements may follow a few messages."""
 _TOLD_MAX: Final = 1_000  # bad places that are logged, each once
 
 log = logging.getLogger("zbus")
@@ -138,14 +141,15 @@ class Reader:
             if skipped:
                 skipped, wanted = False, max(wanted, segment.base)
             size = limit if segment is segments[-1] else self._files.size(file)
-            offset_behind, start = self._behind.get(segment, (-1, 0))
-            if offset_behind != wanted:
-                start = segment.locate(wanted)
+            offset_behind, behind = self._behind.get(segment, (-1, 0))
+            start = near = max(segment.locate(wanted), behind if offset_behind == wanted else 0)
             window = min(WINDOW_BYTES, INDEX_BYTES + bytes_max)
             for position, header, batch in walk_views(
                 self._files, file, segment.path, start, size, window
             ):
                 if header.kind is not Kind.DATA:
+                    if parts and position > near + FAR_BYTES:
+                        return
                     continue
                 if not segment.noted:
                     segment.note(header.base_offset, position)
@@ -156,8 +160,8 @@ class Reader:
                     return
                 parts.append(batch)
                 total += len(batch)
-                wanted = header.end_offset
-                self._behind[segment] = wanted, position + header.length
+                wanted, near = header.end_offset, position + header.length
+                self._behind[segment] = wanted, near
                 if total >= bytes_max:
                     return
 
