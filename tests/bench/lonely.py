@@ -1,19 +1,22 @@
 """One client that has one request under way: what a turn of the broker costs that has just that.
 
     python -m tests.bench.lonely [COMMIT] [--rounds 30] [--only WORD] [--folder DIRECTORY]
+                                 [--gap-ms 2]
 
 Processor time of the server for a request, kernel and all threads included, beside that of the
 floor (`tests/bench/floor.py`), and the median time until the reply. Generator and servers have one
 core in turn (`tests/bench/lockstep.py`): `taskset -c 0` chooses which. Rounds are short; the least
 processor time counts, and the median of the medians. Redis with `appendfsync always` stands beside
-durability `disk`. With a commit that version is measured in each round, too. `--folder` is where
-the data goes: without one that another program syncs, if the disk is to be measured. Prints a table
-for docs/explanation/performance.md.
+durability `disk`. With `--gap-ms` the client rests that long after each reply, so that the broker
+waits, and the caches forget. With a commit that version is measured in each round, too. `--folder`
+is where the data goes: without one that another program syncs, if the disk is to be measured.
+Prints a table for docs/explanation/performance.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import select
 import statistics
 import tempfile
 import time
@@ -31,7 +34,7 @@ from tests.bench.others import installed, redis_server
 from tests.bench.templates import BODY_END, Template, get, post
 from tests.process.broker import BrokerProcess
 
-REQUESTS = {"os": 1_000, "disk": 300}  # of a round
+REQUESTS = {"os": 1_000, "disk": 300, "gap": 100}  # of a round
 REDIS = "redis"
 
 # A pull takes what the put above it has put.
@@ -64,7 +67,7 @@ def entries() -> Iterator[bytes]:
         yield command(b"XADD", b"A", b"*", b"body", filled)
 
 
-def cost(server: Server, sent: Iterator[bytes], number: int) -> Cost:
+def cost(server: Server, sent: Iterator[bytes], number: int, gap_s: float) -> Cost:
     """Of one round."""
     took_s = []
     with connected(server.port, 1) as (sock,):
@@ -78,6 +81,8 @@ def cost(server: Server, sent: Iterator[bytes], number: int) -> Cost:
             reply = receive(1 << 16)
             took_s.append(clock() - began_s)
             assert reply.startswith((b"HTTP/1.1 200 ", b"$")), reply
+            if gap_s:
+                select.select([], [], [], gap_s)
         spent_s = run_seconds(server.pid) - before_s
     return Cost(spent_s / number * 1e6, statistics.median(took_s) * 1e6)
 
@@ -94,14 +99,16 @@ def started(stack: ExitStack, folder: Path, commit: str) -> dict[str, Server]:
     return found
 
 
-def measure(rounds: int, row: str, text: bytes, servers: dict[str, Server]) -> dict[str, Cost]:
+def measure(
+    rounds: int, row: str, text: bytes, servers: dict[str, Server], gap_s: float
+) -> dict[str, Cost]:
     """By server, what stands for all rounds."""
-    number = REQUESTS["disk" if "disk" in row else "os"]
+    number = REQUESTS["gap" if gap_s else "disk" if "disk" in row else "os"]
     sent = {name: entries() if name == REDIS else requests(text) for name in servers}
     taken: dict[str, list[Cost]] = {name: [] for name in servers}
     for _ in range(rounds):
         for name, server in servers.items():
-            taken[name].append(cost(server, sent[name], number))
+            taken[name].append(cost(server, sent[name], number, gap_s))
     return {
         name: Cost(min(costs).us, statistics.median(one.reply_us for one in costs))
         for name, costs in taken.items()
@@ -114,6 +121,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="", help="rows with this in their names")
     parser.add_argument("--folder", help="where the data goes")
+    parser.add_argument("--gap-ms", type=float, default=0, help="between a reply and a request")
     chosen = parser.parse_args()
     print("| | µs | beside the floor | reply after, µs |")
     print("|---|---|---|---|")
@@ -132,7 +140,7 @@ def main() -> None:
                 continue
             bare = floors[BODY_END if b"{body}" in text else BLANK]
             servers = {"floor": bare, **brokers, **(others if "disk" in row else {})}
-            found = measure(chosen.rounds, row, text, servers)
+            found = measure(chosen.rounds, row, text, servers, chosen.gap_ms / 1000)
             for name, (us, reply_us) in found.items():
                 ratio = us / found["floor"].us
                 print(f"| {name}: {row} | {us:.1f} | {ratio:.2f} | {reply_us:.0f} |", flush=True)

@@ -254,9 +254,8 @@ class Server:
     def _busy(self, node: Node) -> bool:
         """Whether there is something to do."""
         process = node.running
-        loop = process.loop
-        asked = process.post.signalled or process.ready.has_some() or loop._is_due()
-        return bool(asked or loop.ready or loop._queue or loop._leaving) or process.works
+        asked = process.post.signalled or process.ready.has_some()
+        return asked or process.loop.idle_s() == 0 or process.works
 
     def next_due(self) -> int | None:
         """When something happens by itself, next."""

@@ -18,6 +18,7 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from typing import Final
 
 import trio
 
@@ -39,15 +40,15 @@ from zbus.wire.tls import TlsStream
 from zbus.wire.websocket import GOING_AWAY
 
 _RECEIVE_BYTES = 64 << 10
-_LINGER_S = 0.001
 _GATHERS_PER_TURN = 4
 FEW, MANY = 4, 64
 """Connections of a turn that may sync by itself what it writes: the sync keeps hardly anybody
 waiting, or is a small part of what the turn takes."""
 _ENDS_PER_TURN = 500
 _HANDSHAKE_WORK = 400  # of each step of TLS before it is established
-_YIELD_AFTER_S = 0.005
-"""The task gives way to trio's others (signals) at least this often."""
+YIELD_AFTER_S: Final = 0.02
+"""The task gives way to trio's others (signals, reports) at least this often. After work it waits
+as long for more by itself: to wait in trio costs as much as several requests."""
 
 log = logging.getLogger("zbus")
 
@@ -162,17 +163,18 @@ class Loop:
         drain_until_ms = 0
         while not self.is_over:
             # Right after work the next is near: wait for it here for a moment, without trio.
-            due = bool(self.ready or self._queue or self._leaving) or self._is_due()
-            events = wait(_LINGER_S if worked and not due else 0, events_max)
-            worked = bool(events)
+            idle_s = self.idle_s()
+            lingers = worked and idle_s > 0
+            events = wait(min(idle_s, YIELD_AFTER_S) if lingers else 0, events_max)
             now = time.monotonic()
-            if not (events or due):
+            if not events and idle_s > (YIELD_AFTER_S if lingers else 0):
                 await self._wait()
                 yielded = now = time.monotonic()
                 events = wait(0, events_max)
-            elif now - yielded > _YIELD_AFTER_S:
+            elif now - yielded > YIELD_AFTER_S:
                 await trio.lowlevel.checkpoint()
                 yielded = now = time.monotonic()
+            worked = bool(events)
             self.now_ms = int(now * 1000)
             if self.silence is not None and self.silence.needed:
                 self.silence.begin(self.now_ms)
@@ -189,19 +191,20 @@ class Loop:
                 if self.drained() or self.now_ms >= drain_until_ms:
                     return
 
-    def _is_due(self) -> bool:
-        if self.sweep is not None and self.sweep.left:
-            return True
-        due_ms = self._broker.next_due()
-        return due_ms is not None and due_ms <= self._clock.now_ms()
-
-    async def _wait(self) -> None:
-        """Until something is ready, a timer of the broker ends, or it is time to sweep."""
+    def idle_s(self) -> float:
+        """How long there is nothing to do, unless something comes; at most until the next sweep."""
+        sweep = self.sweep
+        if self.ready or self._queue or self._leaving or (sweep is not None and sweep.left):
+            return 0.0
         seconds = 0.05 if self.stopping else 1.0
         due_ms = self._broker.next_due()
         if due_ms is not None:
             seconds = min(seconds, max(0.0, (due_ms - self._clock.now_ms()) / 1000))
-        with trio.move_on_after(seconds):
+        return seconds
+
+    async def _wait(self) -> None:
+        """Until something is ready, a timer of the broker ends, or it is time to sweep."""
+        with trio.move_on_after(self.idle_s()):
             await trio.lowlevel.wait_readable(self._readiness.fileno())
 
     def turn(self, events: Events) -> None:
