@@ -441,10 +441,12 @@ class Answering:
             if peer.out_bytes > peer.out_bytes_max:
                 peer.stalled = True
         if self.ordered and peer.turns:
+            self.written()
             peer.answer_next()
 
     def written(self) -> None:
-        """The reply had to wait for its turn, and is among the output of its connection now."""
+        """The reply is among the output of its connection, and those that waited for it are not
+        yet. It is not called where none could."""
 
     def failed(self, error: Exception) -> None:
         self.peer.quarantine(error)

@@ -83,7 +83,7 @@ class HttpPull(LatePull):
             self.reply.held = held
             self.asked.context.leases.began(id, self.asked.lease_ms)
         self.respond_late(message)
-        if self.data is None:
+        if self.data is None and self.reply.mark < 0:
             self.written()
 
     def written(self) -> None:
