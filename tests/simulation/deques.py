@@ -241,8 +241,8 @@ class Deques:
                 item.fate = Fate.GONE
         for item in queue.items.values():
             # Handed out meanwhile, before or after it; or ready again in between, also because
-            # nobody could be told.
-            again = item.held_until_ms < maxsize or not item.told
+            # nobody could be told, or nobody holds anything any more since it was read again.
+            again = item.held_until_ms < maxsize or not item.told or item.reread
             doubted = removal.whole or (not item.sure and again)
             if doubted and item.fate in (Fate.HELD, Fate.LOOSE):
                 item.fate, item.sure = Fate.DOUBT, False
