@@ -241,7 +241,7 @@ class Deques:
                 item.fate = Fate.GONE
         for item in queue.items.values():
             # Handed out meanwhile, before or after it; or ready again in between, also because
-            # nobody could be told, or nobody holds anything any more since it was read again.
+            # the reply could not be sent, or the recovery of the partition ended all leases.
             again = item.held_until_ms < maxsize or not item.told or item.reread
             doubted = removal.whole or (not item.sure and again)
             if doubted and item.fate in (Fate.HELD, Fate.LOOSE):

@@ -36,9 +36,9 @@ def test_what_is_promised_holds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [802038, 802394, 803344, 803413, 801385, 809904])
 def test_what_has_failed_once(seed: int) -> None:
-    """The first four: a message of Adf that a client of HTTP had read went to another one when its
-    connection ended, because replies behind it were not sent yet. The last two were mistakes of the
-    book: what nobody holds any more after a fence, `clear` may take."""
+    """The first four: Adf over HTTP redelivered a message within its lease when the connection
+    closed before later replies were sent. The last two were mistakes of the book: the recovery of a
+    partition ends leases, and then `clear` may remove those messages."""
     assert run_seed(seed).problem == ""
 
 

@@ -445,8 +445,8 @@ class Answering:
             peer.answer_next()
 
     def written(self) -> None:
-        """The reply is among the output of its connection, and those that waited for it are not
-        yet. It is not called where none could."""
+        """The reply is in the connection's output, and the replies behind it are not yet. Not
+        called for a reply that no other waited for."""
 
     def failed(self, error: Exception) -> None:
         self.peer.quarantine(error)

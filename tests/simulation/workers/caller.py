@@ -20,8 +20,8 @@ FORMS: Final = ("plain", "ids", "mixed", "stock", "socket")
 same over a WebSocket."""
 
 SILENT: Final = b"503: the storage engine does not answer"
-"""A process whose engine is late for too long ends, and writes this on each connection, also on an
-idle one."""
+"""A process writes this on each connection, idle ones included, before it exits because its storage
+engine exceeded the timeout."""
 
 
 @attrs.define(eq=False)

@@ -22,7 +22,7 @@ from zbus.storage.port import JournalDamage, JournalError, JournalFull, Post, Re
 
 OPEN_FILES_MAX: Final = 64
 FAR_BYTES: Final = 16 << 10
-"""A read that has found something does not go through more than that in which no messages are: many
+"""A read that has found messages stops after that many bytes without more of them: thousands of
 acknowledgements may follow a few messages."""
 _TOLD_MAX: Final = 1_000  # bad places that are logged, each once
 
