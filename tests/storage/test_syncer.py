@@ -121,6 +121,27 @@ def test_a_commit_of_nothing_new_waits_for_what_is_under_way(tmp_path: Path) -> 
     journal.close()
 
 
+def test_who_waits_for_the_sync_of_a_topic_that_goes_waits_until_it_cannot_come_back(
+    tmp_path: Path,
+) -> None:
+    """The sync that runs finds the new directory no more. A power cut that gives the topic its name
+    back may leave it without what is in there."""
+    loop, disk, writer = Loop(), HeldDisk(), Writer()
+    journal = loop.local(tmp_path, disk)
+    writer.append(journal, writer.checkpoint)
+    done: list[str] = []
+    journal.commit([writer.lane], True, lambda _: done.append("stored"))
+    assert disk.began.acquire(timeout=WAIT_SECONDS)
+    journal.remove([writer.lane], lambda: done.append("gone"))
+    disk.go.release()
+    loop.run_one()  # that sync is over, and the next one on its way
+    assert done == []
+    disk.let_all_go()
+    loop.run_until(lambda: "gone" in done)
+    assert done == ["stored", "gone"]
+    journal.close()
+
+
 @pytest.mark.parametrize("broken", ["sync", "sync_directory"])
 def test_a_failed_sync_is_final(tmp_path: Path, broken: str) -> None:
     loop, disk, writer = Loop(), BrokenDisk(), Writer()

@@ -116,6 +116,7 @@ class Removal:
             done()
 
         self._syncer.collecting.directories.add(self._data_dir)
+        self._syncer.renamed()
         if also is not None:
             self._syncer.collecting.also.append(also)
         self.round = self._syncer.start()

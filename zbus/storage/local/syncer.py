@@ -134,6 +134,14 @@ class Syncer:
         else:
             done()
 
+    def renamed(self) -> None:
+        """A directory has another name now, and `collecting` makes that durable. The running round
+        may look for it by its old one and not find it: who waits for that waits for both."""
+        running = self._running
+        if running is not None and (running.directories or running.segments):
+            self.collecting.waiters[:0] = running.waiters
+            running.waiters = []
+
     def retire(self, file: int) -> None:
         """Close a file, but not under the feet of a sync."""
         if self._needed(file):
