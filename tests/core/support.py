@@ -239,8 +239,7 @@ class Box:
         self.broker = Broker(storage, ids, limits or Limits())
         topics, time_ms = recover(journal, wait)
         self.broker.begin(max(now_ms, time_ms))
-        for topic in topics:
-            self.broker.restore(topic)
+        self.broker.restore(topics)
         self._sessions = itertools.count()
 
     @property
@@ -275,7 +274,7 @@ class Box:
         """Turn and release until nothing is left to do at that time."""
         self.turn(ms)
         for _ in range(1_000):
-            if isinstance(self.journal, CrashJournal):
+            while isinstance(self.journal, CrashJournal) and self.journal.held:
                 self.journal.release()
             due_ms = self.broker.next_due()
             if due_ms is None or due_ms > self.now_ms:

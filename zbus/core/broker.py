@@ -11,7 +11,7 @@ anything that comes from outside. Names are looked up without regard to case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from sys import maxsize
 from typing import NamedTuple
@@ -187,16 +187,12 @@ class Broker:
         if heap and heap[0][0] <= self.now_ms:
             self._tick.forgotten = 0
             self._retention.begin()
-            if self._completions.found:  # what is settled must not die, too, as its lease is over
-                self._completions.recover()
             self.timers.run(self.now_ms)
 
     def finish(self) -> None:
         """End a turn: write, ask for the sync, serve the pulls that can be served."""
         if self.faults.doubt is not None:
             raise self.faults.doubt
-        if self._completions.found:
-            self._completions.recover()
         tick, following = self._tick, self._runs.following
         due_ms = tick.due_ms()
         if due_ms is not None and due_ms <= self.now_ms:
@@ -249,8 +245,13 @@ class Broker:
         if not group.readers:
             self.remove_group(Silent(), group)
 
-    def restore(self, topic: Topic) -> None:
-        """Take over a topic that recovery rebuilt."""
+    def restore(self, topics: Iterable[Topic]) -> None:
+        """Take over topics that recovery rebuilt: all of them, in the turn that begins."""
+        for topic in topics:
+            self._restore(topic)
+        self.complete()  # before anything is put, and before a lease that is over makes it dead
+
+    def _restore(self, topic: Topic) -> None:
         self._keep(topic)
         topic.born = True
         self._retention.restore(topic)
@@ -548,7 +549,8 @@ class Broker:
 
     def has_unwritten(self) -> bool:
         """Changes wait to be written or synced."""
-        return bool(self._tick.touched or self._tick.making.topics or self._tick.open_commits)
+        tick = self._tick
+        return bool(tick.touched or tick.suspended or tick.making.topics or tick.open_commits)
 
     def partitions_removed(self) -> int:
         """Since the start: a topic and its partitions refer to each other, so they are garbage."""

@@ -69,8 +69,7 @@ def make_broker(
 def restore(broker: Broker, topics: Iterable[Topic], now_ms: int) -> None:
     """The first moment of a broker: it has all that was found in its journal."""
     broker.begin(now_ms)
-    for topic in topics:
-        broker.restore(topic)
+    broker.restore(topics)
 
 
 class Assembly:

@@ -17,7 +17,7 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.completions import AGAIN_MS, Source
 from zbus.core.topics.outcomes import Stored
 from zbus.core.verbs.seek import Start
-from zbus.storage.port import Lane
+from zbus.storage.port import Lane, Verdict
 
 LEASING = GroupOptions(lease=True, window=100, lease_ms=10_000)
 
@@ -130,6 +130,112 @@ def test_a_crash_leaves_both_or_neither(synced: int, segment_bytes: int) -> None
         last.settle()
         assert [life is MessageState.DONE for life in lives(last)] == settled
     assert seen == ({0, 1} if probe.open else {1})
+
+
+def shortened(durability: str = "disk") -> Box:
+    """`Out` has this level. A power cut may take any of the messages of `In`."""
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("In", durability="os"), "g", LEASING)
+    box.declare(TopicOptions("Out", durability=durability), "r", LEASING)
+    box.settle()
+    for number in range(3):
+        box.put(b"%d" % number, topic="In")
+        box.turn()
+    assert len(box.take(topic="In")) == 3
+    box.settle()
+    return box
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_what_takes_the_place_of_a_lost_source_is_not_settled(durability: str, turns: int) -> None:
+    """A power cut may take a message of level `os` and leave the result that settles it. Another
+    message has its offset then, and the next start must not take it for the one that was lost."""
+    box = shortened(durability)
+    transform(box, b"a", sources=[source(box, 0, 1)])
+    box.settle()
+    ends = set()
+    for after in crashes(box):
+        assert isinstance(after.journal, CrashJournal)
+        if after.broker.topic("In") is None or "g" not in after.topic("In").groups:
+            continue
+        end = after.partition("In").end
+        ends.add(end)
+        after.put(b"another", topic="In")
+        for _ in range(turns):
+            after.turn(1)
+            after.journal.release(1)
+        for last in crashes(after):
+            last.settle()
+            if last.partition("In").end > end:
+                assert last.group("g", "In").backlogs[0].life(end) is not MessageState.DONE
+    assert ends >= {0, 1, 2, 3}
+
+
+def lost() -> Box:
+    """A power cut has taken all three, and not the results that settled them."""
+    box = shortened()
+    transform(box, b"a", sources=[source(box, 0, 1)])
+    transform(box, b"b", sources=[source(box, 2)])
+    box.settle()
+    declared = [after for after in crashes(box) if after.broker.topic("In") is not None]
+    return next(
+        after
+        for after in declared
+        if not after.partition("In").end and "g" in after.topic("In").groups
+    )
+
+
+def test_a_put_waits_until_it_is_noted_that_what_was_to_be_settled_is_lost() -> None:
+    box = lost()
+    assert isinstance(box.journal, CrashJournal)
+    put = box.put(b"another", topic="In")
+    for _ in range(3):
+        box.turn(1)
+    assert put.open
+    assert box.broker.has_unwritten()
+    assert box.broker.next_due() is None, "it does not spin meanwhile"
+    box.settle()
+    assert put.fine
+    assert box.take(topic="In") == [b"another"]
+
+
+@pytest.mark.parametrize("removed", ["In", "Out"])
+def test_what_waits_for_that_ends_when_a_topic_is_removed(removed: str) -> None:
+    box = lost()
+    put, gone = box.put(b"another", topic="In"), Probe()
+    box.turn()
+    box.broker.remove_topic(gone, box.topic(removed))
+    box.settle(AGAIN_MS)
+    assert gone.fine
+    assert put.fine == (removed == "Out")
+    assert not box.broker.has_unwritten()
+    if removed == "In":
+        assert refusal(put).refusal is Refusal.TOPIC_UNKNOWN
+        box.declare(TopicOptions("In", durability="os"), "g", LEASING)
+        box.settle()
+        assert box.put(b"new", topic="In").open
+        box.settle()
+        assert box.take(topic="In") == [b"new"]
+
+
+@pytest.mark.parametrize("fails", ["Out", "In"])
+def test_a_put_is_refused_while_it_cannot_be_noted(fails: str) -> None:
+    box = lost()
+    assert isinstance(box.journal, CrashJournal)
+    put = box.put(b"another", topic="In")
+    box.turn()
+    box.journal.verdicts[fails, 0] = Verdict.LOST
+    box.settle()
+    assert refusal(put).refusal is Refusal.FENCED
+    for _ in range(4):
+        box.settle(AGAIN_MS)
+    put = box.put(b"another", topic="In")
+    box.settle()
+    assert put.fine
+    last = again(again(box))
+    last.settle()
+    assert last.take(topic="In") == [b"another"]
 
 
 @pytest.mark.parametrize("delivered_before", [0, 2])

@@ -64,6 +64,8 @@ class Tick:
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}
         self.behind: dict[Partition, None] = {}  # their changes found no room
+        self.suspended: dict[Partition, int] = {}  # nothing is written to them, for so many reasons
+        self._set_aside: list[Partition] = []  # of those: something is to be written
         self.full: BrokerError | None = None  # the last write of a message to a disk found none
         self.open_commits = 0  # syncs asked for and not answered yet
         self.awaited = False  # a request waits for what is to be written
@@ -153,6 +155,33 @@ class Tick:
         self.touch(partition)
         partition.confirms.append((ticket, outcome))
 
+    def sync(self, partition: Partition, ticket: Ticket) -> None:
+        """Settle the ticket when what is written to the partition is on stable storage, whatever
+        its level."""
+        confirms: list[tuple[Ticket, Outcome]] = [(ticket, DONE)]
+        self._ask([(partition, partition.visible, [], confirms, partition.epoch)], True)
+
+    def suspend(self, partition: Partition) -> None:
+        """Write nothing to it until `resume` was called as often: requests wait."""
+        self.suspended[partition] = self.suspended.get(partition, 0) + 1
+
+    def resume(self, partition: Partition) -> None:
+        self.suspended[partition] -= 1
+        if not self.suspended[partition]:
+            del self.suspended[partition]
+            if partition in self._set_aside:
+                self._set_aside.remove(partition)
+                self.touched.append(partition)
+                self.awaited = True
+
+    def _not_suspended(self, touched: list[Partition]) -> list[Partition]:
+        found, self._set_aside = self._set_aside + touched, []
+        now: list[Partition] = []
+        for partition in found:
+            waits = partition in self.suspended and partition.fenced is None
+            (self._set_aside if waits else now).append(partition)
+        return now
+
     def confirm_all(self, topic: Topic, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """The same for what this tick changed in every partition of a topic."""
         parts = Parts(ticket, outcome, len(topic.partitions))
@@ -169,7 +198,9 @@ class Tick:
         for partition in topic.partitions:
             self.behind.pop(partition, None)
             if partition.touched:
-                if partition not in unmade:
+                if partition in self._set_aside:
+                    self._set_aside.remove(partition)
+                elif partition not in unmade:
                     self.touched.remove(partition)
                 partition.touched = False
                 partition.staged = partition.last = None
@@ -186,6 +217,8 @@ class Tick:
             for partition in self.behind:
                 self.touch(partition)
         touched, self.touched = self.touched, []
+        if self.suspended:
+            touched = self._not_suspended(touched)
         making = self.making
         if making.topics:
             touched = making.in_turn(touched, whole, self._storage.holds)
