@@ -285,7 +285,7 @@ class Broker:
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""
         self.stopping = True
-        for partition in self._tick.behind:
+        for partition in self._tick.postponed.behind:
             self._tick.touch(partition)  # there may be room by now
         for topic in self.topics.values():
             for group in topic.groups.values():
@@ -550,7 +550,8 @@ class Broker:
     def has_unwritten(self) -> bool:
         """Changes wait to be written or synced."""
         tick = self._tick
-        return bool(tick.touched or tick.suspended or tick.making.topics or tick.open_commits)
+        waits = tick.open_commits or tick.postponed.suspended
+        return bool(tick.touched or tick.making.topics or waits)
 
     def partitions_removed(self) -> int:
         """Since the start: a topic and its partitions refer to each other, so they are garbage."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from zbus.core.commit.making import Making, Written
+from zbus.core.commit.postponed import Postponed
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
@@ -23,9 +24,6 @@ from zbus.core.topics.topic import Group, Partition, Topic
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
 
 FULL_STATE = BrokerError(Refusal.FULL, "the disk is full, no room even for acknowledgements: retry")
-
-RETRY_MS = 1_000
-"""How often changes that found no room are tried again."""
 
 STATE_EVERY_MS = 5
 """Changes that no request waits for (a cursor that moved) are written at most that often by
@@ -63,21 +61,18 @@ class Tick:
         self.making = Making()
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}
-        self.behind: dict[Partition, None] = {}  # their changes found no room
-        self.suspended: dict[Partition, int] = {}  # nothing is written to them, for so many reasons
-        self._set_aside: list[Partition] = []  # of those: something is to be written
+        self.postponed = Postponed()
         self.full: BrokerError | None = None  # the last write of a message to a disk found none
         self.open_commits = 0  # syncs asked for and not answered yet
         self.awaited = False  # a request waits for what is to be written
         self._written_ms = 0
-        self._retried_ms = 0
 
     def due_ms(self) -> int | None:
         """When there is something to write; None = there is nothing."""
         if self.making.topics:
             return self.now_ms
         if not self.touched:
-            return self._retried_ms + RETRY_MS if self.behind else None
+            return self.postponed.due_ms
         return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
     def make(self, topic: Topic) -> None:
@@ -161,26 +156,11 @@ class Tick:
         confirms: list[tuple[Ticket, Outcome]] = [(ticket, DONE)]
         self._ask([(partition, partition.visible, [], confirms, partition.epoch)], True)
 
-    def suspend(self, partition: Partition) -> None:
-        """Write nothing to it until `resume` was called as often: requests wait."""
-        self.suspended[partition] = self.suspended.get(partition, 0) + 1
-
     def resume(self, partition: Partition) -> None:
-        self.suspended[partition] -= 1
-        if not self.suspended[partition]:
-            del self.suspended[partition]
-            if partition in self._set_aside:
-                self._set_aside.remove(partition)
-                self.touched.append(partition)
-                self.awaited = True
-
-    def _not_suspended(self, touched: list[Partition]) -> list[Partition]:
-        found, self._set_aside = self._set_aside + touched, []
-        now: list[Partition] = []
-        for partition in found:
-            waits = partition in self.suspended and partition.fenced is None
-            (self._set_aside if waits else now).append(partition)
-        return now
+        """The partition was suspended (`Postponed.suspend`)."""
+        if self.postponed.resume(partition):
+            self.touched.append(partition)
+            self.awaited = True
 
     def confirm_all(self, topic: Topic, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """The same for what this tick changed in every partition of a topic."""
@@ -196,11 +176,9 @@ class Tick:
             for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
                 ticket.settle(gone)
         for partition in topic.partitions:
-            self.behind.pop(partition, None)
+            waited = self.postponed.forget(partition)
             if partition.touched:
-                if partition in self._set_aside:
-                    self._set_aside.remove(partition)
-                elif partition not in unmade:
+                if not waited and partition not in unmade:
                     self.touched.remove(partition)
                 partition.touched = False
                 partition.staged = partition.last = None
@@ -212,13 +190,10 @@ class Tick:
     def commit(self, whole: Topic | None = None) -> None:
         """Write what the tick gathered; answer it now or when it is synced. All logs of the `whole`
         topic are made now, if some are not yet."""
-        if self.behind and self.now_ms >= self._retried_ms + RETRY_MS:
-            self._retried_ms = self.now_ms
-            for partition in self.behind:
-                self.touch(partition)
         touched, self.touched = self.touched, []
-        if self.suspended:
-            touched = self._not_suspended(touched)
+        postponed = self.postponed
+        if postponed.behind or postponed.suspended:
+            touched = postponed.take(touched, self.now_ms)
         making = self.making
         if making.topics:
             touched = making.in_turn(touched, whole, self._storage.holds)
@@ -275,8 +250,8 @@ class Tick:
             self.hooks.keep_ring(partition)
         puts, partition.puts = partition.puts, []
         if stored:
-            if self.behind:
-                self.behind.pop(partition, None)
+            if self.postponed.behind:
+                self.postponed.behind.pop(partition, None)
             if topic.decided < topic.number:
                 self._decide(partition, confirms)
             if chunk is not None:
@@ -302,7 +277,7 @@ class Tick:
                 else:
                     self.not_created[topic] = FULL
             else:
-                self.behind.pop(partition, None)
+                self.postponed.behind.pop(partition, None)
                 self._decide(partition, confirms)
         if topic.retains:
             self.hooks.check_later(partition)
@@ -330,7 +305,7 @@ class Tick:
 
     def refuse(self, partition: Partition, why: BrokerError) -> None:
         """Nothing of what this tick gathered for the partition is written."""
-        self.behind.pop(partition, None)
+        self.postponed.behind.pop(partition, None)
         puts, confirms = partition.puts, partition.confirms
         completions = partition.completions
         if completions is not None:
@@ -346,9 +321,7 @@ class Tick:
     ) -> list[tuple[Ticket, Outcome]]:
         """Not even a change found room. It stays true here and is written when there is some; who
         waits for that gets an error to retry."""
-        if not self.behind:
-            self._retried_ms = self.now_ms
-        self.behind[partition] = None
+        self.postponed.no_room(partition, self.now_ms)
         for ticket, _ in confirms:
             ticket.settle(FULL_STATE)
         return []

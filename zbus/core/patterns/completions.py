@@ -35,7 +35,6 @@ same key, so it is stored once: a key names the deliveries, and what is put for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -53,6 +52,7 @@ from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Calling, Parts, Silent, Ticket
+from zbus.core.patterns.lost_sources import LostSources
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
 from zbus.core.topics.open_completions import Deliveries, OpenCompletions
@@ -102,14 +102,6 @@ class Source(NamedTuple):
 _Place: TypeAlias = "tuple[Partition, Completion]"
 """A completion, and the partition that has decided it."""
 
-class _Lost(NamedTuple):
-    """A partition notes that another one lost what it was to settle there."""
-
-    partition: Partition
-    epoch: int
-    source: Partition
-
-
 _Open: TypeAlias = "tuple[Partition, Completion, Source]"
 """A completion that is not closed: of which partition, and what it completes."""
 
@@ -127,11 +119,10 @@ class Completions:
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
         self.changes = timers.timer(_Change.ask, lambda change: change.partition)
-        self._shortened = timers.timer(self._note_lost, lambda lost: lost.partition)
+        self._lost = LostSources(self._tick, timers)
         runs.reopening = self.reopening
         self.found: list[Partition] = []  # were read, at the start or again
         self._open: list[_Open] = []  # when something was read last
-        self._lost: dict[_Lost, None] = {}  # found while it is read
         self._deciding: dict[Partition, None] = {}  # these may have some that are not closed
 
     def put(
@@ -299,10 +290,7 @@ class Completions:
                 self._deciding[partition] = None
             for completion in list(known.open.values()) if known is not None else ():
                 self._redo((partition, self._without_lost(partition, completion)))
-        lost, self._lost = self._lost, {}
-        for one in lost:
-            self._tick.suspend(one.source)
-            self._note_lost(one)
+        self._lost.note()
         freed = self._let_go(found)
         read, self._open = set(found), []
         for topic in self._topics.values():
@@ -318,9 +306,7 @@ class Completions:
                         self._hold(source)
 
     def _without_lost(self, partition: Partition, completion: Completion) -> Completion:
-        """A crash may take deliveries, where the level allows it, and leave what settles them. Then
-        that says so, on stable storage, before other messages have their offsets: the next start
-        would settle these."""
+        """Without what a crash has taken of the log that it settles."""
         source = self._source(completion)
         if source is None or all(stop <= source.partition.end for _, stop in completion.ranges):
             return completion
@@ -330,26 +316,8 @@ class Completions:
         rest = attrs.evolve(completion, number=known.next_number, ranges=ranges)
         if ranges:
             known.add(rest)
-        self._lost[_Lost(partition, partition.epoch, source.partition)] = None
+        self._lost.add(partition, source.partition)
         return rest
-
-    def _note_lost(self, lost: _Lost) -> None:
-        partition, epoch, source = lost
-        if partition.removed or (partition.fenced is None and partition.epoch != epoch):
-            self._tick.resume(source)  # what was read again is looked at again
-        else:
-            self._tick.confirm(partition, Calling(partial(self._noted, lost, False)))
-
-    def _noted(self, lost: _Lost, synced: bool, outcome: Outcome) -> None:
-        tick, (partition, _, source) = self._tick, lost
-        if synced and not isinstance(outcome, BrokerError):
-            tick.resume(source)
-        elif not isinstance(outcome, BrokerError):
-            tick.sync(partition, Calling(partial(self._noted, lost, True)))
-        else:
-            self._shortened.set(lost, tick.now_ms + AGAIN_MS)
-            if not source.removed and source.fenced is None:  # what was asked of it is refused
-                tick.hooks.fence(source, fenced(*source.lane, "what it lost cannot be noted"))
 
     def _let_go(self, found: list[Partition]) -> set[Partition]:
         """These were read, and some of what they were to settle is not to be: it is leased as any
