@@ -20,9 +20,9 @@ class Postponed:
         self._retried_ms = 0
 
     @property
-    def due_ms(self) -> int | None:
+    def due_ms(self) -> int:
         """When changes that found no room are tried again."""
-        return self._retried_ms + RETRY_MS if self.behind else None
+        return self._retried_ms + RETRY_MS
 
     def no_room(self, partition: Partition, now_ms: int) -> None:
         """Not even its changes found some."""

@@ -72,7 +72,7 @@ class Tick:
         if self.making.topics:
             return self.now_ms
         if not self.touched:
-            return self.postponed.due_ms
+            return self.postponed.due_ms if self.postponed.behind else None
         return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
     def make(self, topic: Topic) -> None:
