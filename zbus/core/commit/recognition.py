@@ -76,7 +76,8 @@ class Recognition:
         chunk = found.new
         if found.name:
             entry = Original(found.name, first, len(chunk), self._tick.now_ms, found.digest)
-            self._remember(partition, entry)
+            partition.originals.remember(entry)
+            self._remind_of_first(partition)
             return
         if partition.topic.options.dedupe_ms > 0:
             chunk.first, chunk.time_ms = first, self._tick.now_ms
@@ -95,14 +96,11 @@ class Recognition:
         if len(partition.topic.partitions) > 1 and _find(partition.topic, name) is not None:
             return False
         digest = fingerprint_of(row[3], row[4], row[2])
-        return self._remember(
-            partition, Original(name, partition.end, 1, self._tick.now_ms, digest)
-        )
-
-    def _remember(self, partition: Partition, entry: Original) -> bool:
+        entry = Original(name, partition.end, 1, self._tick.now_ms, digest)
         if not partition.originals.remember(entry):
             return False
-        self._remind_of_first(partition)
+        if partition not in self._timer.entries:  # as below, without a call
+            self.remind(partition)
         return True
 
     def _remind_of_first(self, partition: Partition) -> None:

@@ -63,10 +63,13 @@ def id_name(id: bytes) -> bytes:
 
 def key_name(key: bytes) -> bytes:
     """The name of a key: never that of an id."""
-    own = key.startswith(OWN_KEY)
-    digest = (_OWN if own else _KEY).copy()
+    digest = _KEY.copy()
+    if key.startswith(OWN_KEY):
+        digest = _OWN.copy()
+        digest.update(key)
+        return _OWN_NAME + digest.digest()
     digest.update(key)
-    return _OWN_NAME + digest.digest() if own else digest.digest()
+    return digest.digest()
 
 
 def fingerprint_of(tag: bytes, key: bytes, body: bytes) -> int:

@@ -83,6 +83,7 @@ class Puts:
         self._limits = limits
         self._message_bytes_max = limits.message_bytes_max
         self._limited = bool(limits.topic_messages_per_s or limits.topic_bytes_per_s)
+        self._along_bytes_max = -1 if self._limited else limits.message_bytes_max
         # Why nothing is put now, and why not even in a topic in memory (then both are set).
         self.refusing: BrokerError | None = None
         self.refusing_in_memory: BrokerError | None = None
@@ -107,11 +108,8 @@ class Puts:
 
     def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
         """Put one more message under the ticket of the one before, so that they end together.
-        False if that cannot be: something came in between, or it is stored or refused."""
-        if partition.last is not ticket or len(row[2]) > self._message_bytes_max:
-            return False
-        quota = self._quota(partition.topic) if self._limited else None
-        if quota is not None and quota.wait_s(self._tick.now_ms):
+        False if that cannot be: something came in between, or it is looked at by itself."""
+        if partition.last is not ticket or len(row[2]) > self._along_bytes_max:
             return False
         staged = partition.staged
         assert staged is not None
@@ -127,8 +125,6 @@ class Puts:
         else:
             staged.add(*row)
         partition.end += 1
-        if quota is not None:
-            quota.take(1, len(row[2]))
         return True
 
     # -- many, and all that may be asked for ----------------------------------------------

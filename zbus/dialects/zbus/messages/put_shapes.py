@@ -125,18 +125,20 @@ class PutShape(OfShape):
         elif once:
             once = once.strip(b'"')
         rare, due_ms = self._rare, 0
-        if self._delay_at >= 0:  # that is all that it has, mostly
-            rare, delay_ms = None, int(values[self._delay_at])
-            if delay_ms > DELAY_MS_MAX:
+        if self._numbers:
+            if self._delay_at >= 0:  # that is all that it has, mostly
+                rare, delay_ms = None, int(values[self._delay_at])
+                if delay_ms > DELAY_MS_MAX:
+                    self._unshaped.run(peer, found, body)
+                    return
+                due_ms = due_after(plan.broker, delay_ms)
+            elif (rare := self._read_numbers(values)) is None:
                 self._unshaped.run(peer, found, body)
                 return
-            due_ms = due_after(plan.broker, delay_ms)
-        elif self._numbers and (rare := self._read_numbers(values)) is None:
-            self._unshaped.run(peer, found, body)
-            return
-        pick, target = self._pick_lines, values[self._target_at] if self._target_at >= 0 else b""
+        pick = self._pick_lines
         lines = self._lines if pick is None else self._lines % pick(values)
         if found.end() - found.start() > self._short_bytes:
+            target = values[self._target_at] if self._target_at >= 0 else b""
             used_bytes = len(lines) - len(target) + len(tag) + len(key) + len(once)
             if used_bytes > self._budget_bytes or len(target) > ORIGIN_URL_BYTES_MAX:
                 self._unshaped.run(peer, found, body)
