@@ -210,15 +210,16 @@ class Storage:
         except JournalFull:
             state.behind = state.behind or chunk is None
             return False
-        if chunk is None:
-            state.state_bytes += size
-        else:
-            state.state_bytes = 0
+        alone_bytes = state.state_bytes = state.state_bytes + size if chunk is None else 0
+        if chunk is not None:
             state.message_bytes += chunk.stored_bytes
-        alone_max = 4 * state.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
         if (
             state.segment_bytes >= self._roll_at(partition, state)
-            or state.state_bytes > alone_max
+            or (
+                alone_bytes
+                and alone_bytes
+                > 4 * state.checkpoint_bytes + min(_STATE_BYTES, self._segment_bytes_max)
+            )
             or (
                 (partition.topic.retains or partition.newest is not None)
                 and retention.is_large(partition, partition.end)
