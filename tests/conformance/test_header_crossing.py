@@ -29,7 +29,7 @@ from zbus.server.push.request import attempt_of, lines_of
 from zbus.spark.logs import Span
 from zbus.spark.source.arrows import record_batches
 from zbus.wire.heads.heads import Heads
-from zbus.wire.messages import parse_messages
+from zbus.wire.messages import parse_in_steps
 
 
 def words(text: str) -> list[str]:
@@ -252,7 +252,7 @@ def by_a_command(client: Client) -> Out:
 def in_a_container(client: Client) -> Out:
     accept = "accept: application/vnd.zbus.messages"
     reply = ok(client, http("/T?cmd=consume&batch=1", accept))
-    parse_messages(reply.body, Heads())
+    list(parse_in_steps(reply.body, Heads(), 100))
     return Out(taken_off(read_http(reply.body).headers), frozenset(reply.headers))
 
 

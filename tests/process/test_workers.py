@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from socket import SHUT_WR
 from subprocess import PIPE, Popen
+from threading import Timer
 from typing import Any
 
 import msgspec
@@ -756,6 +757,27 @@ def test_a_parent_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None
                 os.kill(pid, signal.SIGKILL)
     with server(tmp_path) as again:
         assert again.get("/?cmd=ping").status == 200
+
+
+def test_a_server_starts_at_once_after_one_that_was_killed(tmp_path: Path) -> None:
+    """Its workers hold the lock of the directory until they have seen that it is gone."""
+    broker = server(tmp_path)
+    pids = workers(broker)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    broker.stop(signal.SIGKILL)
+
+    def see() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    timer = Timer(1.0, see)
+    timer.start()
+    try:
+        with server(tmp_path) as again:
+            assert again.get("/?cmd=ping").status == 200
+    finally:
+        timer.join()
 
 
 def test_a_backup_is_restored_for_as_many(tmp_path: Path) -> None:

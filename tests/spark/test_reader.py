@@ -25,7 +25,7 @@ from zbus.spark.source.listener import Lag
 from zbus.spark.source.location import Where
 from zbus.spark.source.reading import close_logs
 from zbus.spark.source.source import PushingReader, Reader, ZbusDataSource, columns_of
-from zbus.spark.source.stream import IDLE_S, StreamReader, forget_pin
+from zbus.spark.source.stream import IDLE_S, StreamReader
 
 COUNT = 100
 
@@ -384,7 +384,7 @@ def test_latest_is_where_the_query_was_first_asked(
         query.restart()
         with pytest.raises(DataLoss, match=r"was dropped by the retention of spark\.start"):
             query.reader.initialOffset()
-        forget_pin(query.reader._wish.where, next(iter(name.values())))
+        bus.remove(f"spark.start.{next(iter(name.values()))}")
         query.restart()
         assert query.reader.initialOffset() != begin
 

@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from tests.storage.support import BrokenDisk, Loop, SmallDisk, segments
+from zbus.storage.local.directory import take_directory
 from zbus.storage.local.engine import LocalJournal
 from zbus.storage.local.files import OpenMode, OsFiles
 from zbus.storage.local.reader import OPEN_FILES_MAX
@@ -37,6 +38,43 @@ def test_one_journal_for_a_directory(tmp_path: Path, loop: Loop) -> None:
     assert str(caught.value) == f"{data_dir} is in use by another process (pid {os.getpid()})"
     journal.close()
     loop.local(data_dir).close()
+
+
+@pytest.mark.parametrize(
+    ("owner", "waits"),
+    [
+        ("pid 1", False),
+        ("pid 4194305", True),  # no process of Linux has it
+        ("pid 99999999999999999999", False),
+        ("pid unknown", False),
+        ("", False),
+    ],
+)
+def test_a_lock_is_waited_for_if_its_owner_was_killed(
+    tmp_path: Path, owner: str, waits: bool
+) -> None:
+    """Then its workers hold it, until they have seen that."""
+    files = OsFiles()
+    held = take_directory(files, tmp_path)
+    files.truncate(held, 0)
+    files.write(held, owner.encode(), 0)
+    looks = 0
+
+    def read(file: int, count: int, position: int) -> bytes:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            files.close(held)
+        return OsFiles.read(files, file, count, position)
+
+    files.read = read  # type: ignore[method-assign]
+    if waits:
+        files.close(take_directory(files, tmp_path))
+    else:
+        with pytest.raises(JournalError, match="in use by another process"):
+            take_directory(files, tmp_path)
+        files.close(held)
+    assert looks == (2 if waits else 1)
 
 
 def test_a_file_in_the_way(tmp_path: Path, loop: Loop) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
-from zbus.wire.messages import parse_messages
+from zbus.wire.http import Request
+from zbus.wire.messages import parse_in_steps
 from zbus.wire.replies import encode_reply
 
 POST = b"POST / HTTP/1.1\r\n"
@@ -50,6 +51,10 @@ BAD: list[tuple[bytes, int]] = [
     (POST + b"a: " + b"b" * 9000 + b"\r\n\r\n", 0),
     (b"x" * 100_000, 0),
 ]
+
+
+def parse_messages(body: bytes, heads: Heads, most: int = 100_000) -> list[Request]:
+    return [message for step in parse_in_steps(body, heads, most) for message in step]
 
 
 @pytest.mark.parametrize(("body", "messages"), GOOD)

@@ -19,20 +19,13 @@ from zbus.wire.errors import WireError
 from zbus.wire.heads.heads import Heads
 from zbus.wire.http import Request
 
-MESSAGES_MAX = 100_000
-
-
 _STEP_WORK = 100
 """After that much work, units of about a microsecond, a step ends."""
 
 
-def parse_messages(body: bytes, heads: Heads, messages_max: int = MESSAGES_MAX) -> list[Request]:
-    """Cut a container into messages; WireError (always 400) names the first bad one, from 0."""
-    return [message for step in parse_in_steps(body, heads, messages_max) for message in step]
-
-
 def parse_in_steps(body: bytes, heads: Heads, messages_max: int) -> Iterator[list[Request]]:
-    """The same in steps of bounded work: each gives some messages."""
+    """Cut a container into messages, in steps of bounded work; WireError (always 400) names the
+    first bad one, from 0."""
     contained = heads.contained
     read = contained.read
     messages: list[Request] = []

@@ -266,8 +266,8 @@ class Completions:
             elif source.partition.fenced is not None:
                 self._later(partition, completion)
             else:
-                known = completion is not None
-                self._finish(partition, completion, _still_held(source) if known else source)
+                held = source if completion is None else _still_held(source)
+                self._finish(partition, completion, held)
 
     def settle_sent(self, ticket: Ticket, source: Source) -> None:
         """What was put elsewhere is stored there."""

@@ -227,12 +227,6 @@ def pin(where: Where, name: str, offsets: Offsets) -> Offsets:
     return offsets if kept is None else kept
 
 
-def forget_pin(where: Where, name: str) -> None:
-    """The query of that name begins anew."""
-    with where.client() as bus:
-        bus.remove(f"{PINS}{name}")
-
-
 def mirror(where: Where, group: str, offsets: Offsets) -> bool:
     """Move a consumer group of each topic to what has been read; says whether all were moved.
     Where it is not possible the next batch says it again."""

@@ -7,6 +7,7 @@ own: from there on its history is another one.
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +17,12 @@ from zbus.storage.local import naming
 from zbus.storage.local.files import Files, make_directories, opened, reason, write_whole
 from zbus.storage.port import JournalError, JournalFull
 
+_LOOK_AGAIN_S: Final = 0.05
 
-def take_directory(files: Files, data_dir: Path) -> int:
-    """Make the directory if it is missing, and lock it; give the lock."""
+
+def take_directory(files: Files, data_dir: Path, wait_s: float = 5.0) -> int:
+    """Make the directory if it is missing, and lock it; give the lock. Waits so long for the workers
+    of a server that was killed."""
     lock = data_dir / naming.LOCK
     try:
         refuse_backup(files, data_dir)
@@ -27,6 +31,9 @@ def take_directory(files: Files, data_dir: Path) -> int:
         files.truncate(file, 0)
     except BlockingIOError as error:
         owner = owner_of(files, lock)
+        if wait_s > 0 and _is_gone(owner):
+            time.sleep(_LOOK_AGAIN_S)
+            return take_directory(files, data_dir, wait_s - _LOOK_AGAIN_S)
         raise JournalError(f"{data_dir} is in use by another process ({owner})") from error
     except NotADirectoryError as error:
         raise JournalError(f"{data_dir} cannot hold data: it is not a directory") from error
@@ -37,6 +44,18 @@ def take_directory(files: Files, data_dir: Path) -> int:
     with suppress(JournalFull):  # a full disk is no reason not to start: it may get emptied
         files.write(file, b"pid %-10d\n" % os.getpid(), 0)
     return file
+
+
+def _is_gone(owner: str) -> bool:
+    """Its process has ended: only its workers hold the lock, which see that and end, too."""
+    pid = owner.removeprefix("pid ")
+    try:
+        os.kill(int(pid) if pid.isdigit() else 0, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it is another user's, or none that there can be
+        return False
+    return False
 
 
 def make_way(files: Files, data_dir: Path) -> None:
