@@ -138,6 +138,31 @@ def test_what_is_no_answer(data: bytes, size: int) -> None:
     assert reader.receive(good) == []
 
 
+ALIKE = (
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n%btopic: T\r\nid: %b\r\ndurability: os\r\n%b\r\nhi"
+)
+VALUES = st.sampled_from(
+    [b"7", b"", b"a-1", b"a b", b" 7", b"\xff", b"7\r", b"1\r\nid: 2", b"9" * 600]
+)
+LINES = st.sampled_from([b"", b"id: 8\r\n", b"offset: 8\r\n", b"ID: 8\r\n", b"x\r\n", b"x: 1\r\n"])
+ENDS = st.sampled_from(
+    [b"offset: %d\r\n", b"offset: 5%d \r\n", b"offset: x%d\r\n", b"a: %d\r\n", b""]
+)
+
+
+@given(st.lists(st.tuples(LINES, VALUES, ENDS, st.integers(0, 99)), max_size=12))
+def test_what_was_read_before_changes_nothing(rows: list[tuple[bytes, bytes, bytes, int]]) -> None:
+    """Also where answers differ in `id` and `offset` alone, as those to puts do."""
+    reader = ResponseReader(LIMITS)
+    for line, id, end, number in [(b"", b"1", b"offset: 1\r\n", 0), *rows]:
+        data = ALIKE % (line, id, end % number if b"%d" in end else end)
+        fresh = ResponseReader(LIMITS)
+        assert reader.receive(data) == fresh.receive(data)
+        if reader.error is not None or fresh.error is not None:
+            assert str(reader.error) == str(fresh.error)
+            return
+
+
 def test_the_memory_of_lines_is_bounded() -> None:
     reader = ResponseReader()
     for number in range(10_000):

@@ -5,7 +5,7 @@ Strict where framing is concerned: one status line, header lines that end with C
 read. Interim responses (1xx) are passed over.
 
 Most lines of answers come again and again, so checked lines are remembered, as the broker does
-with the lines of requests.
+with the lines of requests. Answers to puts come again as a whole, but for two values.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 _UNIQUE = frozenset((b"id", b"idempotency-key", b"offset", b"origin_id", b"timestamp"))
 """Names whose values hardly come again: not worth remembering."""
 
+_ALIKE_BYTES_MAX = 256
+_KNOWN_MAX = 64
+_MISSES_MAX = 4
+_UNLIKE = 100
+"""After a few heads that are like none before, so many are not looked up."""
+
 # What a line says depends on nothing else, so all readers remember together.
 _lines: dict[bytes, tuple[bytes, bytes]] = {}
 _starts: dict[bytes, int] = {}
@@ -62,6 +68,9 @@ class ResponseReader:
         self._pending: tuple[int, dict[bytes, bytes]] | None = None  # its body is on its way
         self._parts: list[bytes] = []
         self._missing = 0
+        # What is before `id` and between that and `offset`: status, all fields, length of the body.
+        self._known: dict[tuple[bytes, bytes], tuple[int, dict[bytes, bytes], int]] = {}
+        self._missed = self._unlike = 0  # heads that were not known, and that are not looked up
         self.error: WireError | None = None
 
     @property
@@ -126,7 +135,33 @@ class ResponseReader:
             raise WireError(431, f"a head is over {self._limits.head_bytes_max} bytes")
 
     def _read_head(self, raw: bytes) -> tuple[int, dict[bytes, bytes], int]:
-        """Status, fields, and the length of the body."""
+        """Status, fields, and the length of the body. The answers to puts are alike but for `id`
+        and, at the end, `offset`: what one of them has otherwise is remembered."""
+        if self._unlike:
+            self._unlike -= 1
+            return self._read_other_head(raw)
+        before, _, rest = raw.partition(b"\r\nid: ")
+        id, _, rest = rest.partition(b"\r\n")
+        between, _, offset = rest.rpartition(b"\r\noffset: ")
+        known = self._known.get((before, between))
+        short = len(raw) <= _ALIKE_BYTES_MAX
+        if known is not None and short and offset.isdigit() and not id.translate(None, VISIBLE):
+            self._missed = 0
+            status, alike, size = known
+            fields = alike.copy()
+            fields[b"id"], fields[b"offset"] = id, offset
+            return status, fields, size
+        status, fields, size = found = self._read_other_head(raw)
+        self._missed += 1
+        if self._missed > _MISSES_MAX:
+            self._unlike = _UNLIKE
+        if between and short and offset.isdigit() and len(fields) == raw.count(b"\r\n"):
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[before, between] = status, fields.copy(), size
+        return found
+
+    def _read_other_head(self, raw: bytes) -> tuple[int, dict[bytes, bytes], int]:
         lines = raw.split(b"\r\n")
         if len(lines) > self._limits.fields_max:
             raise WireError(431, f"there are more than {self._limits.fields_max} header lines")

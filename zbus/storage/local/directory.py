@@ -21,8 +21,8 @@ _LOOK_AGAIN_S: Final = 0.05
 
 
 def take_directory(files: Files, data_dir: Path, wait_s: float = 5.0) -> int:
-    """Make the directory if it is missing, and lock it; give the lock. Waits so long for the workers
-    of a server that was killed."""
+    """Make the directory if it is missing, and lock it; give the lock. Waits so long for workers of
+    a server that was killed."""
     lock = data_dir / naming.LOCK
     try:
         refuse_backup(files, data_dir)
