@@ -233,6 +233,29 @@ def test_what_was_staged_in_the_turn_that_reads_it_again_is_refused() -> None:
     assert box.take() == []
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_who_asks_again_as_the_first_is_refused_is_answered(index: int) -> None:
+    """At that moment the partitions are read: what is asked for would be forgotten with them."""
+    box = LateBox(2)
+    box.fail()
+    box.late.run()
+    box.run_posted()
+    box.late.run()
+    asked: list[Probe] = []
+
+    def ask_again(outcome: Outcome) -> None:
+        asked.append(Probe())
+        box.broker.confirm(box.partition(index=index), asked[-1])
+        asked.append(box.put(b"again", index=1 - index))
+
+    first = Probe(ask_again)
+    box.broker.confirm(box.partition(index=1), first)
+    box.run_posted()  # they are read
+    box.settle()
+    assert len(asked) == 2
+    assert not any(probe.open for probe in [first, *asked])
+
+
 def test_other_partitions_and_topics_go_on() -> None:
     box = LateBox(3)
     box.declare("U", "g", LEASED)

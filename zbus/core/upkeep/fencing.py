@@ -150,8 +150,11 @@ class Fencing:
                 # Whether it is emptied is being decided; what it holds is known after that.
                 self._retries.set(partition, self._tick.now_ms + 1)
                 return False
-            for one in partitions:
-                self._tick.refuse(one, why)
+            refused = partitions
+            while refused:  # who is told may ask again at once, and would get no answer
+                for one in refused:
+                    self._tick.refuse(one, why)
+                refused = [one for one in partitions if one.puts or one.confirms]
             return True
 
         self._storage.reopen(partitions, ready, partial(self._reopened, partitions))
