@@ -20,7 +20,7 @@ FILE_LINES_MAX = 600
 FOLDER_FILES_MAX = 20
 CLASS_FIELDS_MAX = 15
 
-PACKAGE_LINES = 102_431
+PACKAGE_LINES = 102_324
 """All of `zbus/`. The goal is 70,000."""
 LONGEST_CHAIN = 37
 """Modules of the longest chain of imports. The goal is 25."""

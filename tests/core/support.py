@@ -239,8 +239,14 @@ class Box:
         self.broker = Broker(storage, ids, limits or Limits())
         topics, time_ms = recover(journal, wait)
         self.broker.begin(max(now_ms, time_ms))
-        self.broker.restore(topics)
+        self.broker.restore(topics, self._release)
         self._sessions = itertools.count()
+
+    def _release(self) -> bool:
+        held = self.journal.held if isinstance(self.journal, CrashJournal) else 0
+        if isinstance(self.journal, CrashJournal):
+            self.journal.release()
+        return held > 0
 
     @property
     def now_ms(self) -> int:

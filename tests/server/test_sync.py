@@ -9,10 +9,18 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 
+from tests.core.support import Box, Probe
 from tests.limits import WAIT_S
+from tests.storage.support import Loop
 from zbus.config import Config
+from zbus.core.cursor.state import GroupOptions, TopicOptions
+from zbus.core.model.chunk import Chunk
+from zbus.core.model.message import Message
+from zbus.core.patterns.completions import Source
+from zbus.server.loop.loop import Loop as ServerLoop
 from zbus.server.process.serve import Server
 from zbus.storage.local.files import OpenMode, OsFiles
 
@@ -54,6 +62,48 @@ async def serving(tmp_path: Path, files: HeldFiles) -> AsyncIterator[tuple[Serve
         yield server, ended
         server.mailbox.post(server.loop.stop)
     server.close()
+
+
+class Counting(OsFiles):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def sync(self, file: int) -> None:
+        super().sync(file)
+        self.count += 1
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_start_notes_what_is_lost_of_what_was_settled_before_it_serves(
+    tmp_path: Path, by_itself: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is there, and the message that it settled was in memory."""
+    monkeypatch.setattr(ServerLoop, "may_sync", by_itself)  # else another thread does
+    loop, data = Loop(), tmp_path / "data"
+    box = Box(loop.local(data))
+    box.declare(TopicOptions("In", durability="memory"), "g", GroupOptions(lease=True))
+    box.declare(TopicOptions("Out", durability="os"))
+    box.settle()
+    box.put(b"0", topic="In")
+    box.settle()
+    assert box.take(topic="In") == [b"0"]
+    stored, source = Probe(), Source(box.group("g", "In"), box.partition("In"), [range(1)])
+    box.broker.put_and_ack(
+        box.partition("Out"), stored, Chunk.of([Message(b"1", body=b"1")]), [source]
+    )
+    box.broker.commit()
+    assert stored.fine
+    box.journal.close()  # before the completion is closed
+    counts = []
+    for _ in range(2):
+        files = Counting()
+        server = Server(Config(port=0, data_dir=data), files)
+        completions = server.broker.topics["out"].partitions[0].completions
+        assert completions is None or not (completions.open or completions.closed)
+        counts.append(files.count)
+        server.close()
+    assert counts[0] == counts[1] + 1
 
 
 def get(target: str, body: str = "") -> bytes:

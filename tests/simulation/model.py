@@ -14,8 +14,7 @@ from functools import partial
 from tests.records import Record
 from tests.simulation.groups import GroupBook, Sent, passes
 from zbus.core.broker import Broker
-from zbus.core.commit.postponed import RETRY_MS
-from zbus.core.commit.tick import STATE_EVERY_MS
+from zbus.core.commit.tick import RETRY_MS, STATE_EVERY_MS
 from zbus.core.model.message_state import MessageState
 from zbus.core.topics.topic import Group, Topic
 

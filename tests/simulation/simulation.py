@@ -386,7 +386,8 @@ class Simulation:
         self.say(f"the broker runs, with {len(self.machine.broker.topics)} topics")
 
     def _recovered_state(self, disk: Disk) -> list[object]:
-        machine = Machine(Random(0), disk=disk, now_ms=self.machine.now_ms)
+        now_ms, options = self.machine.now_ms, self.machine.options  # a start may write
+        machine = Machine(Random(0), disk=disk, now_ms=now_ms, options=options)
         machine.start()
         return state_of(machine.running)
 

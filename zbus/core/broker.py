@@ -245,11 +245,24 @@ class Broker:
         if not group.readers:
             self.remove_group(Silent(), group)
 
-    def restore(self, topics: Iterable[Topic]) -> None:
-        """Take over topics that recovery rebuilt: all of them, in the turn that begins."""
+    def restore(self, topics: Iterable[Topic], wait: Callable[[], bool] = lambda: False) -> None:
+        """Take over topics that recovery rebuilt: all of them, in the turn that begins. `wait` lets
+        the engine answer; False: it will not.
+
+        A crash may take messages, where their level allows it, and leave the completion that
+        settles them. That says so, on stable storage, before other messages have these offsets:
+        the next start would settle those."""
         for topic in topics:
             self._restore(topic)
-        self.complete()  # before anything is put, and before a lease that is over makes it dead
+        self.complete()  # before a lease that is over makes it dead
+        partitions = [one for topic in self.topics.values() for one in topic.partitions]
+        closed = [one for one in partitions if one.completions and one.completions.closed]
+        if closed:
+            self._tick.commit()
+            done: list[object] = []
+            self._storage.commit(closed, True, done.append)
+            while not done and wait():
+                pass
 
     def _restore(self, topic: Topic) -> None:
         self._keep(topic)
@@ -285,7 +298,7 @@ class Broker:
     def stop(self) -> None:
         """Take no more work: waiting pulls and calls end now."""
         self.stopping = True
-        for partition in self._tick.postponed.behind:
+        for partition in self._tick.behind:
             self._tick.touch(partition)  # there may be room by now
         for topic in self.topics.values():
             for group in topic.groups.values():
@@ -549,9 +562,7 @@ class Broker:
 
     def has_unwritten(self) -> bool:
         """Changes wait to be written or synced."""
-        tick = self._tick
-        waits = tick.open_commits or tick.postponed.suspended
-        return bool(tick.touched or tick.making.topics or waits)
+        return bool(self._tick.touched or self._tick.making.topics or self._tick.open_commits)
 
     def partitions_removed(self) -> int:
         """Since the start: a topic and its partitions refer to each other, so they are garbage."""

@@ -66,10 +66,15 @@ def make_broker(
     return kind(storage, ids, limits)
 
 
-def restore(broker: Broker, topics: Iterable[Topic], now_ms: int) -> None:
+def restore(
+    broker: Broker,
+    topics: Iterable[Topic],
+    now_ms: int,
+    wait: Callable[[], bool] = lambda: False,
+) -> None:
     """The first moment of a broker: it has all that was found in its journal."""
     broker.begin(now_ms)
-    broker.restore(topics)
+    broker.restore(topics, wait)
 
 
 class Assembly:

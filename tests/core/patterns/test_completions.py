@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import pytest
@@ -17,7 +17,7 @@ from zbus.core.model.message_state import MessageState
 from zbus.core.patterns.completions import AGAIN_MS, Source
 from zbus.core.topics.outcomes import Stored
 from zbus.core.verbs.seek import Start
-from zbus.storage.port import Lane, Verdict
+from zbus.storage.port import Lane
 
 LEASING = GroupOptions(lease=True, window=100, lease_ms=10_000)
 
@@ -172,70 +172,42 @@ def test_what_takes_the_place_of_a_lost_source_is_not_settled(durability: str, t
     assert ends >= {0, 1, 2, 3}
 
 
-def lost() -> Box:
-    """A power cut has taken all three, and not the results that settled them."""
-    box = shortened()
-    transform(box, b"a", sources=[source(box, 0, 1)])
-    transform(box, b"b", sources=[source(box, 2)])
-    box.settle()
-    declared = [after for after in crashes(box) if after.broker.topic("In") is not None]
-    return next(
-        after
-        for after in declared
-        if not after.partition("In").end and "g" in after.topic("In").groups
+def cut(box: Box, kept: Mapping[Lane, int]) -> Box:
+    """The power goes: these logs keep so many batches at most, all others all they have."""
+    assert isinstance(box.journal, CrashJournal)
+    journal = box.journal
+    found = journal.crash(
+        lambda lane, more: min(more, max(0, kept.get(lane, more) - journal.synced.get(lane, 0)))
     )
+    return Box(found, now_ms=box.now_ms)
 
 
-def test_a_put_waits_until_it_is_noted_that_what_was_to_be_settled_is_lost() -> None:
-    box = lost()
+def test_nor_what_takes_the_place_of_one_in_a_partition_that_was_lost() -> None:
+    """A topic has grown, and the power cut takes that, too. Then it grows again."""
+    grown = TopicOptions("In", durability="os", partitions=2)
+    box = Box(CrashJournal())
+    box.declare(TopicOptions("In", durability="os"), "g", LEASING)
+    box.declare(TopicOptions("Out", durability="disk"), "r", LEASING)
+    box.settle()
     assert isinstance(box.journal, CrashJournal)
-    put = box.put(b"another", topic="In")
-    for _ in range(3):
-        box.turn(1)
-    assert put.open
-    assert box.broker.has_unwritten()
-    assert box.broker.next_due() is None, "it does not spin meanwhile"
+    before = {lane: len(box.journal.written.get(lane, ())) for lane in (("In", 0), ("In", 1))}
+    box.declare(grown, "g", LEASING)
     box.settle()
-    assert put.fine
-    assert box.take(topic="In") == [b"another"]
-
-
-@pytest.mark.parametrize("removed", ["In", "Out"])
-def test_what_waits_for_that_ends_when_a_topic_is_removed(removed: str) -> None:
-    box = lost()
-    put, gone = box.put(b"another", topic="In"), Probe()
-    box.turn()
-    box.broker.remove_topic(gone, box.topic(removed))
-    box.settle(AGAIN_MS)
-    assert gone.fine
-    assert put.fine == (removed == "Out")
-    assert not box.broker.has_unwritten()
-    if removed == "In":
-        assert refusal(put).refusal is Refusal.TOPIC_UNKNOWN
-        box.declare(TopicOptions("In", durability="os"), "g", LEASING)
-        box.settle()
-        assert box.put(b"new", topic="In").open
-        box.settle()
-        assert box.take(topic="In") == [b"new"]
-
-
-@pytest.mark.parametrize("fails", ["Out", "In"])
-def test_a_put_is_refused_while_it_cannot_be_noted(fails: str) -> None:
-    box = lost()
-    assert isinstance(box.journal, CrashJournal)
-    put = box.put(b"another", topic="In")
-    box.turn()
-    box.journal.verdicts[fails, 0] = Verdict.LOST
+    box.put(b"0", topic="In", index=1)
+    assert box.take(topic="In") == [b"0"]
+    transform(box, b"a", sources=[source(box, 0, index=1)])
     box.settle()
-    assert refusal(put).refusal is Refusal.FENCED
-    for _ in range(4):
-        box.settle(AGAIN_MS)
-    put = box.put(b"another", topic="In")
-    box.settle()
-    assert put.fine
-    last = again(again(box))
+    after = cut(box, before)
+    assert len(after.topic("In").partitions) == 1
+    after.declare(grown, "g", LEASING)
+    after.turn(10)
+    assert after.put(b"another", topic="In", index=1).open
+    after.turn(10)
+    assert isinstance(after.journal, CrashJournal)
+    last = cut(after, {("Out", 0): after.journal.synced["Out", 0]})
     last.settle()
-    assert last.take(topic="In") == [b"another"]
+    assert last.partition("In", 1).end == 1
+    assert last.group("g", "In").backlogs[1].life(0) is not MessageState.DONE
 
 
 @pytest.mark.parametrize("delivered_before", [0, 2])

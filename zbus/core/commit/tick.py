@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 
 from zbus.core.commit.making import Making, Written
-from zbus.core.commit.postponed import Postponed
 from zbus.core.model.chunk import Chunk, Row
 from zbus.core.model.containment import Containment
 from zbus.core.model.errors import INTERNAL, BrokerError, Outcome, Refusal, fenced, topic_unknown
@@ -24,6 +23,9 @@ from zbus.core.topics.topic import Group, Partition, Topic
 FULL = BrokerError(Refusal.FULL, "no space left to store messages")
 
 FULL_STATE = BrokerError(Refusal.FULL, "the disk is full, no room even for acknowledgements: retry")
+
+RETRY_MS = 1_000
+"""How often changes that found no room are tried again."""
 
 STATE_EVERY_MS = 5
 """Changes that no request waits for (a cursor that moved) are written at most that often by
@@ -61,18 +63,19 @@ class Tick:
         self.making = Making()
         # Their beginning was not written, and why: mostly there was no room.
         self.not_created: dict[Topic, BrokerError] = {}
-        self.postponed = Postponed()
+        self.behind: dict[Partition, None] = {}  # their changes found no room
         self.full: BrokerError | None = None  # the last write of a message to a disk found none
         self.open_commits = 0  # syncs asked for and not answered yet
         self.awaited = False  # a request waits for what is to be written
         self._written_ms = 0
+        self._retried_ms = 0
 
     def due_ms(self) -> int | None:
         """When there is something to write; None = there is nothing."""
         if self.making.topics:
             return self.now_ms
         if not self.touched:
-            return self.postponed.due_ms if self.postponed.behind else None
+            return self._retried_ms + RETRY_MS if self.behind else None
         return self.now_ms if self.awaited else self._written_ms + STATE_EVERY_MS
 
     def make(self, topic: Topic) -> None:
@@ -150,18 +153,6 @@ class Tick:
         self.touch(partition)
         partition.confirms.append((ticket, outcome))
 
-    def sync(self, partition: Partition, ticket: Ticket) -> None:
-        """Settle the ticket when what is written to the partition is on stable storage, whatever
-        its level."""
-        confirms: list[tuple[Ticket, Outcome]] = [(ticket, DONE)]
-        self._ask([(partition, partition.visible, [], confirms, partition.epoch)], True)
-
-    def resume(self, partition: Partition) -> None:
-        """The partition was suspended (`Postponed.suspend`)."""
-        if self.postponed.resume(partition):
-            self.touched.append(partition)
-            self.awaited = True
-
     def confirm_all(self, topic: Topic, ticket: Ticket, outcome: Outcome = DONE) -> None:
         """The same for what this tick changed in every partition of a topic."""
         parts = Parts(ticket, outcome, len(topic.partitions))
@@ -176,9 +167,9 @@ class Tick:
             for ticket in [*puts, *(ticket for ticket, _ in confirms)]:
                 ticket.settle(gone)
         for partition in topic.partitions:
-            waited = self.postponed.forget(partition)
+            self.behind.pop(partition, None)
             if partition.touched:
-                if not waited and partition not in unmade:
+                if partition not in unmade:
                     self.touched.remove(partition)
                 partition.touched = False
                 partition.staged = partition.last = None
@@ -190,10 +181,11 @@ class Tick:
     def commit(self, whole: Topic | None = None) -> None:
         """Write what the tick gathered; answer it now or when it is synced. All logs of the `whole`
         topic are made now, if some are not yet."""
+        if self.behind and self.now_ms >= self._retried_ms + RETRY_MS:
+            self._retried_ms = self.now_ms
+            for partition in self.behind:
+                self.touch(partition)
         touched, self.touched = self.touched, []
-        postponed = self.postponed
-        if postponed.behind or postponed.suspended:
-            touched = postponed.take(touched, self.now_ms)
         making = self.making
         if making.topics:
             touched = making.in_turn(touched, whole, self._storage.holds)
@@ -250,8 +242,8 @@ class Tick:
             self.hooks.keep_ring(partition)
         puts, partition.puts = partition.puts, []
         if stored:
-            if self.postponed.behind:
-                self.postponed.behind.pop(partition, None)
+            if self.behind:
+                self.behind.pop(partition, None)
             if topic.decided < topic.number:
                 self._decide(partition, confirms)
             if chunk is not None:
@@ -277,7 +269,7 @@ class Tick:
                 else:
                     self.not_created[topic] = FULL
             else:
-                self.postponed.behind.pop(partition, None)
+                self.behind.pop(partition, None)
                 self._decide(partition, confirms)
         if topic.retains:
             self.hooks.check_later(partition)
@@ -305,7 +297,7 @@ class Tick:
 
     def refuse(self, partition: Partition, why: BrokerError) -> None:
         """Nothing of what this tick gathered for the partition is written."""
-        self.postponed.behind.pop(partition, None)
+        self.behind.pop(partition, None)
         puts, confirms = partition.puts, partition.confirms
         completions = partition.completions
         if completions is not None:
@@ -321,7 +313,9 @@ class Tick:
     ) -> list[tuple[Ticket, Outcome]]:
         """Not even a change found room. It stays true here and is written when there is some; who
         waits for that gets an error to retry."""
-        self.postponed.no_room(partition, self.now_ms)
+        if not self.behind:
+            self._retried_ms = self.now_ms
+        self.behind[partition] = None
         for ticket, _ in confirms:
             ticket.settle(FULL_STATE)
         return []

@@ -52,7 +52,6 @@ from zbus.core.model.dispositions import Disposition
 from zbus.core.model.errors import BrokerError, Outcome, Refusal, fenced, topic_unknown
 from zbus.core.model.message_state import MessageState
 from zbus.core.model.ticket import Calling, Parts, Silent, Ticket
-from zbus.core.patterns.lost_sources import LostSources
 from zbus.core.timing.timers import Timers
 from zbus.core.topics.elsewhere import Elsewhere, RemoteTopic
 from zbus.core.topics.open_completions import Deliveries, OpenCompletions
@@ -119,7 +118,6 @@ class Completions:
         self._puts = puts
         self._timer = timers.timer(self._redo, lambda place: place[0])
         self.changes = timers.timer(_Change.ask, lambda change: change.partition)
-        self._lost = LostSources(self._tick, timers)
         runs.reopening = self.reopening
         self.found: list[Partition] = []  # were read, at the start or again
         self._open: list[_Open] = []  # when something was read last
@@ -290,7 +288,6 @@ class Completions:
                 self._deciding[partition] = None
             for completion in list(known.open.values()) if known is not None else ():
                 self._redo((partition, self._without_lost(partition, completion)))
-        self._lost.note()
         freed = self._let_go(found)
         read, self._open = set(found), []
         for topic in self._topics.values():
@@ -306,7 +303,7 @@ class Completions:
                         self._hold(source)
 
     def _without_lost(self, partition: Partition, completion: Completion) -> Completion:
-        """Without what a crash has taken of the log that it settles."""
+        """Without what a crash has taken of the log that it settles: see `Broker.restore`."""
         source = self._source(completion)
         if source is None or all(stop <= source.partition.end for _, stop in completion.ranges):
             return completion
@@ -316,7 +313,7 @@ class Completions:
         rest = attrs.evolve(completion, number=known.next_number, ranges=ranges)
         if ranges:
             known.add(rest)
-        self._lost.add(partition, source.partition)
+        self._tick.touch(partition)
         return rest
 
     def _let_go(self, found: list[Partition]) -> set[Partition]:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import attrs
 import trio
@@ -156,7 +158,7 @@ class Server:
         if clock.warning:
             log.warning(clock.warning)
         self._build(journal, clock)
-        restore(self.broker, topics, clock.now_ms())
+        restore(self.broker, topics, clock.now_ms(), partial(self._answered, monotonic() + 10))
         self.broker.hold_deliveries(self.engine.when_quiet_ends(self._deliver))
 
     def _find_engine(self, files: Files | None) -> Engine:
@@ -185,6 +187,14 @@ class Server:
             engine.close()
             raise Stopped
         return engine
+
+    def _answered(self, until_s: float) -> bool:
+        """Take the engine's answers before the loop runs; whether there may be more."""
+        ringing = select.poll()
+        ringing.register(self.mailbox.receiver, select.POLLIN)
+        ringing.poll(100)
+        self.mailbox.run()
+        return not self.loop.failure and monotonic() < until_s
 
     def _deliver(self) -> None:
         self.broker.hold_deliveries(False)

@@ -135,7 +135,7 @@ class Process:
             self.post, clock, options, options, self._upkeep, self.ready
         )
         self._open()
-        restore(self.broker, topics, clock.time_ms)
+        restore(self.broker, topics, clock.time_ms, self._answered)
 
     def _recover(self, disk: Disk, options: Options) -> tuple[list[Topic], int]:
         """Open the journal: all topics, and the latest time that they know of."""
@@ -160,6 +160,14 @@ class Process:
 
     def _upkeep(self) -> None:
         self.journal.upkeep(self.clock.time_ms)
+
+    def _answered(self) -> bool:
+        """The engine answers before the loop runs, if it has something to do."""
+        if not self.works and not self.post.signalled:
+            return False
+        self.work()
+        self.post.run()
+        return True
 
     def work(self) -> None:
         """All that was asked of the disk is done."""
