@@ -40,10 +40,10 @@ def test_what_is_promised_holds(seed: int) -> None:
 def test_what_has_failed_once(seed: int) -> None:
     """The first four: Adf over HTTP redelivered a message within its lease when the connection
     closed before later replies were sent. The next two were mistakes of the book: the recovery of a
-    partition ends leases, and then `clear` may remove those messages. Then: a message had the
-    offset of one that a power cut took, and was settled in its place; and a put was answered whose
-    directory was not durable, as its topic was being removed. The last: what asks again as it is
-    refused by a partition that is about to be read was never answered."""
+    partition ends leases, and then `clear` may remove those messages. Then: a
+    message reused the offset of one that a power cut removed, and was acknowledged instead; and a
+    put was answered before its directory was synced, while its topic was removed. The last: a
+    request that was repeated while its partition was read again got no answer."""
     assert run_seed(seed).problem == ""
 
 

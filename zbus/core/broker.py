@@ -249,9 +249,9 @@ class Broker:
         """Take over topics that recovery rebuilt: all of them, in the turn that begins. `wait` lets
         the engine answer; False: it will not.
 
-        A crash may take messages, where their level allows it, and leave the completion that
-        settles them. That says so, on stable storage, before other messages have these offsets:
-        the next start would settle those."""
+        A power cut may remove messages of durability `os` and keep the completion that acknowledges
+        them. New messages reuse their offsets, and the next start would acknowledge those. So such
+        completions are closed, on stable storage, before the broker serves."""
         for topic in topics:
             self._restore(topic)
         self.complete()  # before a lease that is over makes it dead

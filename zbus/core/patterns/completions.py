@@ -303,7 +303,7 @@ class Completions:
                         self._hold(source)
 
     def _without_lost(self, partition: Partition, completion: Completion) -> Completion:
-        """Without what a crash has taken of the log that it settles: see `Broker.restore`."""
+        """The completion without messages that a crash removed: see `Broker.restore`."""
         source = self._source(completion)
         if source is None or all(stop <= source.partition.end for _, stop in completion.ranges):
             return completion

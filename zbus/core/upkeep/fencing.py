@@ -151,7 +151,7 @@ class Fencing:
                 self._retries.set(partition, self._tick.now_ms + 1)
                 return False
             refused = partitions
-            while refused:  # who is told may ask again at once, and would get no answer
+            while refused:  # a refused request may be repeated at once: that is refused, too
                 for one in refused:
                     self._tick.refuse(one, why)
                 refused = [one for one in partitions if one.puts or one.confirms]

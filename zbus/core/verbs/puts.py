@@ -108,7 +108,7 @@ class Puts:
 
     def put_along(self, partition: Partition, ticket: Ticket, row: Row) -> bool:
         """Put one more message under the ticket of the one before, so that they end together.
-        False if that cannot be: something came in between, or it is looked at by itself."""
+        False if that cannot be: something came in between, or it must be checked on its own."""
         if partition.last is not ticket or len(row[2]) > self._along_bytes_max:
             return False
         staged = partition.staged

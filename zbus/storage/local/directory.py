@@ -47,7 +47,7 @@ def take_directory(files: Files, data_dir: Path, wait_s: float = 5.0) -> int:
 
 
 def _is_gone(owner: str) -> bool:
-    """Its process has ended: only its workers hold the lock, which see that and end, too."""
+    """The process has ended: only its workers hold the lock, and they are about to end."""
     pid = owner.removeprefix("pid ")
     try:
         os.kill(int(pid) if pid.isdigit() else 0, 0)

@@ -135,8 +135,8 @@ class Syncer:
             done()
 
     def renamed(self) -> None:
-        """A directory has another name now, and `collecting` makes that durable. The running round
-        may look for it by its old one and not find it: who waits for that waits for both."""
+        """A directory was renamed, and `collecting` makes that durable. The running round may not
+        find it under its old name, so its waiters wait for both rounds."""
         running = self._running
         if running is not None and (running.directories or running.segments):
             self.collecting.waiters[:0] = running.waiters
